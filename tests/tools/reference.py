@@ -11,6 +11,7 @@ documentation of plugins. A module whose short description begins with [INTERNAL
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import json
 import re
@@ -104,6 +105,12 @@ class Playbook(NamedTuple):
     more: str
 
 
+@functools.cache
+def _read(path: Path, loader: Any = yaml.SafeLoader) -> Any:
+    """The content of a YAML file; not to be changed, since it is read once."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+
+
 def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     return {
@@ -125,7 +132,7 @@ def variable_names() -> set[str]:
         *CHECKOUT.glob("playbooks/*.yml"),
         *CHECKOUT.glob("playbooks/tasks/*.yml"),
     ):
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        data = _read(path, yaml.BaseLoader)
         if path.name == "argument_specs.yml":
             names.update(name for spec in data["argument_specs"].values() for name in spec["options"])
         elif path.parent.name in ("defaults", "vars"):
@@ -231,14 +238,14 @@ def _specification(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _read_in(one: Playbook) -> dict[str, Any]:
     """The variables of a playbook, the roles that it runs, and the playbooks that it imports."""
-    plays = yaml.safe_load((CHECKOUT / "playbooks" / f"{one.name}.yml").read_text(encoding="utf-8"))
+    plays = _read(CHECKOUT / "playbooks" / f"{one.name}.yml")
     options = {**dict(_options_of_modules(plays)), "fabric_sources": _sources()}
     names = sorted({*one.required, *one.optional})
     used = set(_roles_in(plays))
     waiting = list(used)
     while waiting:
         tasks = (CHECKOUT / "roles" / waiting.pop() / "tasks").glob("*.yml")
-        more = {role for path in tasks for role in _roles_in(yaml.safe_load(path.read_text(encoding="utf-8")))} - used
+        more = {role for path in tasks for role in _roles_in(_read(path))} - used
         used |= more
         waiting += more
     return {
@@ -311,9 +318,7 @@ def roles() -> list[Path]:
 
 def entry_points(role: Path) -> dict[str, dict[str, Any]]:
     """The entry points of a role by name, without those that only check the options of another one."""
-    specs: dict[str, dict[str, Any]] = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())[
-        "argument_specs"
-    ]
+    specs: dict[str, dict[str, Any]] = _read(role / "meta" / "argument_specs.yml")["argument_specs"]
     first = {}
     for name, spec in specs.items():
         if spec["options"] not in [other["options"] for other in first.values()]:
@@ -449,6 +454,7 @@ def playbook(path: Path) -> Playbook:
     )
 
 
+@functools.cache
 def documentation(path: Path) -> dict[str, Any]:
     """What a plugin documents of itself."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -502,7 +508,7 @@ def _role_section() -> str:
 
 
 def _plugin_section() -> str:
-    groups = yaml.safe_load((CHECKOUT / "meta" / "runtime.yml").read_text())["action_groups"]
+    groups = _read(CHECKOUT / "meta" / "runtime.yml")["action_groups"]
     rows = []
     for name, documented in plugins("modules"):
         if not documented["short_description"].startswith(INTERNAL):

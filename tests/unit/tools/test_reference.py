@@ -16,10 +16,12 @@ sys.path.insert(0, str(CHECKOUT / "tests" / "tools"))
 import docs_site  # noqa: E402
 import reference  # noqa: E402
 
+PAGES = reference.pages()
 
-@pytest.mark.parametrize("page", reference.pages(), ids=str)
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
 def test_a_generated_page_is_current(page: Path) -> None:
-    expected = reference.pages()[page]
+    expected = PAGES[page]
     assert page.read_text(encoding="utf-8") == expected, f"{page}: is out of date; run `make reference`."
 
 
