@@ -35,7 +35,7 @@ MAX_IMEX_TIMEOUT = 600
 DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
 # Channel parameters of the loaded driver, by their names in DRIVER_PARAMETERS.
 CHANNEL_PARAMETERS = ("ImexChannelCount", "CreateImexChannel0")
-_SLURMD_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin", "/usr/local/slurm/sbin")
+SLURMD_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin", "/usr/local/slurm/sbin")
 _SLURM_VERSION = re.compile(r"slurm\S* ([0-9]{2}\.[0-9]{2}(?:\.[0-9]{1,3})?)")
 _VERSION_TIMEOUT = 5.0
 
@@ -199,7 +199,7 @@ def channel_parameters(text: str) -> dict[str, int | None]:
 
 def slurmd_version(program: str) -> str | None:
     """The version of the installed slurmd; None where there is none or it does not report one in time."""
-    path = shutil.which(program) or shutil.which(program, path=os.pathsep.join(_SLURMD_FOLDERS))
+    path = shutil.which(program) or shutil.which(program, path=os.pathsep.join(SLURMD_FOLDERS))
     if path is None:
         return None
     found = _SLURM_VERSION.search(child.run([path, "-V"], _VERSION_TIMEOUT).stdout)

@@ -76,7 +76,7 @@ def survey(
         "addresses": (addresses or _addresses)(),
         "program": shutil.which(DAEMON),
         "version": _program_version() if shutil.which(DAEMON) else None,
-        "package": _package(),
+        "package": installed_package(),
         "driver_version": (driver_version or _driver_version)(),
         "unit": unit(),
         "config": {"path": config_path, "text": config_text},
@@ -128,7 +128,7 @@ def _program_version() -> str | None:
     return found.group() if found else None
 
 
-def _package() -> dict[str, str] | None:
+def installed_package() -> dict[str, str] | None:
     """Name and version of the package of the daemon, from the installed package manager."""
     queries = (
         ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package} ${Version}\\n", "nvidia-imex*"],

@@ -623,6 +623,18 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
             "imex_network": {"type": "list", "elements": "str"},
         },
     },
+    "doctor": {
+        "imports": [],
+        "roles": [],
+        "variables": {
+            "doctor_fail": {"type": "bool"},
+            "doctor_file": {"type": "path"},
+            "doctor_timeout": {"type": "float"},
+            "fabric_file": {"type": "path"},
+            "site_tray_hosts": {},
+            "slurm_controller_hosts": {},
+        },
+    },
     "drain": {
         "imports": [],
         "roles": [],

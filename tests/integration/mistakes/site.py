@@ -81,15 +81,17 @@ MISTAKES = [
         "fabric_file: 'fabric.json' is not an absolute path; use one, such as /srv/site/fabric.json.",
     ),
     Mistake(
-        f"{SITE} -e site_phases=discovr",
-        "site_phases: 'discovr' is not a phase; did you mean discover?",
+        SITE,
+        "site_slurm (variable of ctl) is 'manage'; did you mean managed?",
+        prepare=variables("slurm_controller", site_slurm="manage"),
     ),
     Mistake(
-        f"{SITE} -e site_slurm=manage",
-        "site_slurm: 'manage' must be existing or managed.",
+        SITE,
+        "imex_owner: set for trays and not for localhost, where it is read; set it for the group all.",
+        prepare=variables("nvlink", imex_owner="none"),
     ),
     Mistake(
-        f"{SITE} -e imex_owner=domian",
-        "imex_owner: 'domian' is not an owner; did you mean domain?",
+        f'{SITE} -e \'{{"site_phases": ["kubernetes"]}}\' -e dra_driver_kubeconfig=/nowhere/config',
+        "dra_driver_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster.",
     ),
 ]

@@ -1,0 +1,205 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inspect a host for the playbook doctor: user, Python, driver, IMEX package, ports, clock, Slurm. Changes nothing.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import platform
+import pwd
+import re
+import selectors
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+
+MAX_CONNECTS = 160
+# For all connections of a host together, and for what resolves their names.
+CONNECT_SECONDS = 5.0
+_PROGRAM_SECONDS = 15.0
+OPEN, REFUSED, TIMEOUT, UNREACHABLE, UNRESOLVED = "open", "refused", "timeout", "unreachable", "unresolved"
+_SLURMD_NAME = re.compile(r"(?:^|\s)NodeName=(\S+)")
+# Keeps apt-cache from rebuilding its caches on the disk, and dnf from refreshing its own.
+_APT = ("apt-cache", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "madison")
+_DNF = ("dnf", "--quiet", "--cacheonly", "repoquery", "--qf", "%{name} %{version}-%{release}\\n")
+
+Target = Mapping[str, Any]
+"""name (of the peer), address, port; a port of 0 is that of slurmd."""
+
+
+def inspect_tray(
+    backend: str, nvidia_smi: str, timeout: float, ip: str | None, connects: Sequence[Target]
+) -> dict[str, Any]:
+    """The report of a tray. NvlinkError for a wrong option only."""
+    gpu = gpu_facts.gather(backend, nvidia_smi, timeout, ip)
+    driver = survey.loaded_driver() or gpu["driver_version"]
+    return {
+        **_host(),
+        "slurmd_name": slurmd_name(),
+        "gpu": {
+            "driver": driver,
+            "gpus": gpu["gpu_count"],
+            "backend": gpu["backend"],
+            "attached": gpu["attached"],
+            "findings": gpu["findings"],
+        },
+        "slurmd": subsets.slurmd_version("slurmd"),
+        "imex": imex_package(driver),
+        "listens": listening_ports(),
+        "connects": connect_all(connects),
+    }
+
+
+def inspect_controller(bin_dir: str, conf_dir: str, connects: Sequence[Target]) -> dict[str, Any]:
+    """The report of a Slurm controller."""
+    slurm = inspect_slurm(Slurm(bin_dir, _PROGRAM_SECONDS, conf_dir))
+    port = slurm["slurmd_port"] or 6818
+    wanted = [dict(row, port=row["port"] or port) for row in connects]
+    return {**_host(), "slurm": slurm, "connects": connect_all(wanted)}
+
+
+def _host() -> dict[str, Any]:
+    uid = os.geteuid()
+    user = str(uid)
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(uid).pw_name
+    return {"python": platform.python_version(), "user": user, "root": uid == 0, "hostname": os.uname().nodename}
+
+
+# --------------------------------------------------------------------------------------------------------------- Slurm
+
+
+def slurmd_name() -> str | None:
+    """The NodeName that slurmd would register here; None where it is not installed or does not print one."""
+    program = shutil.which("slurmd") or shutil.which("slurmd", path=os.pathsep.join(subsets.SLURMD_FOLDERS))
+    if program is None:
+        return None
+    found = _SLURMD_NAME.search(child.run([program, "-C"], _PROGRAM_SECONDS).stdout)
+    return found.group(1) if found else None
+
+
+def inspect_slurm(slurm: Slurm) -> dict[str, Any]:
+    """Version, ports and nodes of slurmctld; `problem` where it is not installed or does not answer."""
+    found: dict[str, Any] = {"version": None, "slurmd_port": None, "slurmctld_port": None, "nodes": [], "problem": None}
+    try:
+        found["version"] = rules.show_version(slurm.version())
+        config = slurm.config()
+        found["slurmd_port"] = _port(config.get("slurmdport", ""))
+        found["slurmctld_port"] = _port(config.get("slurmctldport", ""))
+        records = files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes"))
+    except SlurmError as error:
+        return {**found, "problem": str(error)}
+    keys = {"name": "NodeName", "hostname": "NodeHostName", "address": "NodeAddr", "version": "Version"}
+    found["nodes"] = [{key: record.get(word) for key, word in keys.items()} for record in records]
+    return found
+
+
+def _port(text: str) -> int | None:
+    """The first port of what slurmctld prints, such as 6817 or 6817-6820."""
+    first = text.partition("-")[0]
+    return int(first) if first.isdecimal() else None
+
+
+# ---------------------------------------------------------------------------------------------------------------- IMEX
+
+
+def imex_package(driver: str | None) -> dict[str, Any]:
+    """The installed package, and what the package manager's cache offers for this driver; refreshes nothing."""
+    installed = survey.installed_package()
+    offers: list[packages.Offer] = []
+    manager = next((name for name in ("apt-cache", "dnf") if shutil.which(name)), None)
+    if driver and installed is None and manager:
+        query, parse = (_APT, packages.parse_madison) if manager == "apt-cache" else (_DNF, packages.parse_repoquery)
+        names = packages.names(driver)
+        offers = parse(child.run([*query, *names], _PROGRAM_SECONDS, large_files=True).stdout)
+    chosen = packages.choose(offers, driver) if driver else None
+    return {
+        "program": shutil.which(survey.DAEMON) is not None,
+        "installed": installed["version"] if installed else None,
+        "candidate": chosen.version if chosen else None,
+        "offered": sorted({offer.version for offer in offers})[:20],
+        "manager": manager,
+    }
+
+
+# --------------------------------------------------------------------------------------------------------------- Ports
+
+
+def listening_ports() -> list[int]:
+    """The TCP ports on which this host listens, other than on loopback alone."""
+    ports = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (atomic.read_text(path) or "").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 3 and fields[3] == "0A":  # TCP_LISTEN
+                address, _colon, port = fields[1].partition(":")
+                # The kernel prints the address as words of its own byte order.
+                if address[-2:] != "7F" and address != "0" * 24 + "01000000":
+                    ports.add(int(port, 16))
+    return sorted(ports)
+
+
+def connect_all(targets: Sequence[Target]) -> list[dict[str, Any]]:
+    """Try TCP connections, all at once, and close them: name, address, port, state, and reason of those that fail.
+
+    In a child: resolving a name may hang for longer than any limit.
+    """
+    rows = [dict(row) for row in targets[:MAX_CONNECTS]]
+    if not rows:
+        return []
+    reply = child.call(connect, CONNECT_SECONDS + 2.0, rows, CONNECT_SECONDS)
+    return [*reply.value] if reply.value is not None else [_row(row, UNRESOLVED, reply.result.reason) for row in rows]
+
+
+def connect(targets: Sequence[Target], seconds: float) -> list[dict[str, Any]]:
+    """connect_all in this process; `seconds` for all of them."""
+    deadline = time.monotonic() + seconds
+    found: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for row in targets:
+            try:
+                family, _type, _proto, _name, address = socket.getaddrinfo(
+                    row["address"], row["port"], type=socket.SOCK_STREAM
+                )[0]
+            except (OSError, UnicodeError) as error:
+                found.append(_row(row, UNRESOLVED, str(error)))
+                continue
+            peer = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            peer.setblocking(False)
+            code = peer.connect_ex(address)
+            if code in (0, errno.EINPROGRESS):
+                selector.register(peer, selectors.EVENT_WRITE, row)
+            else:
+                found.append(_failed(row, code))
+        while selector.get_map() and time.monotonic() < deadline:
+            for key, _events in selector.select(max(0.0, deadline - time.monotonic())):
+                peer = key.fileobj  # type: ignore[assignment] # a socket, as registered above
+                selector.unregister(peer)
+                code = peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                found.append(_failed(key.data, code) if code else _row(key.data, OPEN))
+        found += [_row(key.data, TIMEOUT, f"no answer in {seconds:g} s") for key in selector.get_map().values()]
+    return found
+
+
+def _failed(row: Target, code: int) -> dict[str, Any]:
+    return _row(row, REFUSED if code == errno.ECONNREFUSED else UNREACHABLE, os.strerror(code))
+
+
+def _row(target: Target, state: str, reason: str = "") -> dict[str, Any]:
+    return {**target, "state": state, "reason": reason[:200]}

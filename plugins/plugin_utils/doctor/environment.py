@@ -1,0 +1,72 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read what controller.py judges: the running Ansible, its settings, installed collections and libraries."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from ansible import constants, context
+from ansible.errors import AnsibleError
+from ansible.plugins.loader import connection_loader
+from ansible.release import __version__
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import Controller
+
+_OPTIONS = ("INVENTORY_ANY_UNPARSED_IS_FAILED", "INJECT_FACTS_AS_VARS", "HOST_KEY_CHECKING")
+
+
+def read() -> Controller:
+    """The controller as this run has it, with the options of its command line."""
+    return Controller(
+        __version__,
+        platform.python_version(),
+        {name: _collection(name) for name in matrix.COLLECTIONS},
+        {name: _library(name) for name in matrix.LIBRARIES},
+        {**_config(), "forks": context.CLIARGS.get("forks") or constants.DEFAULT_FORKS},
+    )
+
+
+def _config() -> Mapping[str, Any]:
+    found = {name: constants.config.get_config_value(name) for name in _OPTIONS}
+    # The options of a plugin are known once it is loaded.
+    connection_loader.get("ssh", class_only=True)
+    try:
+        found["ssh_args"] = constants.config.get_config_value("ssh_args", plugin_type="connection", plugin_name="ssh")
+    except AnsibleError:
+        found["ssh_args"] = "ServerAliveInterval"  # unknown: nothing to report
+    return found
+
+
+def _collection(name: str) -> str | None:
+    """Its version; None where it is not installed, "" where it has no version, as a checkout may."""
+    try:
+        spec = importlib.util.find_spec(f"ansible_collections.{name}")
+    except ImportError:
+        return None
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for file in ("MANIFEST.json", "galaxy.yml"):
+            try:
+                with open(os.path.join(folder, file), encoding="utf-8") as text:
+                    document = json.load(text)["collection_info"] if file.endswith("json") else yaml.safe_load(text)
+                return str(document["version"])
+            except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+                continue
+    return "" if spec else None
+
+
+def _library(name: str) -> str | None:
+    if importlib.util.find_spec(name) is None:
+        return None
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The inventory as plugin_utils/rollout/site.py checks it, read from Ansible's variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
+
+
+def read(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Inventory:
+    """By the options trays, controllers, pattern and limit of site_plan and doctor."""
+    hostvars, controllers = task_vars["hostvars"], options["controllers"]
+    trays, misplaced = _read_trays(options["trays"], hostvars)
+    return Inventory(
+        trays,
+        controllers,
+        hostvars["localhost"],
+        _slurm(controllers, hostvars),
+        _kubeconfig(hostvars["localhost"]),
+        options.get("limit"),
+        task_vars.get("ansible_run_tags") or (),
+        misplaced,
+        options["pattern"],
+        list(task_vars["groups"]),
+    )
+
+
+def _read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, str], set[str]]:
+    """(tray -> its address, the variables of localhost that trays have and localhost does not).
+
+    Nothing else is read of a tray, since its facts may set any variable.
+    """
+    own = hostvars.raw_get("localhost")
+    wanted = {name for name in site.OF_LOCALHOST if name not in own}
+    addresses: dict[str, str] = {}
+    misplaced: set[str] = set()
+    for name in names:
+        variables = hostvars.raw_get(name)
+        address = variables.get("ansible_host") or name
+        # Most addresses are no template, and a template engine for each of ten thousand hosts takes long.
+        addresses[name] = str(hostvars[name]["ansible_host"] if "{" in str(address) else address)
+        misplaced |= wanted & (variables.keys() - set(trust.foreign_variables(variables.get("ansible_facts"))))
+    return addresses, misplaced
+
+
+def _slurm(controllers: Sequence[str], hostvars: Any) -> str:
+    """site_slurm of the Slurm controller, which may be a variable of its group."""
+    host = controllers[0] if controllers else "localhost"
+    foreign = trust.foreign_variables(hostvars.raw_get(host).get("ansible_facts"))
+    if foreign:
+        raise AnsibleActionFail(trust.refusal(host, foreign)["msg"])
+    return str(hostvars[host].get("site_slurm", "existing"))
+
+
+def _kubeconfig(variables: Any) -> bool:
+    """Whether the kubeconfig file of the phase kubernetes exists, or a pod's service account is to be used."""
+    paths = [variables.get(name) for name in ("dra_driver_kubeconfig", "k8s_topology_kubeconfig")]
+    path = next((str(path) for path in paths if path), os.environ.get("KUBECONFIG") or "~/.kube/config")
+    return path == login.IN_CLUSTER or os.path.exists(os.path.expanduser(path))

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inspect a host for the playbook doctor: ports on loopback, programs that are scripts."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import doctor
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def target(port: int, address: str = "127.0.0.1") -> dict[str, object]:
+    return {"name": "peer", "address": address, "port": port}
+
+
+def test_open_and_refused_ports_and_names_that_do_not_resolve_differ() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        ports = server.getsockname()[1], free.getsockname()[1]
+        rows = doctor.connect_all([target(ports[0]), target(ports[1]), target(22, "no such name")])
+    states = {(row["address"], row["port"]): row["state"] for row in rows}
+    assert states == {
+        ("127.0.0.1", ports[0]): "open",
+        ("127.0.0.1", ports[1]): "refused",
+        ("no such name", 22): "unresolved",
+    }
+    assert all(row["reason"] for row in rows if row["state"] != "open")
+
+
+def test_all_connections_together_have_one_deadline() -> None:
+    """A full backlog of a listening socket answers no further connection."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        address = server.getsockname()
+        fillers = [socket.socket() for _number in range(4)]
+        try:
+            for filler in fillers:
+                filler.setblocking(False)
+                filler.connect_ex(address)
+            started = time.monotonic()
+            rows = doctor.connect([target(address[1]) for _number in range(20)], 0.5)
+        finally:
+            for filler in fillers:
+                filler.close()
+    assert time.monotonic() - started < 10
+    assert {row["state"] for row in rows} == {"timeout"}
+    assert len(rows) == 20
+
+
+def test_no_host_connects_more_often_than_the_limit() -> None:
+    rows = doctor.connect_all([target(1)] * (doctor.MAX_CONNECTS + 40))
+    assert len(rows) == doctor.MAX_CONNECTS
+
+
+def test_ports_on_loopback_alone_are_not_listed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as own, socket.create_server(("0.0.0.0", 0)) as every:
+        ports = doctor.listening_ports()
+        assert every.getsockname()[1] in ports
+        assert own.getsockname()[1] not in ports
+
+
+def test_slurmctld_is_read_with_its_ports_and_nodes(tmp_path: Path) -> None:
+    program(tmp_path, "slurmctld", "echo slurm-wlm 24.11.5")
+    config = "SlurmdPort = 6818\\nSlurmctldPort = 6817-6819\\n"
+    node = "NodeName=r01t01 NodeAddr=10.0.0.1 NodeHostName=gpu-1 Version=24.11.5 State=IDLE"
+    program(tmp_path, "scontrol", f'case "$*" in *config*) printf "{config}";; *nodes*) echo "{node}";; esac')
+    found = doctor.inspect_slurm(Slurm(str(tmp_path)))
+    assert found == {
+        "version": "24.11.5",
+        "slurmd_port": 6818,
+        "slurmctld_port": 6817,
+        "nodes": [{"name": "r01t01", "hostname": "gpu-1", "address": "10.0.0.1", "version": "24.11.5"}],
+        "problem": None,
+    }
+    program(tmp_path, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    down = doctor.inspect_slurm(Slurm(str(tmp_path)))
+    assert (down["version"], down["nodes"]) == ("24.11.5", [])
+    assert "check that slurmctld runs" in down["problem"]
+
+
+@pytest.mark.parametrize("candidate", ["580.95.05-1", "570.1.1-1"])
+def test_the_cache_of_apt_is_read_and_never_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidate: str
+) -> None:
+    program(tmp_path, "dpkg-query", "true")
+    program(tmp_path, "apt-cache", f'echo "$*" > {tmp_path}/said; echo "nvidia-imex | {candidate} | http://x"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    found = doctor.imex_package("580.95.05")
+    assert (found["installed"], found["manager"]) == (None, "apt-cache")
+    assert found["candidate"] == (candidate if candidate.startswith("580") else None)
+    assert found["offered"] == [candidate]
+    said = (tmp_path / "said").read_text()
+    assert "Dir::Cache::pkgcache= " in said
+    assert "update" not in said
+
+
+def test_a_tray_without_a_driver_asks_no_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "dpkg-query", "true")
+    program(tmp_path, "apt-cache", "exit 9")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert doctor.imex_package(None)["offered"] == []
