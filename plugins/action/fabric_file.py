@@ -90,7 +90,7 @@ class ActionModule(GuardedAction):
         try:
             return self._act(task_vars)
         except NvlinkError as error:
-            raise AnsibleActionFail(_with_variable(str(error), task_vars)) from error
+            raise AnsibleActionFail(_with_variable(str(error), task_vars)) from None
 
     def _act(self, task_vars: dict[str, Any]) -> Result:
         _check_required(self._task.args)
@@ -274,6 +274,8 @@ def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[..., A
     files.read()
     _policy(options)
     _sources(options)
+    if options["min_answer"] is not None:
+        percent("min_answer", options["min_answer"])
     msg = f"{files.path} and the options of placement are valid"
     return {"changed": False, "changes": [], "findings": [], "diff": [], "msg": msg}
 
@@ -657,8 +659,7 @@ def _observe(
     blocks = {block.name for cluster in (None, *current.slurm_clusters) for block in current.blocks(cluster)}
     limit = _MIN_LIVE_ANSWER if min_answer is None else min_answer
     merged = merge(answers, limit, fabric is not None, nodes, blocks)
-    by_hosts = any(answer.source == ansible_facts.SOURCE for answer in answers)
-    return merged, too_few(answers, merged, current.trays, min_answer if by_hosts else limit)
+    return merged, too_few(answers, merged, current.trays, min_answer)
 
 
 class _Hosts:

@@ -14,14 +14,15 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import change_map, rack_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import RehearsalError, rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import VerdictError, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 T = TypeVar("T")
 
@@ -44,9 +45,16 @@ class ActionModule(GuardedAction):
 
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         every = list(RENDERERS)
+        given = self._task.args.get("renderers") or []
+        for name in given if isinstance(given, list) else str(given).split(","):
+            # Ansible's own message does not name the nearest one.
+            if name not in every:
+                raise AnsibleActionFail(f"renderers: {shown(name)} is not a renderer{nearest(name, every)}")
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "fabric_file": {"type": "path", "required": True},
+                "state_dir": {"type": "path"},
+                "proposal_file": {"type": "path"},
                 "render_dir": {"type": "path"},
                 "renderers": {"type": "list", "elements": "str", "choices": every, "default": every},
                 "rack_map": {"type": "bool", "default": False},
@@ -60,6 +68,8 @@ class ActionModule(GuardedAction):
             raise AnsibleActionFail("fabric_file: is empty; set its path, such as /srv/site/fabric.json")
         if not options["render_dir"] and not options["rack_map"]:
             raise AnsibleActionFail("render_dir: is not set; set the directory to write to, or set rack_map")
+        if options["proposal_file"]:
+            return self._change(options)
         if self._task.check_mode and not os.path.exists(options["fabric_file"]):
             # On a new site --check of all playbooks runs this before a proposal was accepted.
             warning = (
@@ -75,7 +85,7 @@ class ActionModule(GuardedAction):
             }
         try:
             fabric = fabric_file.load(options["fabric_file"])
-            state = fabric_file.load_state(options["fabric_file"]) or model.State()
+            state = fabric_file.load_state(options["fabric_file"], options["state_dir"]) or model.State()
             context = _context(options)
             result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
             if options["render_dir"]:
@@ -85,6 +95,31 @@ class ActionModule(GuardedAction):
         if options["rack_map"]:
             result["rack_map"] = rack_map(fabric, state, context.jobs, width=_width())
         return result
+
+    def _change(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The map of a proposal; the files are those of an accepted fabric alone."""
+        path, file = options["fabric_file"], options["proposal_file"]
+        if options["render_dir"]:
+            raise AnsibleActionFail(
+                "render_dir: nothing is rendered from a proposal; accept it first, or leave render_dir out to draw it"
+            )
+        warnings = []
+        try:
+            proposed = proposal.load_proposal(file)
+            if proposed is None:
+                raise fabric_file.FabricFileError(f"{file}: there is no proposal to draw; run discover first")
+            base = fabric_file.read_signed(path) if os.path.exists(path) else None
+            if proposed.base_sha256 != (None if base is None else fabric_file.digest(base)):
+                warnings.append(
+                    f"{file}: {path} has changed since it was made, so it cannot be accepted; discover again."
+                )
+            before = model.Fabric() if base is None else fabric_file.parse(base, path)
+            after = fabric_file.parse(proposed.data, file)
+            state = fabric_file.load_state(path, options["state_dir"]) or model.State()
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from None
+        drawn = change_map(before, after, state, width=_width())
+        return {"changed": False, "changes": [], "findings": [], "warnings": warnings, "rack_map": drawn}
 
     def _render(
         self, fabric: model.Fabric, state: model.State, root: str, names: list[str], context: RenderContext

@@ -73,8 +73,8 @@ options:
   min_answer:
     description:
       - The smallest share of its trays, in percent, for which a source must answer. Less is an error without a fabric
-        file, else a finding. If all sources together have fewer of their hosts, the task fails in any case.
-      - The default is 50 for live sources, and one tray for V(ansible_facts).
+        file, else a finding. If it is set and all sources together answer for less, the task fails in any case.
+      - The default is 50 for live sources, and no limit for V(ansible_facts). At least one tray must always answer.
     type: float
   accept:
     description:

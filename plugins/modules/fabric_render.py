@@ -31,10 +31,19 @@ options:
       - The fabric file. The state file next to it is read too; without it, the health of the trays is unknown.
     type: path
     required: true
+  state_dir:
+    description:
+      - The folder of the state file, where it is not that of the fabric file; see M(rackscale.nvlink.fabric_file).
+    type: path
+  proposal_file:
+    description:
+      - A proposal of M(rackscale.nvlink.fabric_file). RV(rack_map) then shows the racks that it changes, each tray with
+        its clique before and after. Nothing is rendered from a proposal, so O(render_dir) must not be set.
+    type: path
   render_dir:
     description:
       - The directory to write to; it is created if missing.
-      - One of O(render_dir) and O(rack_map) is required.
+      - One of O(render_dir), O(rack_map) and O(proposal_file) is required.
     type: path
   renderers:
     description:

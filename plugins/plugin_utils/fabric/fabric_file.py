@@ -38,6 +38,17 @@ class FabricFileError(NvlinkError):
     """The fabric file, its state file or its proposal is invalid or cannot be used."""
 
 
+# Files that discover writes next to the fabric file, which are easily named instead of it: keys -> message.
+_OTHER_FILES = (
+    (
+        {"base_sha256", "fabric"},
+        "is a proposal and no fabric file; name the fabric file, and the proposal by fabric_proposal_file, which the "
+        "playbooks report and accept read",
+    ),
+    ({"written_at", "trays"}, "is a state file and no fabric file; name the fabric file, such as fabric.json"),
+)
+
+
 def companion(path: str, suffix: str, folder: str | None = None) -> str:
     """fabric.json -> fabric.<suffix>, in the folder of the file itself where fabric.json is a symbolic link.
 
@@ -95,6 +106,10 @@ def read_signed(path: str) -> bytes:
 def parse(data: bytes, path: str) -> Fabric:
     """Parse the bytes of a fabric file; path is for error messages only."""
     document = decode(data, path)
+    if isinstance(document, dict):
+        for keys, what in _OTHER_FILES:
+            if keys <= document.keys():
+                raise FabricFileError(f"{path}: {what}")
     check(document, path)
     return Fabric.from_dict(document)
 

@@ -675,6 +675,7 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
                 "elements": "str",
                 "choices": ["slurm", "imex", "dra", "schedulers", "examples", "metrics", "report"],
             },
+            "fabric_state_dir": {"type": "path"},
             "rehearsal_file": {"type": "path"},
             "render_dir": {"type": "path"},
             "verdict_file": {},
@@ -685,6 +686,8 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
         "roles": [],
         "variables": {
             "fabric_file": {"type": "path"},
+            "fabric_proposal_file": {"type": "path"},
+            "fabric_state_dir": {"type": "path"},
             "rehearsal_file": {"type": "path"},
             "render_dir": {"type": "path"},
             "report_jobs": {"type": "bool"},

@@ -9,7 +9,7 @@ Pure: what the terminal can show (width, Unicode) is decided by the caller. The 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import vie
 
 GAP = 3
 EMPTY = "empty"
+NOTHING = "none"
 MAX_FINDINGS = 12
 # Of a tray with many small jobs, the first are shown.
 WIDEST_JOBS = 16
@@ -110,7 +111,47 @@ def rack_map(
     """
     style = Style(width, MARKS[unicode])
     shown = view.picture(fabric, state, jobs)
-    blocks = _racks(shown, style)
+    layouts = tuple((*columns, JOBS) for columns in LAYOUTS) if shown.has_jobs else LAYOUTS
+    lines = _in_rows(_racks(shown.racks, layouts, style), width)
+    if shown.unplaced:
+        lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
+    return [*lines, "", *_sums(shown), *_findings(shown)]
+
+
+def change_map(
+    before: model.Fabric, after: model.Fabric, state: model.State, *, width: int = 120, unicode: bool = True
+) -> list[str]:
+    """The lines of the map of a proposal: the racks in which trays change, each tray with its clique from -> to.
+
+    before: the accepted fabric, after: the proposed one.
+    """
+    changed = {name for name in {*before.trays, *after.trays} if before.trays.get(name) != after.trays.get(name)}
+
+    def place(tray: view.Tray, style: Style) -> str:
+        clique = tray.clique.name if tray.clique else NOTHING
+        if tray.name not in changed:
+            return _plain(clique)
+        row = before.trays.get(tray.name)
+        old = row["clique"] if row else NOTHING
+        return _plain(f"{old} -> {clique}" if old != clique else f"{clique} (changed)")
+
+    style = Style(width, MARKS[unicode])
+    racks = [rack for rack in view.picture(after, state).racks if any(tray.name in changed for tray in rack.trays)]
+    column: Column = ("from -> to", place)
+    layouts = ((SLOT, NAME, column, SLURM), (NAME, column, SLURM), (NAME, column))
+    lines = _in_rows(_racks(racks, layouts, style), width)
+    gone = model.natural_sorted(changed.difference(after.trays))
+    if gone:
+        lines += ["", "Removed: " + ", ".join(f"{_plain(name)} (from {before.trays[name]['clique']})" for name in gone)]
+    trays = count(len({*before.trays, *after.trays}), "tray")
+    return [*lines, "", f"The proposal changes {len(changed)} of {trays}, in {count(len(racks), 'rack')}."]
+
+
+Block = list[str]
+
+
+def _in_rows(blocks: Sequence[Block], width: int) -> list[str]:
+    """As many racks in a row as fit the width."""
     cell = max((_width(block) for block in blocks), default=0)
     across = max(1, (width + GAP) // (cell + GAP))
     lines: list[str] = []
@@ -119,26 +160,21 @@ def rack_map(
             lines.append("")
         for row in zip_longest(*blocks[start : start + across], fillvalue=""):
             lines.append((" " * GAP).join(text.ljust(cell) for text in row).rstrip())
-    if shown.unplaced:
-        lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
-    return [*lines, "", *_sums(shown), *_findings(shown)]
-
-
-Block = list[str]
+    return lines
 
 
 def _width(block: Block) -> int:
     return max(map(len, block))
 
 
-def _racks(shown: view.Picture, style: Style) -> list[Block]:
+def _racks(racks: Sequence[view.Rack], layouts: Sequence[tuple[Column, ...]], style: Style) -> list[Block]:
     blocks: list[Block] = []
-    for columns in LAYOUTS:
-        layout = (*columns, JOBS) if shown.has_jobs else columns
-        every = [layout[i][1](tray, style) for tray in shown.trays for i in range(len(layout))]
+    trays = [tray for rack in racks for tray in rack.trays]
+    for layout in layouts:
+        every = [layout[i][1](tray, style) for tray in trays for i in range(len(layout))]
         # All racks share their column widths, so that rows align across racks.
         widths = [max([len(title), *map(len, every[i :: len(layout)])]) for i, (title, _cell) in enumerate(layout)]
-        blocks = [_rack(rack, layout, widths, style) for rack in shown.racks]
+        blocks = [_rack(rack, layout, widths, style) for rack in racks]
         if all(_width(block) <= style.width for block in blocks):
             break
     return blocks

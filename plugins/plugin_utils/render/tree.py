@@ -69,7 +69,7 @@ class Plan:
             raise TreeError(
                 f"{self.root}: cannot be written ({error.strerror or error}): free space on its file system, "
                 "or use a writable directory"
-            ) from error
+            ) from None
 
 
 def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -> Plan:
@@ -130,7 +130,7 @@ def _read(path: Path) -> bytes | None:
     try:
         return atomic.read(str(path))
     except OSError as error:
-        raise TreeError(f"{path}: cannot be read ({error.strerror}): remove it or use another directory") from error
+        raise TreeError(f"{path}: cannot be read ({error.strerror}): remove it or use another directory") from None
 
 
 def _prune(directory: Path, root: Path) -> None:

@@ -876,3 +876,83 @@ def test_a_kill_at_any_system_call_leaves_complete_files_and_the_next_run_finish
             assert step >= 20
             return
     pytest.fail("the work never ends")
+
+
+def test_state_proposal_and_lock_lie_in_a_folder_of_their_own(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    given = {"state_dir": str(folder)}
+    with storage.locked(str(folder / "fabric.json"), "now"), pytest.raises(AnsibleActionFail, match="another run is "):
+        site.discover(**given)
+    # A run that only proposes writes no file there, and needs no lock.
+    with storage.locked(str(site.path), "now"):
+        proposed = site.discover(**given)
+    assert sorted(child.name for child in folder.iterdir()) == [
+        "fabric.proposed.json",
+        "fabric.proposed.md",
+        "fabric.state.json",
+    ]
+    assert proposed["proposal_file"] == str(folder / "fabric.proposed.json")
+    assert f"fabric_state_dir={folder} -e fabric_proposal={proposed['sha256']}" in proposed["msg"]
+    assert [child.name for child in tmp_path.iterdir()] == ["run"]
+    with storage.locked(str(site.path), "now"), pytest.raises(AnsibleActionFail, match="another run is writing it"):
+        site.accept(proposed["sha256"], **given)
+    site.accept(proposed["sha256"], **given)
+    assert sorted(child.name for child in folder.iterdir()) == ["fabric.state.json"]
+    assert sorted(child.name for child in tmp_path.iterdir()) == ["fabric.audit.jsonl", "fabric.json", "run"]
+    assert not site.discover(**given)["changed"]
+
+
+def test_accept_needs_the_sum_and_the_file_of_the_proposal_alone(site: Site, tmp_path: Path) -> None:
+    """As in the next job of a workflow, which has neither state nor lock of the first one."""
+    proposed = site.discover()
+    artifact = tmp_path / "artifact.json"
+    site.sibling("proposed.json").rename(artifact)
+    for name in site.files().keys() - {"artifact.json"}:
+        site.sibling(name.removeprefix("fabric.")).unlink()
+    accepted = site.accept(proposed["sha256"], proposal_file=str(artifact))
+    assert accepted["sha256"] == fabric_file.digest(site.path.read_bytes()) == proposed["sha256"]
+    assert sorted(site.files()) == ["artifact.json", "fabric.audit.jsonl", "fabric.json"]
+
+
+def test_check_mode_names_no_file_that_it_does_not_write(site: Site) -> None:
+    planned = site.discover(check=True)
+    assert (planned["proposal_file"], planned["review_file"], site.files()) == (None, None, {})
+    assert planned["msg"].endswith(": check mode writes no proposal; run discover without --check to write one")
+    written = site.discover()
+    repeated = site.discover(check=True)
+    assert (repeated["proposal_file"], repeated["sha256"]) == (written["proposal_file"], written["sha256"])
+
+
+def test_the_review_is_written_again_where_it_is_missing_and_goes_with_its_proposal(site: Site) -> None:
+    proposed = site.discover()
+    text = site.sibling("proposed.md").read_bytes()
+    site.sibling("proposed.md").unlink()
+    assert not site.discover()["changed"]
+    assert site.sibling("proposed.md").read_bytes() == text
+    site.accept(proposed["sha256"])
+    assert not site.sibling("proposed.md").exists()
+
+
+def test_the_difference_of_a_pending_proposal_is_shown_again(site: Site) -> None:
+    first = site.discover(diff=True)
+    again = site.discover(diff=True)
+    assert (first["changed"], again["changed"]) == (True, False)
+    assert again["diff"]["prepared"].splitlines() == again["lines"][: -len(first["lines"])]
+    assert "clique r01: new, " in "\n".join(again["lines"])
+
+
+def test_an_option_has_the_name_of_the_variable_that_set_it(site: Site) -> None:
+    site.variables["localhost"] = {"fabric_min_answer": "abc"}
+    with pytest.raises(AnsibleActionFail, match=r"^fabric_min_answer: 'abc' is not a number; "):
+        site.discover(min_answer="abc")
+    with pytest.raises(AnsibleActionFail, match=r"^moved_percent: 'abc' is not a number; "):
+        site.discover(moved_percent="abc")
+
+
+def test_an_encrypted_fabric_file_has_its_own_sentence(site: Site) -> None:
+    site.path.write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    with pytest.raises(
+        AnsibleActionFail, match=r"fabric\.json: is encrypted with ansible-vault; run ansible-vault decrypt "
+    ):
+        site.discover()

@@ -12,7 +12,7 @@ import pytest
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_render import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import Outcome, Rehearsal
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 FILES = [
@@ -255,3 +255,40 @@ def test_a_rehearsal_shows_in_the_report_and_is_escaped(bench: Bench, tmp_path: 
             bench.render(rehearsal=str(kept))
     with pytest.raises(AnsibleActionFail, match="cannot be read"):
         bench.render(rehearsal=str(tmp_path / "none.json"))
+
+
+def test_a_proposal_is_drawn_and_never_rendered(bench: Bench, tmp_path: Path) -> None:
+    after = fabrics.fabric()
+    after.trays["r01t01"]["clique"] = "r02a"
+    file = tmp_path / "elsewhere.json"
+
+    def draw(**more: Any) -> dict[str, Any]:
+        return bench.render(**{"render_dir": None, "proposal_file": str(file), "rack_map": True, **more})
+
+    with pytest.raises(AnsibleActionFail, match=r"elsewhere\.json: there is no proposal to draw; run discover first$"):
+        draw()
+    proposed = proposal.propose(bench.file.read_bytes(), after, [], [], "2026-11-21T05:00:00Z")
+    file.write_bytes(proposed.encode())
+    drawn = draw()
+    assert (drawn["changed"], drawn["warnings"]) == (False, [])
+    assert drawn["rack_map"][-1] == "The proposal changes 1 of 36 trays, in 1 rack."
+    with pytest.raises(AnsibleActionFail, match=r"^render_dir: nothing is rendered from a proposal; accept it first, "):
+        draw(render_dir=str(bench.out))
+    bench.file.unlink()
+    (warning,) = draw()["warnings"]
+    assert "has changed since it was made, so it cannot be accepted; discover again" in warning
+
+
+def test_the_state_is_read_from_its_own_folder(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    state = fabrics.state(bench.fabric, r01t01={"health": "unhealthy"})
+    (tmp_path / "state" / "fabric.state.json").write_bytes(fabric_file.serialise(state))
+    given = {"render_dir": None, "rack_map": True}
+    assert "unhealthy" not in "\n".join(bench.render(**given)["rack_map"])
+    assert "1 unhealthy" in "\n".join(bench.render(**given, state_dir=str(tmp_path / "state"))["rack_map"])
+
+
+def test_a_renderer_that_does_not_exist_is_one_sentence(bench: Bench) -> None:
+    for given in (["slurm", "imx"], "slurm,imx"):
+        with pytest.raises(AnsibleActionFail, match=r"^renderers: 'imx' is not a renderer; did you mean imex\?$"):
+            bench.render(renderers=given)

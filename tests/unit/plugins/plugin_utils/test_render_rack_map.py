@@ -8,7 +8,7 @@ import re
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import change_map, rack_map
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 NAMES = re.compile(r"r\d\dt\d\d")
@@ -164,3 +164,20 @@ def test_the_job_column_respects_the_width(width: int) -> None:
     rows = [line for line in lines if NAMES.search(line)]
     assert max(map(len, rows)) <= width
     assert sum(line.count("1234567") for line in rows) == 36
+
+
+def test_the_map_of_a_proposal_shows_the_changed_racks_with_from_and_to() -> None:
+    before, after = fabrics.fabric(racks=3, split=()), fabrics.fabric(racks=3, split=())
+    del before.trays["r02t05"]
+    after.trays["r02t07"]["clique"] = "r03"
+    after.trays["r02t09"]["imex_address"] = "10.99.0.1"
+    del after.trays["r01t18"]
+    lines = change_map(before, after, State(), width=60)
+    assert _line(lines, "r02t05").split()[1:5] == ["r02t05", "none", "->", "r02"]
+    assert _line(lines, "r02t07").split()[1:5] == ["r02t07", "r02", "->", "r03"]
+    assert _line(lines, "r02t09").split()[1:4] == ["r02t09", "r02", "(changed)"]
+    assert _line(lines, "r02t10").split()[1:3] == ["r02t10", "r02"]
+    assert "Removed: r01t18 (from r01)" in lines
+    assert lines[-1] == "The proposal changes 4 of 54 trays, in 2 racks."
+    assert not [line for line in lines if "r01t01" in line]
+    assert max(map(len, lines)) <= 60
