@@ -450,7 +450,7 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
             "slurm_controller_hosts": {},
         },
     },
-    "demo": {"imports": ["discover", "render"], "roles": [], "variables": {}},
+    "demo": {"imports": ["discover", "render"], "roles": [], "variables": {"demo_dir": {}}},
     "discover": {
         "imports": [],
         "roles": [],

@@ -128,4 +128,16 @@ MISTAKES = [
         "/proc/x: cannot be written (No such file or directory): free space on its file system, or use a writable"
         " directory.",
     ),
+    Mistake(
+        "rackscale.nvlink.demo -e demo_dri=/tmp/x",
+        f"demo_dri (-e) {NOTHING_READS}; did you mean demo_dir?",
+    ),
+    Mistake(
+        "rackscale.nvlink.slurm_bringup -e slurm_serail=3",
+        f"slurm_serail (-e) {NOTHING_READS}; did you mean slurm_serial?",
+    ),
+    Mistake(
+        "rackscale.nvlink.teardown -e teardwon=yes",
+        f"teardwon (-e) {NOTHING_READS}; did you mean teardown?",
+    ),
 ]
