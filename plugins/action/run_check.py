@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 from ansible.inventory.manager import InventoryManager, split_host_pattern
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.run_check import ARGUMENT_SPEC
@@ -22,9 +22,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import run_
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
 
 PLAYBOOKS = str(Path(__file__).resolve().parents[2] / "playbooks")
-INVENTORY_PLUGIN, SUFFIXES = "rackscale.nvlink.fabric", (".nvlink.yml", ".nvlink.yaml")
 
 
 class ActionModule(GuardedAction):
@@ -78,7 +78,8 @@ class ActionModule(GuardedAction):
             return [host.name for host in manager[0].get_hosts(pattern) if host.name in known]
 
         def unread() -> str:
-            return self._unread(task_vars.get("ansible_inventory_sources") or ())
+            found = inventory_file.problems(task_vars.get("ansible_inventory_sources") or (), self._loader)
+            return found[0] if found else ""
 
         groups = task_vars.get("groups") or {}
         known = set(groups.get("all", ()))
@@ -124,29 +125,6 @@ class ActionModule(GuardedAction):
         path = self._loader.path_dwim(str(given))
         return fabric_file.load(path) if os.path.exists(path) else Fabric()
 
-    def _unread(self, sources: Sequence[str]) -> str:
-        """Why the fabric plugin has read no tray from these inventory sources; Ansible itself only warns."""
-        for source in _files(sources):
-            try:
-                config = self._loader.load_from_file(source, cache="none")
-            except AnsibleError:
-                if source.endswith(SUFFIXES):
-                    return f"{source} is not valid YAML; correct it"
-                continue
-            if not isinstance(config, Mapping) or config.get("plugin") != INVENTORY_PLUGIN:
-                continue
-            if not source.endswith(SUFFIXES):
-                return f"{source} is not read by {INVENTORY_PLUGIN}; rename it so that it ends in .nvlink.yml"
-            path = config.get("fabric_file")
-            if isinstance(path, str) and "{" not in path:
-                path = os.path.join(os.path.dirname(os.path.abspath(source)), os.path.expanduser(path))
-                try:
-                    fabric_file.load(os.path.normpath(path))
-                except NvlinkError as error:
-                    return str(error)
-            return f"{source} gave no tray; see the warnings above, or run ansible-inventory -i {source} --graph"
-        return ""
-
 
 _OF_PATTERNS = frozenset("*?[]~!&:,")
 _TAG_OPTIONS = (("tags", "run"), ("skip-tags", "skip"))
@@ -154,12 +132,3 @@ _TAG_OPTIONS = (("tags", "run"), ("skip-tags", "skip"))
 
 def _words(value: Any) -> list[str]:
     return [str(word) for word in value or ()]
-
-
-def _files(sources: Sequence[str]) -> Iterator[str]:
-    """The files of inventory sources: those of a folder too, and no list of hosts."""
-    for source in map(str, sources):
-        if os.path.isdir(source):
-            yield from (os.path.join(source, name) for name in sorted(os.listdir(source)) if name.endswith(SUFFIXES))
-        elif os.path.isfile(source):
-            yield source

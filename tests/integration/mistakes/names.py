@@ -24,7 +24,8 @@ def _broken(site: Path) -> None:
 
 
 def _other_suffix(site: Path) -> None:
-    (site / "cluster.nvlink.yml").rename(site / "cluster.yml")
+    text = (site / "cluster.nvlink.yml").read_text()
+    (site / "cluster.yml").write_text(text.replace("fabric_file:", "fabric_fil:"))
 
 
 def _no_controller(site: Path) -> None:
@@ -112,7 +113,8 @@ MISTAKES = [
     Mistake("rackscale.nvlink.imex", "group nvlink: the inventory has no host in it, since /", prepare=_broken),
     Mistake(
         "rackscale.nvlink.imex",
-        "cluster.yml is not read by rackscale.nvlink.fabric; rename it so that it ends in .nvlink.yml.",
+        # The warnings of Ansible have the reason too.
+        "group nvlink: the inventory has no host in it, since /",
         prepare=_other_suffix,
         inventory=("cluster.yml", "hosts.yml"),
     ),
