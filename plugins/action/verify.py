@@ -81,7 +81,9 @@ class ActionModule(GuardedAction):
 def _result(verdict: Mapping[str, Any], text: list[str]) -> dict[str, Any]:
     keys = ("code", "severity", "message", "tray", "clique")
     findings = [{key: row[key] for key in keys} for row in verdict["failures"]]
-    return {"changed": False, "changes": [], "findings": findings, "verdict": verdict, "text": text}
+    first = formatting.first_error(verdict["failures"])
+    summary = f"{text[0]} First: {first}" if first else text[0]
+    return {"changed": False, "changes": [], "findings": findings, "verdict": verdict, "text": text, "summary": summary}
 
 
 def _now() -> str:

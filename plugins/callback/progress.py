@@ -58,7 +58,7 @@ from ansible.playbook.block import Block
 from ansible.plugins.callback import CallbackBase
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 
@@ -67,6 +67,13 @@ _DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 # Their failures are ignored on trays, and the play that follows reports each with its cause.
 _REPORTED = ("rackscale.nvlink.fabric_facts",)
 _COLLECTION = "rackscale.nvlink."
+# Modules whose changes no task of a playbook prints.
+_CHANGES = tuple(
+    f"{_COLLECTION}{name}"
+    for name in ("imex_domain", "imex_job", "dra_driver_phase", "dra_driver_nodes", "k8s_topology")
+)
+# Of one task; the others are counted.
+MAX_CHANGES = 6
 # The names of the controller.
 _CONTROLLER = ("localhost", "127.0.0.1", "::1")
 _COLOURS = {
@@ -124,6 +131,10 @@ class CallbackModule(CallbackBase):
         # Results of few tasks alone: reading each of ten thousand results would take seconds.
         if result.task.action in _DEBUG:
             self._messages.add("", result.host.get_name(), *_printed(result.result))
+        elif result.is_changed() and result.task.action in _CHANGES and not result.result.get("diff"):
+            changes = result.result.get("changes")
+            if isinstance(changes, list) and changes:
+                self._messages.add(progress.CHANGED, result.host.get_name(), summarize(changes, MAX_CHANGES))
         elif result.task.run_once and result.task.action.startswith(_COLLECTION):
             self._messages.add("", _CONTROLLER[0], *_texts(result.result.get("announcement")))
 

@@ -204,4 +204,9 @@ text:
   type: list
   elements: str
   sample: ["36 trays in 3 cliques, 36 queried: all layers agree (0 errors, 0 warnings)."]
+summary:
+  description: The first line of RV(text), with the message of the first error.
+  returned: success
+  type: str
+  sample: "36 trays in 3 cliques, 36 queried: all layers agree (0 errors, 0 warnings)."
 """

@@ -76,18 +76,27 @@ class Phase:
         if not self.outcomes:
             return []
         problems = {
-            rack: hosts for rack, hosts in self.outcomes.items() if any(word in PROBLEMS for word in hosts.values())
+            rack: hosts for rack, hosts in self.outcomes.items() if any(word in ERRORS for word in hosts.values())
         }
+        # Racks that failed as a whole share a line.
+        failed = [rack for rack, hosts in problems.items() if len(set(hosts.values())) == 1]
+        whole: dict[str, str] = {}
+        if len(failed) > 1:
+            for rack in failed:
+                whole.update(problems.pop(rack))
         rest: dict[str, str] = {}
         for rack, hosts in self.outcomes.items():
-            if rack not in problems:
+            if rack not in problems and not whole.keys() >= hosts.keys():
                 rest.update(hosts)
-        rows = []
+        rows = [
+            _line("", {host: word for host, word in whole.items() if word == one})
+            for one in sorted(set(whole.values()))
+        ]
         for rack in sorted(problems, key=lambda name: (name == NO_RACK, natural_key(name))):
             label = rack or (NO_RACK_LABEL if len(self.outcomes) > 1 else "")
             rows.append(_line(label, problems[rack]))
         if rest:
-            rows.append(_line("all others" if problems else "", rest))
+            rows.append(_line("all others" if problems or whole else "", rest))
         return rows
 
 

@@ -748,7 +748,7 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
     "teardown": {
         "imports": ["rollout"],
         "roles": ["dra_driver", "k8s_topology", "slurm_tiers", "slurm_topology"],
-        "variables": {"fabric_file": {}, "teardown": {"type": "bool"}},
+        "variables": {"fabric_file": {"type": "path"}, "teardown": {"type": "bool"}},
     },
     "verify": {
         "imports": [],

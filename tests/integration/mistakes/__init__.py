@@ -39,10 +39,12 @@ class Mistake:
     writes: tuple[str, ...] = ()
     # More lines than this are no answer.
     lines: int = 60
+    # With the callback of the sample ansible.cfg: the last line has the whole sentence.
+    progress: bool = False
 
     @property
     def playbook(self) -> str:
         return self.line.split()[0]
 
     def __str__(self) -> str:
-        return self.line.replace("rackscale.nvlink.", "")
+        return self.line.replace("rackscale.nvlink.", "") + (" (progress)" if self.progress else "")

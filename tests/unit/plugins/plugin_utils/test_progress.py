@@ -43,11 +43,24 @@ def test_racks_with_problems_come_first_in_natural_order_and_hosts_without_one_l
     phase = Phase()
     for rack in ("r10", "", "r9", "r8"):
         phase.add(rack, f"host-{rack}", progress.OK if rack == "r8" else progress.FAILED)
+        phase.add(rack, f"more-{rack}", progress.OK)
     assert _lines(phase) == [
-        "failed       r9: host-r9",
-        "failed       r10: host-r10",
-        "failed       (no rack): host-",
-        "ok           all others: host-r8",
+        "failed       r9: 2 hosts: 1 ok, 1 failed (host-r9)",
+        "failed       r10: 2 hosts: 1 ok, 1 failed (host-r10)",
+        "failed       (no rack): 2 hosts: 1 ok, 1 failed (host-)",
+        "ok           all others: host-r8,more-r8",
+    ]
+
+
+def test_racks_that_failed_as_a_whole_share_a_line() -> None:
+    phase = _phase(4)
+    for rack in (1, 2):
+        for tray in range(1, 19):
+            phase.add(f"r{rack:02d}", f"r{rack:02d}t{tray:02d}", progress.FAILED)
+    phase.add("r03", "r03t05", progress.RESCUED)
+    assert _lines(phase) == [
+        "failed       36 hosts: 36 failed (r[01-02]t[01-18])",
+        "rescued      all others: 36 hosts: 35 ok, 1 rescued (r03t05)",
     ]
 
 
