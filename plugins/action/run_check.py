@@ -100,6 +100,9 @@ class ActionModule(GuardedAction):
         for name in options["optional_patterns"]:
             if value(name):
                 yield targets.wrong_pattern(run, name, value(name), in_run=False)
+        path = next(filter(None, map(value, options["fabric_files"])), "")
+        if path:
+            fabric_file.load(self._loader.path_dwim(str(path)))
         names = [name for name in (*options["trays"], *options["placed"], *options["cliques"]) if value(name)]
         if names:
             fabric = self._fabric(value("fabric_file") or value("nvlink_fabric_file"))

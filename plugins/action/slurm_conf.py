@@ -61,7 +61,7 @@ class ActionModule(GuardedAction):
         trays: _Trays,
         task_vars: dict[str, Any],
     ) -> dict[str, Any]:
-        options = ("cluster_name", "conf_dir", "timeout", "allow_removal")
+        options = ("cluster_name", "conf_dir", "timeout", "allow_removal", "override")
         passed: dict[str, Any] = {key: arguments[key] for key in options if key in arguments}
         passed["accounting"] = bool(site.accounting_host)
         passed["log"] = f"{site.log_dir}/slurmctld.log"

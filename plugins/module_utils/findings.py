@@ -466,6 +466,9 @@ CATALOGUE: dict[str, Entry] = {
         "kubernetes_node of a tray is not a valid node name",
         "set fabric_kubernetes_node, then run discover and accept",
     ),
+    "k8s_node_renamed": Entry(
+        ERROR, "Kubernetes has a tray under another node name", "set fabric_kubernetes_node, discover and accept again"
+    ),
     "k8s_object_unmanaged": Entry(
         ERROR,
         "an object of the same name is not managed by this collection",
@@ -759,6 +762,9 @@ CATALOGUE: dict[str, Entry] = {
         ERROR, "a node's name is not valid in a hostlist", "set fabric_slurm_node, then run discover and accept"
     ),
     "slurm_node_rank": Entry(WARNING, "task ranks follow node names that interleave the blocks", "set BlockAsNodeRank"),
+    "slurm_node_renamed": Entry(
+        ERROR, "Slurm has trays under other node names", "set fabric_slurm_node, discover and accept again"
+    ),
     "slurm_node_topology": Entry(
         ERROR, "Topology= of a NodeName line overrides the topology file", "remove it from that line"
     ),

@@ -46,6 +46,12 @@ options:
     type: list
     elements: str
     default: []
+  fabric_files:
+    description:
+      - Paths of fabric files, of which the first that is set must be valid, in check mode too.
+    type: list
+    elements: str
+    default: []
   trays:
     description: Hostlists of trays, cliques and domains of the fabric file, or of hosts of the inventory.
     type: list
@@ -126,6 +132,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "patterns": _NAMES,
     "inventory_patterns": _NAMES,
     "optional_patterns": _NAMES,
+    "fabric_files": _NAMES,
     "trays": _NAMES,
     "placed": _NAMES,
     "cliques": _NAMES,

@@ -155,6 +155,14 @@ options:
       - Without it neither is removed where slurmctld does not list its jobs.
     type: bool
     default: false
+  override:
+    description:
+      - Names of gates that do not object in this run. V(nodes_removed), when more than one of the present nodes would
+        be removed from Slurm, jobs or not.
+    type: list
+    elements: str
+    choices: [nodes_removed]
+    default: []
   accounting:
     description: Set by the action plugin.
     type: bool
@@ -270,6 +278,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "partitions": {"type": "list", "elements": "dict", "default": []},
     "lines": {"type": "list", "elements": "str", "default": []},
     "allow_removal": {"type": "bool", "default": False},
+    "override": {"type": "list", "elements": "str", "choices": list(cluster.GATES), "default": []},
     "accounting": {"type": "bool", "default": False},
     "log": {"type": "path", "default": "/var/log/slurm/slurmctld.log"},
     "texts": {"type": "dict"},
@@ -297,6 +306,7 @@ def main() -> None:
             accounting=params["accounting"],
             log=params["log"],
             allow_removal=params["allow_removal"],
+            override=tuple(params["override"]),
         )
         changed = cluster.apply(host, desired)
     except NvlinkError as error:

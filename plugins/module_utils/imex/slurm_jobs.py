@@ -15,6 +15,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
+# squeue's error for a node that slurmctld does not have.
+_UNKNOWN_NODE = "invalid node name"
 _NO_SLURM = ("configuration source", "Unable to process configuration", "No such file")
 
 
@@ -48,10 +50,13 @@ def blocking_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str
     """The finding that blocks a change. ``jobs``, ``unknown``: of running_on(). ``why``: what needs the stop."""
     what = "; ".join(why) or "a change"
     if unknown:
+        remedy = "bring slurmctld back, or allow the stop with option allow_jobs"
+        if _UNKNOWN_NODE in unknown.lower():
+            remedy = "set fabric_slurm_node of these trays to their NodeName, then discover and accept again"
         return finding(
             "imex_jobs_unknown",
             f"IMEX of this clique must stop for {what}, and Slurm did not report whether jobs run there ({unknown});"
-            " bring slurmctld back, or allow the stop with option allow_jobs.",
+            f" {remedy}.",
         )
     shown = summarize(jobs)
     return finding(

@@ -30,6 +30,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 CONF, NODES, GRES, CGROUP = "slurm.conf", "nvlink_nodes.conf", "gres.conf", "cgroup.conf"
 NAMES = (CONF, NODES, GRES, CGROUP)
+# Stops a run that would remove more than one node; its name is that of the option's value.
+REMOVED = "nodes_removed"
+GATES = (REMOVED,)
 # Settings that slurmctld reads only at its start: sockets, user and keys.
 ONLY_AT_START = frozenset(
     (
@@ -53,7 +56,10 @@ OWNER_OF_NEW_FILES = "/etc/passwd"
 
 @dataclass(frozen=True)
 class DesiredState:
-    """texts: name of NAMES -> text. made_from: digest of the node lines from which they were rendered, or empty."""
+    """texts: name of NAMES -> text. made_from: digest of the node lines from which they were rendered, or empty.
+
+    override: gates of GATES that do not object.
+    """
 
     texts: Mapping[str, str]
     made_from: str
@@ -62,6 +68,7 @@ class DesiredState:
     accounting: bool
     log: str
     allow_removal: bool = False
+    override: tuple[str, ...] = ()
 
 
 def present(conf_dir: str) -> dict[str, str]:
@@ -140,6 +147,8 @@ def _plan(host: Host, desired: DesiredState, before: Mapping[str, str]) -> tuple
     """The texts to write, and the names of those that change; the changes are recorded."""
     texts = dict(desired.texts)
     texts[CONF] = keep_includes(texts[CONF], before.get(CONF, ""))
+    if REMOVED not in desired.override:
+        _check_removal(before.get(NODES, ""), texts.get(NODES, ""))
     changed = [name for name in NAMES if name in texts and texts[name] != before.get(name)]
     host.changes += [f"{'change' if name in before else 'write'} {name}" for name in changed]
     return texts, changed
@@ -190,6 +199,17 @@ def _state_dir(text: str) -> str:
 
 def _has_jobs(state_dir: str) -> bool:
     return bool(state_dir) and os.path.exists(os.path.join(state_dir, "job_state"))
+
+
+def _check_removal(before: str, after: str) -> None:
+    """Stop where the fabric file lacks several of the present nodes; one that was removed from it passes."""
+    old = hardware.parse_nodes(before)
+    gone = old.keys() - hardware.parse_nodes(after).keys()
+    if len(gone) > 1:
+        raise SlurmError(
+            f"{len(gone)} of {count(len(old), 'node')} would be removed from {NODES} ({summarize(sorted(gone))}): check"
+            f" the fabric file, or set override to {REMOVED} if this is intended; nothing was changed."
+        )
 
 
 def _check_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str]) -> None:

@@ -19,9 +19,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import names as node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -97,7 +96,7 @@ def survey(slurm: Slurm, wanted: Iterable[str] = ()) -> dict[str, Node]:
     known = parse(text)
     if any(name not in known for name in wanted):
         records = (dict(syntax.key_values(line)) for line in text.splitlines())
-        node_names.check(wanted, [node_names.node_names(record) for record in records if "NodeName" in record])
+        node_names.check(wanted, [node_names.of_slurm(record) for record in records if "NodeName" in record])
     return known
 
 

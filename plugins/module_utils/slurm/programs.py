@@ -16,15 +16,14 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, names, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     ShownBlock,
     SlurmError,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.names import NodeNames
 
 # The folders of Slurm's programs outside PATH.
 BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
@@ -107,9 +106,9 @@ class Slurm:
     def config(self) -> dict[str, str]:
         return files.parse_config(self.scontrol("show", "config"))
 
-    def node_names(self) -> tuple[NodeNames, ...]:
+    def node_names(self) -> tuple[node_names.NodeNames, ...]:
         records = files.parse_records(self.scontrol("-a", "-o", "show", "nodes"))
-        return tuple(names.node_names(record) for record in records if "NodeName" in record)
+        return tuple(node_names.of_slurm(record) for record in records if "NodeName" in record)
 
     def nodes(self) -> frozenset[str]:
         return frozenset(node.name for node in self.node_names())

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, node_selection
@@ -21,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, check_values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)
@@ -252,8 +254,11 @@ def _nodes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P9: every tray is a node, and the plugin may run there."""
     known = expected_nodes(snapshot, {})
     every = {str(mapped(node.get("metadata")).get("name")) for node in snapshot["nodes"]}
+    renamed = node_names.renamed((tray.node for tray in trays.values()), map(labels.names, snapshot["nodes"]))
+    if renamed:
+        yield finding("dra_node_missing", node_names.sentence("Kubernetes", renamed, "fabric_kubernetes_node"))
     for name, tray in trays.items():
-        if tray.node not in every:
+        if tray.node not in every and tray.node not in renamed:
             message = f"Tray {name} should be node {tray.node}, which the cluster does not have; join it, or correct"
             yield finding("dra_node_missing", f"{message} its kubernetes_node in the fabric file.", tray=name)
     if not trays and not known:

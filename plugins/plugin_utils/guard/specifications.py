@@ -199,6 +199,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_memory_step": {"type": "int"},
         "slurm_node_addresses": {"type": "bool"},
         "slurm_node_settings": {"type": "dict"},
+        "slurm_override": {"type": "list", "elements": "str", "choices": ["nodes_removed"]},
         "slurm_partitions": {"type": "list", "elements": "dict"},
         "slurm_settings": {"type": "dict"},
         "slurm_spool_dir": {"type": "path"},

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, natural_sorted
@@ -136,6 +137,13 @@ def name(node: Any) -> str:
     return str(mapped(mapped(node).get("metadata")).get("name"))
 
 
+def names(node: Any) -> node_names.NodeNames:
+    """The name of a node, its host name label and, where its status was read, its addresses."""
+    addresses = (mapped(row).get("address") for row in as_list(mapped(mapped(node).get("status")).get("addresses")))
+    others = (labels(node).get("kubernetes.io/hostname"), *addresses)
+    return node_names.NodeNames(name(node), tuple(other for other in others if isinstance(other, str)))
+
+
 def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pending: Collection[str] = ()) -> Verdict:
     """Exactly one writer, or findings with the reason why there is none.
 
@@ -208,10 +216,15 @@ def compare(
     flavored: whether a scheduler selects the nodes by the flavor's labels.
     """
     by_name = {name(node): node for node in nodes}
+    wanted = (node for clique in topology.cliques for node in clique.nodes)
+    renamed = node_names.renamed(wanted, map(names, nodes))
     found: list[Finding] = []
-    placed: set[str] = set()
+    placed: set[str] = set(renamed.values())
+    if renamed:
+        message = node_names.sentence("Kubernetes", renamed, "fabric_kubernetes_node")
+        found.append(finding("k8s_node_renamed", message, tray=next(iter(renamed))))
     for clique in topology.cliques:
-        absent = [node for node in clique.nodes if node not in by_name]
+        absent = [node for node in clique.nodes if node not in by_name and node not in renamed]
         placed.update(clique.nodes)
         if absent:
             message = (

@@ -59,6 +59,7 @@ BLOCKING = frozenset(
     (
         "k8s_clique_label_no_writer",
         "k8s_clique_label_multiple_writers",
+        "k8s_node_renamed",
         "k8s_object_unmanaged",
         "k8s_recreate_required",
         "k8s_runai_conflict",

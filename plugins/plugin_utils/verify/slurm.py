@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
@@ -54,7 +55,8 @@ def _topology(evidence: Evidence, controller: Controller) -> Iterator[Failure]:
         message = f"slurmctld on {controller.host} runs no block topology ({sentence(controller.info.get('plugin'))})."
         yield failure("slurm_topology_missing", SLURM, message)
         return
-    found = list(_blocks(evidence, cluster, topology))
+    renamed = _renamed(evidence, cluster, topology)
+    found = [renamed] if renamed else list(_blocks(evidence, cluster, topology))
     file = mapped(controller.info.get("file"))
     if file.get("running") is False:
         for row in found:
@@ -66,6 +68,23 @@ def _topology(evidence: Evidence, controller: Controller) -> Iterator[Failure]:
         severe = code in CATALOGUE and (CATALOGUE[code].severity == ERROR or code == "slurm_topology_differs")
         if severe and code not in _REPORTED_HERE and not (found and code == "slurm_topology_differs"):
             yield failure(code, SLURM, sentence(note.get("message")), note.get("tray"))
+
+
+def _renamed(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Failure | None:
+    """The failure where slurmctld has trays under other names: in no block they would seem to be."""
+    nodes = [
+        str(node) for block in map(mapped, as_list(topology.get("blocks"))) for node in as_list(block.get("nodes"))
+    ]
+    trays = {
+        evidence.fabric.trays[tray]["slurm_node"]: tray
+        for view in evidence.fabric.blocks(cluster)
+        for tray in view.trays
+    }
+    found = node_names.renamed(trays, map(node_names.NodeNames, nodes))
+    if not found:
+        return None
+    message = node_names.sentence("slurmctld", found, "fabric_slurm_node")
+    return failure("slurm_node_renamed", SLURM, message, trays=[trays[name] for name in found])
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def check(
     )
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    remedy = f"check the fabric file, or override with -e slurm_topology_override={names} if this is intended."
+    remedy = f"check the fabric file, or set override to {names} if this is intended."
     return [
         finding("slurm_gate_overridden", f"The gate {name} is overridden: {what}.")
         if name in override

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, names, rules, switches
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, settings
@@ -124,7 +124,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     ranked = "TopologyParam" in needed and "topologyparam" not in observed.conf.settings
     nodes = observed.slurm.node_names()
     # Every other finding would name a symptom of this.
-    names.check([node for block in blocks for node in block.nodes], nodes)
+    node_names.check([node for block in blocks for node in block.nodes], nodes)
     known = frozenset(node.name for node in nodes)
     runs = before if before is not None else same_named(written, name)
     linted = rules.lint(

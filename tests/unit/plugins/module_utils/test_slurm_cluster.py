@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,11 +102,24 @@ def test_jobs_of_a_slurmctld_that_is_down_are_kept(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     made_from = cluster.digest(BEFORE[cluster.NODES])
     desired = cluster.DesiredState(
-        {**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log=""
+        {**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log="", override=cluster.GATES
     )
     with pytest.raises(SlurmError, match=r"^b, c would be removed from slurm.conf"):
         cluster.apply(Host(check=False), desired)
     assert (tmp_path / cluster.NODES).read_text() == BEFORE[cluster.NODES]
+
+
+def test_several_nodes_are_removed_only_by_name(tmp_path: Path) -> None:
+    host, texts = Host(check=True), {**AFTER, cluster.CONF: OURS}
+    desired = cluster.DesiredState(texts, "", str(tmp_path), "x", accounting=False, log="")
+    with pytest.raises(
+        SlurmError, match=r"^2 of 3 nodes would be removed from nvlink_nodes.conf \(b, c\): .*override to nodes_removed"
+    ):
+        cluster._plan(host, desired, BEFORE)
+    assert host.changes == []
+    assert cluster._plan(host, replace(desired, override=cluster.GATES), BEFORE)[1]
+    for before in ({}, {**BEFORE, cluster.NODES: BEFORE[cluster.NODES].replace(",b,c", ",b")}):
+        assert cluster._plan(host, desired, before)[1]
 
 
 def test_a_slurmdbd_that_refuses_for_a_moment_is_queried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

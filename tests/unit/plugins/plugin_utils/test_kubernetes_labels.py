@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.labels import CLIQUE, COLLECTION, DRA, GFD
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
@@ -186,6 +187,23 @@ def test_nodes_that_are_missing_or_unknown_are_findings() -> None:
         ("k8s_node_missing", "r01t04"),
         ("k8s_clique_label_unplaced", "new"),
     ]
+
+
+def test_nodes_with_other_names_are_one_finding() -> None:
+    nodes = [node(f"{name}.example.com", {**FLAVOR, CLIQUE: TEXT}) for name in TOPOLOGY.cliques[0].nodes]
+    found = k8s_labels.compare(TOPOLOGY, nodes, {}, flavored=False)
+    assert codes(found) == ["k8s_node_renamed"]
+    assert found[0]["message"] == (
+        "Kubernetes calls r01t01 r01t01.example.com (and 3 more alike): set fabric_kubernetes_node:"
+        ' "{{ inventory_hostname }}.example.com" for the group nvlink, then discover and accept again.'
+    )
+
+
+def test_a_node_is_known_by_its_host_name_and_its_addresses() -> None:
+    row = node("n1", {"kubernetes.io/hostname": "gb1"})
+    assert k8s_labels.names(row) == NodeNames("n1", ("gb1",))
+    row["status"] = {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}, None, {"address": {}}]}
+    assert k8s_labels.names(row) == NodeNames("n1", ("gb1", "192.0.2.1"))
 
 
 def test_a_flavor_that_selects_no_node_is_a_finding() -> None:

@@ -256,6 +256,11 @@ def renamed_block(world: World) -> None:
     next(block for block in world.info["topology"]["blocks"] if block["name"] == "r01")["name"] = "old"
 
 
+def other_node_names(world: World) -> None:
+    for block in world.info["topology"]["blocks"]:
+        block["nodes"] = [f"{node}.example.com" for node in block["nodes"]]
+
+
 def block_gone(world: World) -> None:
     world.info["topology"]["blocks"] = [block for block in world.info["topology"]["blocks"] if block["name"] != "r02"]
 
@@ -356,6 +361,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (two_blocks, "slurm", "slurm_block_overlap", A[:1]),
     (no_block, "slurm", "slurm_tray_no_block", A[:1]),
     (renamed_block, "slurm", "slurm_block_missing", A),
+    (other_node_names, "slurm", "slurm_node_renamed", [*A, *B]),
     (block_gone, "slurm", "slurm_block_missing", B),
     (unknown_block, "slurm", "block_unclaimed", []),
     (file_not_loaded, "slurm", "slurm_topology_differs", []),
@@ -406,6 +412,7 @@ def test_five_faults_on_different_trays_are_five_failures(seed: int) -> None:
         clique_cut_in_two,
         two_moved_together,
         no_topology,
+        other_node_names,
         block_gone,
         renamed_block,
         blind_pair,

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.names import NodeNames
+from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
+from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNameError, NodeNames
 
-SHORT = [NodeNames(name, name, name) for name in ("r01t01", "r01t02", "r01t03")]
-LONG = [NodeNames(f"{node.name}.example.com", node.name, "192.0.2.1") for node in SHORT]
+SHORT = [NodeNames(name, (name, name)) for name in ("r01t01", "r01t02", "r01t03")]
+LONG = [NodeNames(f"{node.name}.example.com", (node.name, "192.0.2.1")) for node in SHORT]
 
 
 @pytest.mark.parametrize(
@@ -21,20 +20,20 @@ LONG = [NodeNames(f"{node.name}.example.com", node.name, "192.0.2.1") for node i
         (["r01t01.example.com", "r01t02"], SHORT, {"r01t01.example.com": "r01t01"}),
         (["r01t01"], LONG, {"r01t01": "r01t01.example.com"}),
         # By NodeHostName, and by NodeAddr.
-        (["gb1.example.com"], [NodeNames("n1", "gb1", "192.0.2.1")], {"gb1.example.com": "n1"}),
-        (["192.0.2.1"], [NodeNames("n1", "gb1", "192.0.2.1")], {"192.0.2.1": "n1"}),
+        (["gb1.example.com"], [NodeNames("n1", ("gb1", "192.0.2.1"))], {"gb1.example.com": "n1"}),
+        (["192.0.2.1"], [NodeNames("n1", ("gb1", "192.0.2.1"))], {"192.0.2.1": "n1"}),
         # No other host: an address has no short form, and another domain's host keeps its own node.
-        (["192.0.2.1"], [NodeNames("192", "192", "192")], {}),
+        (["192.0.2.1"], [NodeNames("192", ("192", "192"))], {}),
         (["r09t01.example.com"], SHORT, {}),
         (["r01t01", "r01t01.example.com"], SHORT, {}),
         (["r01t01.a.example", "r01t01.b.example"], SHORT, {}),
-        (["r01t01"], [NodeNames("r01t01.a", "r01t01.a"), NodeNames("r01t01.b", "r01t01.b")], {}),
+        (["r01t01"], [NodeNames("r01t01.a", ("r01t01.a",)), NodeNames("r01t01.b", ("r01t01.b",))], {}),
     ],
 )
 def test_a_node_is_found_where_it_is_unique(
     wanted: list[str], nodes: list[NodeNames], expected: dict[str, str]
 ) -> None:
-    assert names.renamed(wanted, nodes) == expected
+    assert node_names.renamed(wanted, nodes) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,19 +53,18 @@ def test_a_node_is_found_where_it_is_unique(
         (["r01t01", "r01t02"], LONG, '"{{ inventory_hostname }}.example.com" for the group nvlink, '),
         (
             ["gb1"],
-            [NodeNames("n1", "gb1")],
+            [NodeNames("n1", ("gb1",))],
             "set fabric_slurm_node of each of these hosts, such as ",
         ),
     ],
 )
 def test_the_sentence_names_the_variable(wanted: list[str], nodes: list[NodeNames], remedy: str) -> None:
-    with pytest.raises(SlurmError) as raised:
-        names.check(wanted, nodes)
+    with pytest.raises(NodeNameError) as raised:
+        node_names.check(wanted, nodes)
     assert remedy in str(raised.value)
 
 
-def test_the_fields_are_those_of_scontrol() -> None:
+def test_the_names_are_those_of_the_cluster() -> None:
     record = {"NodeName": "n1", "NodeHostName": "gb1", "NodeAddr": "192.0.2.1", "State": "IDLE"}
-    assert names.node_names(record) == NodeNames("n1", "gb1", "192.0.2.1")
-    assert names.node_names({"NodeName": "n1"}) == NodeNames("n1")
-    names.check(["n1"], [NodeNames("n1")])
+    assert node_names.of_slurm(record) == NodeNames("n1", ("gb1", "192.0.2.1"))
+    node_names.check(["n1"], [node_names.of_slurm({"NodeName": "n1"})])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find hosts that the fabric file and Slurm call by different names, such as r01t01.example.com and r01t01. Pure.
+"""Find hosts that the fabric file calls otherwise than Slurm or Kubernetes, such as r01t01.example.com. Pure.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
@@ -13,21 +13,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 SHORT = "{{ inventory_hostname_short }}"
 
 
+class NodeNameError(NvlinkError):
+    """The fabric file has other names than the cluster for the same hosts."""
+
+
 class NodeNames(NamedTuple):
-    """NodeName, NodeHostName and NodeAddr of a node, as ``scontrol show nodes`` prints them."""
+    """The name of a node, and the host names and addresses that its cluster has for it."""
 
     name: str
-    host: str = ""
-    address: str = ""
+    others: tuple[str, ...] = ()
 
 
-def node_names(record: Mapping[str, str]) -> NodeNames:
-    return NodeNames(record["NodeName"], record.get("NodeHostName", ""), record.get("NodeAddr", ""))
+def of_slurm(record: Mapping[str, str]) -> NodeNames:
+    """NodeName, NodeHostName and NodeAddr in a record of ``scontrol show nodes``."""
+    return NodeNames(record["NodeName"], tuple(record.get(key, "") for key in ("NodeHostName", "NodeAddr")))
 
 
 def short(name: str) -> str:
@@ -36,7 +40,7 @@ def short(name: str) -> str:
 
 
 def renamed(wanted: Iterable[str], nodes: Iterable[NodeNames]) -> dict[str, str]:
-    """Name that Slurm does not have -> the NodeName of the only node that is that host, and of no other such name."""
+    """Name that the cluster does not have -> that of the only node that is that host, and of no other such name."""
     rows, names = list(nodes), dict.fromkeys(wanted)
     known = {row.name for row in rows}
     taken = known.intersection(names)
@@ -44,7 +48,7 @@ def renamed(wanted: Iterable[str], nodes: Iterable[NodeNames]) -> dict[str, str]
         return {}
     of: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        for label in (row.name, row.host, row.address):
+        for label in filter(None, (row.name, *row.others)):
             of[label.lower()].add(row.name)
             of[short(label).lower()].add(row.name)
     claims: dict[str, list[str]] = defaultdict(list)
@@ -56,10 +60,10 @@ def renamed(wanted: Iterable[str], nodes: Iterable[NodeNames]) -> dict[str, str]
 
 
 def check(wanted: Iterable[str], nodes: Iterable[NodeNames]) -> None:
-    """Raise SlurmError with the variable to set where Slurm has these hosts under other names."""
+    """Raise NodeNameError with the variable to set where Slurm has these hosts under other names."""
     found = renamed(wanted, nodes)
     if found:
-        raise SlurmError(sentence("slurmctld", found, "fabric_slurm_node"))
+        raise NodeNameError(sentence("slurmctld", found, "fabric_slurm_node"))
 
 
 def sentence(who: str, found: Mapping[str, str], variable: str) -> str:

@@ -1,0 +1,286 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbooks slurm and slurm_bringup: fabric files, node names, running blocks, and a Slurm of somebody else.
+
+The controller is this machine, with stand-ins for slurmctld, scontrol and squeue that print what a slurmctld would.
+Their folder is in the copy of the site, so a row that changed anything would be seen.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+
+from . import Mistake
+
+SLURM, BRINGUP, DRAIN = (f"rackscale.nvlink.{name}" for name in ("slurm", "slurm_bringup", "drain"))
+# Without the inventory that reads the fabric file.
+HOSTS = ("hosts.yml",)
+RACKS = {"r01": "r01t[01-02]", "r02": "r02t[01-02]"}
+SHORT = '"{{ inventory_hostname_short }}"'
+
+Step = Callable[[Path], object]
+
+
+def running(
+    blocks: Mapping[str, str] | None = None,
+    nodes: Sequence[str] | None = None,
+    record: str = "NodeName={0} NodeHostName={0} NodeAddr={0} State=IDLE",
+    version: str = "26.05.5",
+    answers: bool = True,
+    conf_dir: str = "etc",
+    **variables: Any,
+) -> Step:
+    """A slurmctld that runs these blocks; record: the line of a node, with its name for {0}."""
+
+    def write(site: Path) -> None:
+        given = {name: expand(text) for name, text in (RACKS if blocks is None else blocks).items()}
+        known = [node for names in given.values() for node in names] if nodes is None else nodes
+        made = tuple(files.Block(name, tuple(names)) for name, names in given.items())
+        text = files.render([files.Topology("nvlink", blocks=made, block_sizes=(2,))], "yaml")
+        (site / "etc").mkdir()
+        (site / "etc" / "slurm.conf").write_text("ClusterName=nvl\nSelectType=select/cons_tres\nPrologFlags=Alloc\n")
+        (site / "etc" / "topology.yaml").write_text(text)
+        config = {
+            "SLURM_VERSION": version,
+            "SLURM_CONF": f"{site}/{conf_dir}/slurm.conf",
+            "ClusterName": "nvl",
+            "SelectType": "select/cons_tres",
+            "PrologFlags": "Alloc",
+        }
+        outputs = {
+            "show config": "".join(f"{key} = {value}\n" for key, value in config.items()),
+            "show topoconf": text,
+            "show nodes": "".join(f"{record.format(node, node[-1])}\n" for node in known),
+            "show partitions": "PartitionName=all Nodes=" + ",".join(known) + "\n",
+            "ping": "Slurmctld(primary) at ctl is UP\n",
+        }
+        (site / "bin").mkdir()
+        for name, output in outputs.items():
+            (site / "bin" / name).write_text(output)
+        refusal = 'echo "Unable to contact slurm controller (connect failure)" >&2; exit 1'
+        script = f"""case "$*" in
+            *--version) echo slurm {version} ;;
+            *"show config" | *"show topoconf" | *"show nodes" | *"show partitions" | ping)
+                {f'cat "{site}/bin/${{*#-a -o }}"' if answers else refusal} ;;
+            *"show topology") ;;
+            *) echo "not expected: $*" >&2; exit 1 ;;
+        esac"""
+        _program(site, "scontrol", script)
+        _program(site, "slurmctld", f"echo slurm {version}")
+        _program(site, "squeue", "exit 0")
+        local(**variables)(site)
+
+    return write
+
+
+def _program(site: Path, name: str, body: str) -> None:
+    path = site / "bin" / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def local(**variables: Any) -> Step:
+    """The controller is this machine, and its Slurm the one below the site's folder."""
+
+    def write(site: Path) -> None:
+        given = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "slurm_topology_bin_dir": f"{site}/bin",
+            "slurm_topology_conf_dir": f"{site}/etc",
+            "slurm_topology_rehearse": "never",
+            "slurm_topology_timeout": 10,
+            "slurm_conf_dir": f"{site}/etc",
+            "slurm_state_dir": f"{site}/state",
+            # A row that is not stopped ends here.
+            "slurm_controller_packages": ["no-such-package"],
+        }
+        (site / "group_vars" / "slurm_controller.json").write_text(json.dumps({**given, **variables}))
+
+    return write
+
+
+def others(**texts: str) -> Step:
+    """A controller with files that this collection has not written: a name for etc, and a file for state."""
+
+    def write(site: Path) -> None:
+        local()(site)
+        for place, text in texts.items():
+            path = site / (f"etc/{place}.conf" if place.startswith("slurm") else f"state/{place}")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    return write
+
+
+def file(text: str) -> Step:
+    return lambda site: [local()(site), (site / "fabric.json").write_text(text)]
+
+
+def domain(then: Step, key: str = "slurm_node", name: str = "{}.example.com") -> Step:
+    """The fabric file has these node names instead of those of the trays."""
+
+    def write(site: Path) -> None:
+        path = site / "fabric.json"
+        fabric = json.loads(path.read_text())
+        for tray, row in fabric["trays"].items():
+            row[key] = name.format(tray)
+        path.write_text(json.dumps(fabric, sort_keys=True, indent=1) + "\n")
+        then(site)
+
+    return write
+
+
+def unset(site: Path) -> None:
+    path = site / "group_vars" / "all.json"
+    given = json.loads(path.read_text())
+    del given["fabric_file"]
+    path.write_text(json.dumps(given))
+    local()(site)
+
+
+MORE = {"r01": "r01t[01-04]", "r02": "r02t[01-02]"}
+NEW_CLUSTER = "move the file away for a new cluster; nothing was changed."
+MISTAKES = [
+    # Running blocks that would lose nodes.
+    Mistake(
+        SLURM,
+        "Block r01 would shrink from 4 to 2 nodes, and r01t[03-04] would be in no block: check the fabric file, or"
+        " set override to block_shrinks if this is intended.",
+        prepare=running(MORE),
+    ),
+    Mistake(
+        f"{SLURM} --check --diff",
+        "Block r01 would shrink from 4 to 2 nodes, and r01t[03-04] would be in no block: check the fabric file, or",
+        prepare=running(MORE),
+    ),
+    Mistake(
+        SLURM,
+        "Block r03 would have no node left of r03t[01-18], and r03t[01-18] would be in no block: check the fabric file,"
+        " or set override to block_vanishes if this is intended.",
+        prepare=running({**RACKS, "r03": "r03t[01-18]"}),
+    ),
+    Mistake(
+        SLURM,
+        "1 node would lose its block (r01t09): check the fabric file, or set override to"
+        " nodes_lose_block if this is intended.",
+        prepare=running({**RACKS, "r01": "r01t01,r01t09"}, nodes=expand("r01t[01-09],r02t[01-02]")),
+    ),
+    Mistake(
+        f"{SLURM} -e slurm_topology_override=block_shrinks",
+        "set override to block_shrinks,block_vanishes if this is intended.",
+        prepare=running({**MORE, "r03": "r03t[01-18]"}),
+    ),
+    # Names that Slurm does not have.
+    Mistake(
+        SLURM,
+        f"slurmctld calls r01t01.example.com r01t01 (and 3 more alike): set fabric_slurm_node: {SHORT} for the group"
+        " nvlink, then discover and accept again.",
+        prepare=domain(running()),
+    ),
+    Mistake(
+        SLURM,
+        "slurmctld calls r01t01.example.com r01t01 (and 3 more alike): set fabric_slurm_node: ",
+        prepare=domain(running(version="24.11.5")),
+    ),
+    Mistake(
+        f"{SLURM} --check",
+        'slurmctld calls r01t01 r01t01.nvl.example (and 3 more alike): set fabric_slurm_node: "{{ inventory_hostname }}'
+        '.nvl.example" for the group nvlink, then discover and accept again.',
+        prepare=running({"r01": "r01t0[1-2].nvl.example", "r02": "r02t0[1-2].nvl.example"}),
+    ),
+    Mistake(
+        SLURM,
+        "slurmctld calls r01t01 n1: set fabric_slurm_node of each of these hosts, such as fabric_slurm_node: n1 of"
+        " r01t01, then discover and accept again.",
+        prepare=running(
+            {"r01": "n[1,2]"}, nodes=["n1"], record="NodeName={0} NodeHostName=r01t0{1} NodeAddr=192.0.2.1 State=IDLE"
+        ),
+    ),
+    Mistake(
+        SLURM,
+        "Slurm has none of the 2 nodes of block r01 (r01t01, r01t02): set fabric_slurm_node to their NodeName and run discover",
+        prepare=running({"a": "a[1-4]"}),
+    ),
+    Mistake(
+        f"{DRAIN} -e drain_trays=r01t01",
+        f"slurmctld calls r01t01.example.com r01t01: set fabric_slurm_node: {SHORT} for the group nvlink, then",
+        prepare=domain(
+            running(
+                rollout_slurm_bin_dir="{{ slurm_topology_bin_dir }}",
+                rollout_slurm_conf_dir="{{ slurm_topology_conf_dir }}",
+            )
+        ),
+    ),
+    # The fabric file.
+    Mistake(
+        f"{SLURM} -e fabric_file={{site}}/nowhere.json", "/nowhere.json: cannot be read (No such file or directory)"
+    ),
+    Mistake(
+        f"{SLURM} --check -e fabric_file={{site}}/nowhere.json",
+        "/nowhere.json: cannot be read (No such file or directory); name a fabric file that discover wrote.",
+    ),
+    Mistake(SLURM, "/fabric.json: is not JSON", prepare=file("{"), inventory=HOSTS),
+    Mistake(f"{SLURM} --check", "/fabric.json: schema_version", prepare=file('{"schema_version": 7}'), inventory=HOSTS),
+    Mistake(f"{BRINGUP} --check", "/fabric.json: is not JSON", prepare=file("{"), inventory=HOSTS),
+    Mistake(
+        SLURM,
+        "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes.",
+        prepare=unset,
+        inventory=HOSTS,
+    ),
+    # The Slurm that it is to configure.
+    Mistake(
+        SLURM,
+        "scontrol show config failed (Unable to contact slurm controller (connect failure)): check that slurmctld runs",
+        prepare=running(answers=False),
+    ),
+    Mistake(
+        SLURM,
+        "Neither slurmctld -V nor scontrol --version prints a version: run this on the",
+        prepare=others(slurm="ClusterName=nvl\n"),
+    ),
+    Mistake(
+        SLURM,
+        "/etc cannot be opened (No such file or directory): set conf_dir to the folder of slurm.conf.",
+        prepare=local(),
+    ),
+    Mistake(
+        SLURM,
+        "/elsewhere, not ",
+        prepare=running(conf_dir="elsewhere"),
+    ),
+    Mistake(
+        SLURM, "Slurm 23.11.4 is too old: topology/block came with 23.11, whose", prepare=running(version="23.11.4")
+    ),
+    # A Slurm of somebody else.
+    *(
+        Mistake(
+            line,
+            "/etc/slurm.conf was not written by slurm_bringup, which would replace it: run the playbook slurm for a"
+            f" Slurm that exists, or {NEW_CLUSTER}",
+            prepare=others(slurm="ClusterName=theirs\n"),
+        )
+        for line in (BRINGUP, f"{BRINGUP} --check --diff")
+    ),
+    Mistake(
+        f"{BRINGUP} --check",
+        "/state has the state of a slurmctld that slurm_bringup has not configured (clustername, job_state): run the"
+        " playbook slurm for a Slurm that exists, or set slurm_state_dir to an empty folder; nothing was changed.",
+        prepare=others(job_state="", clustername="theirs\n"),
+    ),
+    Mistake(
+        f"{BRINGUP} --check",
+        "/etc/slurmdbd.conf was not written by slurm_bringup, which would replace it: set slurm_accounting to false and"
+        " slurm_accounting_host to the host of that slurmdbd, or move the file away; nothing was changed.",
+        prepare=others(slurmdbd="StoragePass=secret\n"),
+    ),
+]

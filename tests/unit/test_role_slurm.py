@@ -1,0 +1,93 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Expressions of the role slurm: why a unit does not start, and what it finds of a Slurm of somebody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+ROLE = Path(__file__).resolve().parents[2] / "roles/slurm"
+ADVICE = "[2026-11-23T05:00:00] error: Database settings not recommended values: innodb_lock_wait_timeout"
+SILENT = "it does not listen on port 6819 after 120 s"
+
+
+def trusted(value: Any) -> Any:
+    """Text of the role's files is a template."""
+    if isinstance(value, dict):
+        return {key: trusted(row) for key, row in value.items()}
+    if isinstance(value, list):
+        return [trusted(row) for row in value]
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
+def template(value: Any, variables: dict[str, Any]) -> Any:
+    loader = DataLoader()
+    role = loader.load_from_file(str(ROLE / "vars/main.yml"))
+    return Templar(loader, variables={**trusted(role), **variables}).template(trusted(value))
+
+
+def why(lines: list[str], **results: Any) -> str:
+    tasks = DataLoader().load_from_file(str(ROLE / "tasks/unit.yml"))
+    block = next(task["block"] for task in tasks if "block" in task)
+    fail = next(task for task in block if "ansible.builtin.fail" in task)
+    given = {
+        "_slurm_unit": "slurmdbd.service",
+        "_slurm_unit_port": 6819,
+        "_slurm_unit_file": {},
+        "_slurm_started": {},
+        "slurm_timeout": 120,
+        "_slurm_logged": {"stdout_lines": lines},
+        **trusted(fail["vars"]),
+        **results,
+    }
+    return str(template(fail["ansible.builtin.fail"]["msg"], given))
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        ([ADVICE], SILENT),
+        (["error: mysql_real_connect failed: 2003 no host", ADVICE], "mysql_real_connect failed: 2003 no host"),
+        (["fatal: bad plugin", ADVICE, "error: later"], "bad plugin"),
+        ([], SILENT),
+    ],
+)
+def test_advice_is_no_cause(lines: list[str], cause: str) -> None:
+    assert why(lines) == f"slurmdbd.service does not start ({cause}): correct that first."
+    started = why(lines, _slurm_started={"msg": "its job failed"})
+    assert (
+        started == f"slurmdbd.service does not start ({cause.replace(SILENT, 'its job failed')}): correct that first."
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "state", "database", "found"),
+    [
+        ([], [], True, ""),
+        ([], ["nvlink_state_id", "job_state"], True, ""),
+        (["/etc/slurm/slurm.conf", "/etc/slurm/slurmdbd.conf"], [], True, "/etc/slurm/slurm.conf was not written by"),
+        ([], ["clustername", "job_state"], True, "/state has the state of a slurmctld that slurm_bringup has not conf"),
+        (["/etc/slurm/slurmdbd.conf"], [], True, "/etc/slurm/slurmdbd.conf was not written by slurm_bringup, which"),
+        # Another host's slurmdbd is used, and this file stays.
+        (["/etc/slurm/slurmdbd.conf"], [], False, ""),
+    ],
+)
+def test_a_slurm_of_somebody_else_is_found(files: list[str], state: list[str], database: bool, found: str) -> None:
+    given = {
+        "slurm_conf_dir": "/etc/slurm",
+        "slurm_state_dir": "/state",
+        "slurm_accounting": database,
+        "slurm_controllers": ["ctl"],
+        "inventory_hostname": "ctl",
+        "_slurm_unmarked": {"stdout_lines": files},
+        "_slurm_state_names": {"stdout_lines": state},
+    }
+    rows = template("{{ _slurm_foreign }}", given)
+    assert [row[: len(found)] for row in rows[:1]] == ([found] if found else [])
