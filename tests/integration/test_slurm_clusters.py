@@ -40,10 +40,11 @@ def test_a_slurmctld_gets_the_blocks_of_its_own_cluster(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
         site = Site(slurmctld, tmp_path)
+        other = {"slurm_topology_override": "block_vanishes"}
 
         # The sandbox's ClusterName is sandbox; Slurm has no case there.
         write(site, "other", "Sandbox")
-        done = site.play()
+        done = site.play(**other)
         assert done.returncode == 0, done.stdout + done.stderr
         assert running(site) == [("half", tuple(expand("r02t[10-18]")))]
 
@@ -56,7 +57,7 @@ def test_a_slurmctld_gets_the_blocks_of_its_own_cluster(tmp_path: Path) -> None:
         )
         assert running(site) == [("half", tuple(expand("r02t[10-18]")))]
 
-        assert site.play("-e", "slurm_topology_cluster=alpha").returncode == 0
+        assert site.play("-e", "slurm_topology_cluster=alpha", **other).returncode == 0
         assert running(site) == [("r01", tuple(expand("r01t[01-18]"))), ("r02", tuple(expand("r02t[01-09]")))]
         assert "changed=0" in site.play("-e", "slurm_topology_cluster=alpha").stdout
 

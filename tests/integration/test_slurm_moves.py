@@ -22,7 +22,12 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import applying, planning, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
+    applying,
+    gates,
+    planning,
+    surveying,
+)
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import Case
 
@@ -404,6 +409,7 @@ def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *before: str, **opti
         "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in blocks],
         "conf_dir": str(slurmctld.conf_dir),
         "bin_dir": str(slurmctld.bin_dir),
+        "override": list(gates.GATES),
         **options,
     }
     command = [*before, sys.executable, "-c", CODE, json.dumps(arguments)]
@@ -520,7 +526,12 @@ def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_pat
 
     def play(blocks: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
         file.write_text(json.dumps(fabric(blocks)))
-        variables = {"fabric_file": str(file), "slurm_topology_block_sizes": [9], "slurm_topology_rehearse": "never"}
+        variables = {
+            "fabric_file": str(file),
+            "slurm_topology_block_sizes": [9],
+            "slurm_topology_override": "block_shrinks",
+            "slurm_topology_rehearse": "never",
+        }
         options = ("-i", str(inventory), "rackscale.nvlink.slurm", "-e", json.dumps(variables), *arguments)
         return ansible("ansible-playbook", *options, check=False)
 

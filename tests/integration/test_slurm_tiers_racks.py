@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
 
 from .commands import ansible
 from .conftest import running_lab
@@ -56,7 +57,7 @@ def racks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def configure(racks: Cluster, blocks: dict[str, str], tiers: list[dict[str, Any]]) -> None:
     """The fabric file, the topology and the tiers of a site, in the order in which the playbook slurm applies them."""
     racks.fabric.write_text(json.dumps(fabric(blocks)))
-    options = json.dumps({"fabric_file": str(racks.fabric), "manage_conf": True})
+    options = json.dumps({"fabric_file": str(racks.fabric), "manage_conf": True, "override": list(gates.GATES)})
     module = ("-m", "rackscale.nvlink.slurm_topology", "-a", options)
     ansible("ansible", "slurm_controller", "-i", racks.racks.inventory, *module)
     racks.apply(tiers)

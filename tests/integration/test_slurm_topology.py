@@ -782,6 +782,7 @@ def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_pat
     arguments = {
         "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in SPLIT],
         "block_sizes": [9],
+        "override": ["block_vanishes"],
         "conf_dir": str(slurmctld.conf_dir),
         "bin_dir": str(slurmctld.bin_dir),
     }

@@ -207,18 +207,13 @@ MISTAKES = [
     ),
     Mistake(
         SLURM,
-        "Slurm has none of the 2 nodes of block r01 (r01t01, r01t02): set fabric_slurm_node to their NodeName and run discover",
+        "Slurm has none of the 2 nodes of block r01 (r01t01, r01t02): set fabric_slurm_node to their NodeName",
         prepare=running({"a": "a[1-4]"}),
     ),
     Mistake(
-        f"{DRAIN} -e drain_trays=r01t01",
+        f"{DRAIN} -e drain_trays=r01t01 -e rollout_slurm_bin_dir={{site}}/bin -e rollout_slurm_conf_dir={{site}}/etc",
         f"slurmctld calls r01t01.example.com r01t01: set fabric_slurm_node: {SHORT} for the group nvlink, then",
-        prepare=domain(
-            running(
-                rollout_slurm_bin_dir="{{ slurm_topology_bin_dir }}",
-                rollout_slurm_conf_dir="{{ slurm_topology_conf_dir }}",
-            )
-        ),
+        prepare=domain(running()),
     ),
     # The fabric file.
     Mistake(
