@@ -47,7 +47,7 @@ def playbook(*arguments: str, check: bool = True, **more: str) -> str:
 
 def run_demo(directory: Path) -> Demo:
     """As `make demo` does."""
-    callback = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress"}
+    callback = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress", "NVLINK_PROGRESS_INTERVAL": "0"}
     given = ("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={directory}")
     return Demo(directory, playbook(*given, **callback))
 
@@ -165,7 +165,8 @@ def test_the_map_and_the_paths_are_followed_by_the_result_alone(demo: Demo) -> N
     assert re.fullmatch(r"  Report: .*/report/index\.html \(open it in a browser\)", lines[-3])
     assert re.fullmatch(r"ok           Show the results: localhost \([0-9.]+ s\)", lines[-2])
     assert re.fullmatch(rf"CHANGED in [0-9.]+ s: 37 hosts: 35 ok, 1 changed, 1 rescued \({DOWN}\)", lines[-1])
-    assert len(lines) < 70
+    # Of these, 36 are the trays that the first discovery places.
+    assert len(lines) < 100
 
 
 def test_a_second_render_changes_nothing(demo: Demo) -> None:
