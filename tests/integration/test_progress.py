@@ -131,8 +131,9 @@ def test_check_mode_is_printed_and_plays_without_hosts_are_not(site: Path) -> No
 
 
 def test_racks_are_grouped_by_option(site: Path) -> None:
-    lines = run(site, "--limit", "r01t03:r02t05", NVLINK_PROGRESS_GROUP_PREFIX="nvlink_clique_")
-    assert verdicts(lines)[1] == "failed       Read the trays: r02a: r02t05"
+    limit = ("--limit", "r01t03:r01t09:r02t05:r02t06")
+    lines = run(site, *limit, NVLINK_PROGRESS_GROUP_PREFIX="nvlink_clique_")
+    assert verdicts(lines)[1] == "failed       Read the trays: r02a: 2 hosts: 1 ok, 1 failed (r02t05)"
 
 
 @pytest.mark.parametrize("callback", ["ansible.posix.json", "ansible.posix.jsonl"])
