@@ -73,8 +73,8 @@ def test_layers_that_do_not_apply_are_skipped(site: Verified) -> None:
     assert "changed=0" in done.stdout
     assert "4 trays in 2 cliques, 4 queried: " in done.stdout
     tasks = re.findall(r"(?m)^(r0\dt0\d) +: ok=(\d+) .* skipped=(\d+)", done.stdout)
-    # The check of the limit runs once, in the context of the first host.
-    counts = ["2", *["1"] * (len(site.facts) - 1)]
+    # The checks of the limit and of what the run names run once, in the context of the first host.
+    counts = ["3", *["1"] * (len(site.facts) - 1)]
     assert tasks == [(name, count, "0") for name, count in zip(sorted(site.facts), counts)], "one task on a tray"
 
 
@@ -99,7 +99,7 @@ def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
     done, rows = site.verify("--tags", "quick")
     assert (done.returncode, rows, site.verdict()["queried"]) == (0, [], 0)
     assert "Read the facts of the tray]" not in done.stdout, "the task on trays"
-    assert done.stdout.count("r01t01") == 2, "the check of the limit, and the recap"
+    assert done.stdout.count("r01t01") == 3, "the checks of the limit and of names, and the recap"
 
     done, rows = site.verify("--limit", "r02t02,localhost")
     assert (done.returncode, rows, site.verdict()["queried"]) == (2, [("tray_moved", "r02t02")], 1)
