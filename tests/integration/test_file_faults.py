@@ -67,7 +67,10 @@ def test_accept_keeps_every_file(site: Site, tmp_path: Path) -> None:
     )
     assert "status=2" in printed
     assert "cannot be written (No space left on device); free space on its file system" in printed
-    assert "left: fabric.audit.jsonl\nfabric.json\nfabric.proposed.json\nfabric.state.json\nfiller\n" in printed
+    assert (
+        "left: fabric.audit.jsonl\nfabric.json\nfabric.proposed.json\nfabric.proposed.md\nfabric.state.json\nfiller\n"
+        in printed
+    )
 
 
 @pytest.mark.parametrize("gates", [True, False])
@@ -120,7 +123,13 @@ def test_two_proposals_at_once_are_one_proposal_and_an_error_that_names_the_othe
         else:
             assert "fabric.json: another run is writing it (pid " in text
     assert len({sha256_of(text) for status, text in zip(ended, printed, strict=True) if status == 0}) == 1
-    assert sorted(site.files()) == ["fabric.audit.jsonl", "fabric.json", "fabric.proposed.json", "fabric.state.json"]
+    assert sorted(site.files()) == [
+        "fabric.audit.jsonl",
+        "fabric.json",
+        "fabric.proposed.json",
+        "fabric.proposed.md",
+        "fabric.state.json",
+    ]
     assert site.path.read_bytes() == before
     site.accept("-e", f"fabric_proposal={sha256_of(printed[ended.index(0)])}")
     assert site.fabric()["trays"]["r01t01"]["clique"] != "r01"
