@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.names import NodeNames, renamed, short
+from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames, renamed, short
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, INFO, OK, Check
 
 
@@ -39,7 +39,7 @@ def checks(
 ) -> Iterator[Check]:
     """wanted: tray -> its node by the fabric file or inventory. hostnames: tray -> what the tray itself reports."""
     known = {node.name for node in nodes}
-    rows = [NodeNames(node.name, alias) for node in nodes for alias in node.aliases or ("",)]
+    rows = [NodeNames(node.name, tuple(node.aliases)) for node in nodes]
     # By the names of site and inventory, else by what a tray reports of itself.
     found = renamed(wanted.values(), rows)
     for tray, name in wanted.items():
