@@ -400,7 +400,7 @@ def _keep_places(files: _Files, placement: Placement) -> None:
         return
     state, last = placement.state, files.last_proposal()
     with contextlib.suppress(fabric_file.FabricFileError):
-        if last is not None:
+        if last is not None and last.base_sha256 == files.sha256:
             state = mark_pending(state, fabric_file.parse(last.data, files.path), last.changes, files.fabric)
     files.write_state(state)
 

@@ -74,6 +74,9 @@ _CHANGES = tuple(
 )
 # Of one task; the others are counted.
 MAX_CHANGES = 6
+# Messages of Ansible that hold no cause, and where it is instead.
+_NO_REASON = ("non-zero return code", "MODULE FAILURE", "Module result deserialization failed")
+_OUTPUTS = ("stderr", "module_stderr", "stdout", "module_stdout")
 # The names of the controller.
 _CONTROLLER = ("localhost", "127.0.0.1", "::1")
 _COLOURS = {
@@ -130,7 +133,7 @@ class CallbackModule(CallbackBase):
         self._count(result, progress.CHANGED if result.is_changed() else progress.OK)
         # Results of few tasks alone: reading each of ten thousand results would take seconds.
         if result.task.action in _DEBUG:
-            self._messages.add("", result.host.get_name(), *_printed(result.result))
+            self._messages.add("", result.host.get_name(), *(text for row in _rows(result) for text in _printed(row)))
         elif result.is_changed() and result.task.action in _CHANGES and not result.result.get("diff"):
             changes = result.result.get("changes")
             if isinstance(changes, list) and changes:
@@ -154,8 +157,7 @@ class CallbackModule(CallbackBase):
         self._problem(result, progress.RESCUED if ignored else progress.UNREACHABLE)
 
     def v2_on_file_diff(self, result: Any) -> None:
-        rows = result.result["results"] if result.task.loop and "results" in result.result else [result.result]
-        for row in rows:
+        for row in _rows(result):
             if row.get("diff") and row.get("changed"):
                 for entry in row["diff"] if isinstance(row["diff"], list) else [row["diff"]]:
                     if text := self._get_diff(entry).strip("\n"):
@@ -259,11 +261,21 @@ def _short(name: str) -> str:
     return ": ".join(part for part in (role.removeprefix(_COLLECTION), task) if part)
 
 
+def _rows(result: Any) -> list[Any]:
+    """The result, or that of each item of a loop."""
+    whole = result.result
+    rows = whole.get("results") if result.task.loop else None
+    return rows if isinstance(rows, list) else [whole]
+
+
 def _printed(result: Any) -> list[str]:
     """The output of a debug task, one entry of a list a line; a variable with its name."""
+    if result.get("skipped"):
+        return []
     if "msg" in result:
         return _texts(result["msg"])
-    return [f"{key}: {_text(value)}" for key, value in result.items() if _is_own(key)]
+    of_loop = ("ansible_loop_var", "ansible_index_var", "ansible_loop", result.get("ansible_loop_var"))
+    return [f"{key}: {_text(value)}" for key, value in result.items() if _is_own(key) and key not in of_loop]
 
 
 def _is_own(key: str) -> bool:
@@ -271,9 +283,14 @@ def _is_own(key: str) -> bool:
 
 
 def _failure_reason(result: Any) -> str:
-    """The reason of a failure: the first of msg, stderr and reason."""
-    reasons = ("; ".join(_texts(result[key])) for key in ("msg", "stderr", "reason") if result.get(key))
-    return next(reasons, "no reason was given")
+    """The reason of a failure; where Ansible's is none, with the last line that the program printed."""
+    reasons = ("; ".join(_texts(result[key])) for key in ("msg", "stderr", "reason", "censored") if result.get(key))
+    reason = next(reasons, "no reason was given")
+    if reason.startswith(_NO_REASON):
+        printed = (str(result.get(key) or "").strip() for key in _OUTPUTS)
+        last = next(filter(None, printed), "").rpartition("\n")[2]
+        return f"{reason}: {last}" if last else reason
+    return reason
 
 
 def _texts(value: Any) -> list[str]:

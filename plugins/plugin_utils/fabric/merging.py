@@ -214,7 +214,7 @@ def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
 def too_few(answers: Sequence[Answer], merged: Merged, placed: Collection[str], min_answer: float | None) -> str:
     """Why a discovery observed too little to be one: no tray answered, or too few; empty if enough did.
 
-    placed: the trays of the fabric file; any other host without a GPU is no tray. min_answer: the share of the hosts
+    placed: the trays of the fabric file; any other host without a GPU is no tray. min_answer: the share of the trays
     that must answer, in percent; None for at least one.
     """
     if all(answer.hints and not answer.failure for answer in answers):
@@ -223,10 +223,11 @@ def too_few(answers: Sequence[Answer], merged: Merged, placed: Collection[str], 
     reached = [row for row in rows if row.reachable]
     no_trays = [row.tray for row in reached if row.tray not in placed and not may_be_a_tray(row)]
     hosts = {row.tray for row in rows}.union(*(answer.targets or () for answer in answers if not answer.hints))
-    if len(no_trays) == len(reached):
+    trays, answered = len(hosts) - len(no_trays), len(reached) - len(no_trays)
+    if not answered:
         what = "no tray answered"
-    elif min_answer and len(reached) * 100 < min_answer * len(hosts):
-        what = f"{len(reached)} of {count(len(hosts), 'tray')} answered, and min_answer is {min_answer:g} percent"
+    elif min_answer and answered * 100 < min_answer * trays:
+        what = f"{answered} of {count(trays, 'tray')} answered, and min_answer is {min_answer:g} percent"
     else:
         return ""
     why = [answer.failure for answer in answers if answer.failure]

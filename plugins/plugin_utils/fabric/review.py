@@ -153,7 +153,8 @@ def _markdown_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> li
 def _escaped(text: str) -> str:
     """A text that Markdown shows as it is, in one cell."""
     line = "".join(char if char.isprintable() else " " for char in text)
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", line)
+    # The slash of an address too: no link leads from the review to where the text of a tray wants.
+    return re.sub(r"([\\`*_\[\]<>|&~#$]|(?<=:)/(?=/))", r"\\\1", line)
 
 
 def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[str]:

@@ -45,6 +45,7 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SEVERITIES = ("error", "warning", "info")
 # Ansible's messages where a module did not even start.
 _NO_RESULT = ("MODULE FAILURE", "Module result deserialization failed", "The module failed to execute correctly")
+_SSH = "Failed to connect to the host via ssh: "
 _OF_CONTROLLER = ("tray_facts_foreign", "tray_answer_invalid")
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def observe(tray: str, result: Any) -> Observation:
     # Written by this collection's action plugin on the controller, not by the tray.
     found = tuple(row for row in _findings(result, tray) if row["code"] in _OF_CONTROLLER)
     if result.get("unreachable"):
-        return _nothing(tray, sentence(result.get("msg")) or "unreachable", findings=found)
+        return _nothing(tray, _unreachable(result.get("msg")), findings=found)
     if result.get("skipped"):
         return _nothing(tray, "the task that reads its facts was skipped", findings=found)
     facts = mapped(result.get("ansible_facts")).get("nvlink_fabric")
@@ -67,14 +68,28 @@ def observe(tray: str, result: Any) -> Observation:
     return replace(observation, findings=(*observation.findings, *found)) if found else observation
 
 
+def _unreachable(message: Any) -> str:
+    """Why a host is unreachable: of ssh the last line, since banners and warnings of any length stand above it."""
+    if isinstance(message, str):
+        _frame, ssh, printed = message.partition(_SSH)
+        last = _last(printed)
+        if last:
+            return f"{ssh}{last}"
+    return sentence(message) or "unreachable"
+
+
+def _last(printed: str) -> str:
+    """The last line that is not empty, as a sentence."""
+    return next(filter(None, (sentence(line) for line in reversed(printed.split("\n")[-20:]))), "")
+
+
 def _failure(result: Mapping[str, Any]) -> str:
     """Why a result has no facts."""
     problem = sentence(result.get("msg")) or "the task that reads its facts returned none"
     if not problem.startswith(_NO_RESULT):
         return problem
     # Ansible's message is about its own protocol; what the host printed instead is the cause.
-    printed = str(result.get("module_stderr") or result.get("module_stdout") or "").split("\n")
-    last = next(filter(None, (sentence(line) for line in reversed(printed[-20:]))), "")
+    last = _last(str(result.get("module_stderr") or result.get("module_stdout") or ""))
     return f"its Python interpreter returned no result{f' ({last})' if last else ''}"
 
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -13,6 +14,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
 
 SHOWN = 40
+
+# Of a longer word, such as the name of another tray, what is equal may not be the tray.
+_PART_OF_WORD = re.compile(r"[\w.-]\0|\0[\w-]")
+# The word before the names -> how its program takes several; all others take a hostlist, as scontrol does.
+_JOINED: dict[str, Callable[[Iterable[str]], str]] = {"ansible": ",".join, "node": " ".join}
 
 
 def lines(failures: Sequence[Failure]) -> list[str]:
@@ -37,7 +43,7 @@ def first_error(failures: Sequence[Failure]) -> str:
 def message(rows: Sequence[Failure]) -> str:
     """The message of equal failures: ``r01t[01-17]: The driver has no IMEX channels.``"""
     first = rows[0]
-    return first["message"] if len(rows) == 1 else first["message"].replace(first["tray"], _fold(rows), 1)
+    return first["message"] if len(rows) == 1 else first["message"].replace(first["tray"], _fold(rows))
 
 
 def _equal(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
@@ -48,24 +54,27 @@ def _equal(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
         text = row["message"].replace(tray, "\0") if tray else row["message"]
         key = (row["severity"], row["layer"], row["code"], row["cause"], text, row["clique"] or "")
         # A message without its tray may have other text for each, so such a row stays alone.
-        groups.setdefault((*key, "" if "\0" in text else str(len(groups))), []).append(row)
+        is_alone = "\0" not in text or _PART_OF_WORD.search(text)
+        groups.setdefault((*key, str(len(groups)) if is_alone else ""), []).append(row)
     yield from groups.values()
 
 
 def _remediation(rows: Sequence[Failure]) -> str:
-    """The remediation with all trays, word by word: those of a hostlist folded, those of ansible as a list."""
+    """The remediation with all trays, word by word, in the form that each program takes."""
     words = [row["remediation"].split(" ") for row in rows]
     if len({len(row) for row in words}) > 1:
         return str(rows[0]["remediation"])
     joined = []
     for number, column in enumerate(zip(*words, strict=True)):
         names = list(dict.fromkeys(column))
-        is_pattern = number > 0 and words[0][number - 1] == "ansible"
-        if len(names) == 1 or "=" in names[0]:
-            # A field selector has one name.
+        before = words[0][number - 1].lstrip("(") if number else ""
+        if len(names) == 1 or "=" in names[0] or before == "-zv":
+            # A field selector and nc have one name.
             joined.append(names[0])
+        elif before in _JOINED:
+            joined.append(_JOINED[before](names))
         else:
-            joined.append(",".join(names) if is_pattern else hostlist.fold(natural_sorted(names)))
+            joined.append(hostlist.fold(natural_sorted(names)))
     return " ".join(joined)
 
 

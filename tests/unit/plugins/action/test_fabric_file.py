@@ -487,7 +487,8 @@ def test_a_discovery_without_any_answer_fails_and_changes_no_place(site: Site) -
         },
         "r01t02": {
             "unreachable": True,
-            "msg": "Failed to connect to the host via ssh: root@10.0.0.2: Permission denied.",
+            "msg": f"Task failed: Failed to connect to the host via ssh: {'** Banner **' * 50}\nroot@10.0.0.2: "
+            "Permission denied.\n",
         },
         "r02t01": {"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback\nSyntaxError: bad\n"},
         "login": {"changed": False, "ansible_facts": {"nvlink_fabric": {"observed_at": "2026-11-21T05:00:00Z"}}},
@@ -505,6 +506,27 @@ def test_a_discovery_without_any_answer_fails_and_changes_no_place(site: Site) -
     assert {name for name in after if after[name] != before.get(name)} == {"fabric.state.json"}
     assert site.state("r01t02")["state"] == "stale"
     assert site.accept(pending["sha256"])["changed"]
+
+
+def test_hosts_without_a_gpu_are_none_of_the_trays_that_must_answer(site: Site) -> None:
+    for number in range(96):
+        site.results[f"login{number}"] = {"ansible_facts": {"nvlink_fabric": {"observed_at": "2026-11-21T05:00:00Z"}}}
+        site.variables[f"login{number}"] = {}
+    site.results |= {name: {"unreachable": True, "msg": "down"} for name in ("r01t01", "r01t02", "r02t01")}
+    with pytest.raises(AnsibleActionFail, match=r"^1 of 4 trays answered, and min_answer is 80 percent: 3 trays "):
+        site.discover(min_answer=80)
+    assert site.discover(min_answer=25)["summary"]["placed"] == 1
+
+
+def test_a_proposal_that_is_void_marks_no_tray_as_pending(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01")
+    site.discover()
+    site.path.write_bytes(site.path.read_bytes().replace(b'"why": "placed ', b'"why": "by hand '))
+    site.results = {name: {"unreachable": True, "msg": "down"} for name in site.results}
+    with pytest.raises(AnsibleActionFail, match=r"^no tray answered: "):
+        site.discover()
+    assert "acceptance_pending" not in site.sibling("state.json").read_text()
 
 
 def test_a_finding_about_a_source_is_kept_and_reported(site: Site, tmp_path: Path) -> None:

@@ -82,6 +82,14 @@ def test_the_markdown_has_every_change_the_objections_and_the_new_blocks() -> No
     assert text == review.markdown(proposed, Fabric(), BEFORE, found, "ansible-playbook accept")
 
 
+def test_no_text_of_a_tray_is_markdown() -> None:
+    hostile = change("r01t01", "r01", "r02", "moved")
+    hostile["why"] = "<b>&#8238; ~~x~~ https://evil.example/ [a](b) $x$ \u202e| #1"
+    proposed = proposal.propose(b"{}", BEFORE, [hostile], [], "2026-11-21T05:00:00Z")
+    text = review.markdown(proposed, BEFORE, BEFORE, review.rows(proposed.changes, [], (BEFORE,)), "accept")
+    assert r"| \<b\>\&\#8238; \~\~x\~\~ https:\//evil.example/ \[a\](b) \$x\$  \| \#1 | - |" in text
+
+
 def tray(state: str, *messages: str) -> Any:
     rows = [finding("tray_unreachable", message, tray="") for message in messages]
     return {

@@ -586,6 +586,30 @@ def test_equal_failures_of_several_trays_are_one_line_with_all_of_them() -> None
     assert formatting.first_error(equal) == ""
 
 
+def test_the_joined_next_step_of_several_trays_is_a_command_that_works() -> None:
+    def step(code: str) -> str:
+        rows = [failure.failure(code, "hardware", f"{tray}: Down, says {tray}.", tray) for tray in ("a1", "a2")]
+        for row in rows:
+            for placeholder in ("{tray}", "{node}", "{kubernetes_node}"):
+                row["remediation"] = row["remediation"].replace(placeholder, row["tray"])
+        found = formatting.lines(rows)
+        assert found[0].endswith(f"{code}: a[1-2]: Down, says a[1-2].")
+        return found[1]
+
+    assert step("node_not_ready").endswith("kubectl describe node a1 a2")
+    assert "(ansible a1,a2 --become " in step("imex_foreign_daemon")
+    assert step("imex_pair_disconnected").endswith("nc -zv a1 50000")
+    assert step("gpu_lost").endswith("nextstate=RESUME a[1-2]")
+
+
+def test_a_failure_about_another_tray_of_a_longer_name_stays_alone() -> None:
+    rows = [failure.failure("gpu_lost", "hardware", f"{tray}: Not {tray}0.", tray) for tray in ("a1", "a2")]
+    assert [line.rpartition("gpu_lost: ")[2] for line in formatting.lines(rows)[::2]] == [
+        "a1: Not a10.",
+        "a2: Not a20.",
+    ]
+
+
 def test_the_next_step_has_the_names_that_its_command_needs(world: World) -> None:
     world.fabric.trays["r01t03"].update(slurm_node="gb-3", kubernetes_node="gb-3.example.com")
     evidence = world.evidence()
