@@ -184,9 +184,14 @@ class CallbackModule(CallbackBase):
         outcome, text = progress.verdict(hosts, self._causes, time.monotonic() - self._started, check_mode)
         self._print(text, _COLOURS[outcome])
 
-    def _print(self, text: str, colour: str | None = None) -> None:
+    def _print(self, text: str, colour: str | None = None, painted: str = "") -> None:
         self._printed_at = time.monotonic()
-        self._display.display(text, color=colour)
+        if not painted:
+            self._display.display(text, color=colour)
+        else:
+            # Ansible's log file has no colours.
+            self._display.display(painted, color=colour, screen_only=True)
+            self._display.display(text, log_only=True)
 
     def _is_due(self) -> bool:
         """Whether nothing was printed for so long that a person wonders what runs."""
@@ -232,7 +237,7 @@ class CallbackModule(CallbackBase):
             if is_held and line.outcome in progress.ERRORS:
                 continue
             text = f"  {line}".rstrip()
-            self._print(progress.painted(text) if ANSIBLE_COLOR else text, _COLOURS.get(line.outcome))
+            self._print(text, _COLOURS.get(line.outcome), progress.painted(text) if ANSIBLE_COLOR else "")
         if self._task and self._display.verbosity:
             self._print(f"  {self._task}: {count(self._results, 'host')}", C.COLOR_VERBOSE)
         self._task, self._messages, self._items, self._results = "", progress.Messages(), {}, 0

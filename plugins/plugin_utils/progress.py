@@ -44,7 +44,8 @@ _WORDS = {
     "unplaced": "33",
     "? unknown": "2",
 }
-_PAINTED = re.compile(rf"^(?:error|warning)\b|(?<= )(?:{'|'.join(map(re.escape, _WORDS))})(?=  |$)")
+# The callback indents each line by two.
+_PAINTED = re.compile(rf"(?:^|(?<=^  ))(?:error|warning)\b|(?<= )(?:{'|'.join(map(re.escape, _WORDS))})(?=  |$)")
 
 
 class Line(NamedTuple):

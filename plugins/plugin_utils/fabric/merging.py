@@ -231,6 +231,7 @@ def too_few(answers: Sequence[Answer], merged: Merged, placed: Collection[str], 
     else:
         return ""
     why = [answer.failure for answer in answers if answer.failure]
+    why += [f"{row.source} names no tray" for row in answers if not (row.failure or row.hints or row.observations)]
     why += causes.grouped((row.tray, row.problem or "no answer") for row in rows if not row.reachable)
     if no_trays:
         why.append(f"{causes.folded(no_trays, 'host')}: no GPU found")

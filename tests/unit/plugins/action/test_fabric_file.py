@@ -518,6 +518,14 @@ def test_hosts_without_a_gpu_are_none_of_the_trays_that_must_answer(site: Site) 
     assert site.discover(min_answer=25)["summary"]["placed"] == 1
 
 
+def test_a_source_that_names_no_tray_is_the_cause(site: Site, tmp_path: Path) -> None:
+    site.discover(accept="gates")
+    (tmp_path / "empty.json").write_text("[]")
+    empty = {"rest": {"file": str(tmp_path / "empty.json"), "trays": "@", "fields": {"name": "name"}}}
+    with pytest.raises(AnsibleActionFail, match=r"^no tray answered: rest names no tray; correct this "):
+        site.run(sources=[empty])
+
+
 def test_a_proposal_that_is_void_marks_no_tray_as_pending(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01")

@@ -35,6 +35,21 @@ def test_a_failure_has_its_cause(result: dict[str, Any], reason: str) -> None:
     assert progress._failure_reason(result) == reason
 
 
+def test_colours_within_a_line_are_for_the_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[tuple[str, dict[str, Any]]] = []
+    callback = progress.CallbackModule()
+    monkeypatch.setattr(
+        callback, "_display", SimpleNamespace(display=lambda text, **more: printed.append((text, more)))
+    )
+    callback._print("stale", None, "painted")
+    callback._print("plain", None)
+    assert printed == [
+        ("painted", {"color": None, "screen_only": True}),
+        ("stale", {"log_only": True}),
+        ("plain", {"color": None}),
+    ]
+
+
 def test_each_item_of_a_loop_is_printed() -> None:
     item = {"ansible_loop_var": "name", "changed": False, "failed": False, "_ansible_item_label": 1}
     looped = {

@@ -154,6 +154,7 @@ def test_different_messages_are_limited() -> None:
 def test_words_of_the_rack_map_and_of_findings_are_painted() -> None:
     for line in (
         "error    r02t12 GPU 2: reset it",
+        "  error hardware gpu_lost: r02t12: reset it",
         " 2  r01t03  A r01  ✗ unhealthy  conflict  r01",
         "6  r01t07  ? unknown    stale    r01 @0",
     ):
