@@ -151,13 +151,13 @@ class ActionModule(GuardedAction):
         if not own.get("pending", True):
             return _unchanged()
         clique = self._domain_of(own)
-        partial = imex_clique.leaves_partially(clique, self.options, self.hosts) if clique else None
+        rows = self._rows("inspect", clique.trays) if clique else {}
+        partial = imex_clique.leaves_partially(clique, rows, self.options, self.hosts) if clique else None
         if clique and partial:
             self._store("stop_and_write", {"failed": True, "blocked": True, "msg": partial["message"]})
-            rows = self._rows("inspect", clique.trays)
-            leaving = [tray for tray in clique.trays if _is_in_domain(rows.get(tray, {})) and rows[tray]["pending"]]
+            leaving = (tray for tray in clique.trays if _is_leaving(rows.get(tray, {})))
             # Reported once, unless the tray would go on to the tasks of the owner job.
-            failed = self.tray == leaving[0] or self.options["owner"] == "job"
+            failed = self.tray == next(leaving, self.tray) or self.options["owner"] == "job"
             return _unchanged(failed=failed, blocked=True, msg=partial["message"], findings=[partial])
         return self._run_on_tray("stop_and_write", "stop_and_write")
 
@@ -418,6 +418,12 @@ def _is_settled_alone(row: Mapping[str, Any]) -> bool:
 
 def _is_in_domain(row: Mapping[str, Any]) -> bool:
     return bool(row.get("running") or row.get("record"))
+
+
+def _is_leaving(row: Mapping[str, Any]) -> bool:
+    """Whether a tray comes to the change of its owner and leaves its IMEX domain by that."""
+    stays = row.get("failed") or row.get("owner") in domain.SERVICE_OWNERS
+    return not stays and bool(row.get("pending")) and _is_in_domain(row)
 
 
 def _reporting_host(clique: Clique, rows: dict[str, dict[str, Any]]) -> str | None:

@@ -126,12 +126,19 @@ def decide(
     return Decision(restart, generation, outdated, None, tuple(outdated_findings(clique, outdated, generation)))
 
 
-def leaves_partially(clique: Clique, options: Mapping[str, Any], play: Collection[str]) -> dict[str, Any] | None:
+def leaves_partially(
+    clique: Clique, rows: Mapping[str, Row], options: Mapping[str, Any], play: Collection[str]
+) -> dict[str, Any] | None:
     """The finding on a clique whose new owner runs no IMEX domain; None where the run has the whole clique.
 
-    The daemons of the trays left out would keep the others in their node lists. options: of imex_domain.
+    The daemons of the trays left out would keep the others in their node lists. rows: of `inspect`, which know the
+    host of a tray that has another name in the inventory. options: of imex_domain.
     """
-    outside = [tray for tray in clique.trays if tray not in play and tray not in options["allow_outdated"]]
+    outside = [
+        tray
+        for tray in clique.trays
+        if not {tray, rows.get(tray, {}).get("host")}.intersection(play) and tray not in options["allow_outdated"]
+    ]
     if not outside:
         return None
     return finding(

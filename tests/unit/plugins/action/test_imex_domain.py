@@ -144,6 +144,41 @@ def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: An
     assert run("r01t02", **given)["failed"] is True
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"owner": "domain", "pending": ["change config.cfg"]},
+        # A tray that failed may lack any field.
+        {"owner": "none", "failed": True, "msg": "two owners"},
+    ],
+    ids=["another owner", "failed"],
+)
+def test_a_tray_that_does_not_leave_the_domain_does_not_report_it(
+    run: Any, tmp_path: Path, first: dict[str, Any]
+) -> None:
+    made = fabrics.fabric(racks=1, trays=3, split=()).as_dict()
+    (tmp_path / "more.json").write_text(json.dumps(made))
+    inspected(run, "r01t01", **first)
+    inspected(run, "r01t02", owner="none", pending=["stop nvidia-imex.service"])
+    given = {"phase": "stop_and_write", "owner": "none", "fabric_file": str(tmp_path / "more.json")}
+    assert run("r01t02", **given)["failed"] is True
+
+
+def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(run: Any, monkeypatch: Any) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
+    hosts = [f"{tray}.example.com" for tray in TRAYS]
+    for tray, host in zip(TRAYS, hosts, strict=True):
+        inspected(run, tray, host=host, owner="none", pending=["stop nvidia-imex.service"])
+    monkeypatch.setattr(sys.modules[__name__], "TRAYS", hosts)
+    run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
+    assert read == ["tray"]
+    # Of the other one no row tells the host, as after a run without it.
+    imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], "r01t02")
+    result = run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
+    assert (result["failed"], read) == (True, ["tray"])
+
+
 def test_a_tray_without_a_difference_is_visited_once(run: Any, fabric: str) -> None:
     clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
     assert clique is not None
