@@ -46,14 +46,17 @@ def renamed(wanted: Iterable[str], nodes: Iterable[NodeNames]) -> dict[str, str]
     taken = known.intersection(names)
     if len(taken) == len(names):
         return {}
+    # Two names with different domains are different hosts.
     of: dict[str, set[str]] = defaultdict(set)
+    of_short: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         for label in filter(None, (row.name, *row.others)):
             of[label.lower()].add(row.name)
-            of[short(label).lower()].add(row.name)
+            of_short[short(label).lower()].add(row.name)
     claims: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        nodes_of = set() if name in known else of.get(name.lower()) or of.get(short(name).lower()) or set()
+        key = name.lower()
+        nodes_of = set() if name in known else of.get(key) or of_short.get(key) or of.get(short(key)) or set()
         if len(nodes_of) == 1 and not nodes_of & taken:
             claims[next(iter(nodes_of))].append(name)
     return {claimed[0]: node for node, claimed in claims.items() if len(claimed) == 1}

@@ -27,6 +27,8 @@ LONG = [NodeNames(f"{node.name}.example.com", (node.name, "192.0.2.1")) for node
         (["r09t01.example.com"], SHORT, {}),
         (["r01t01", "r01t01.example.com"], SHORT, {}),
         (["r01t01.a.example", "r01t01.b.example"], SHORT, {}),
+        (["r01t01.a.example"], [NodeNames("r01t01.b.example", ("r01t01.b.example",))], {}),
+        (["r01t01.a.example"], [NodeNames("n1", ("r01t01.b.example", "192.0.2.1"))], {}),
         (["r01t01"], [NodeNames("r01t01.a", ("r01t01.a",)), NodeNames("r01t01.b", ("r01t01.b",))], {}),
     ],
 )
