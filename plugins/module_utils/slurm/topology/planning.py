@@ -145,7 +145,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     )
     # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
     if not observed.acting and not any(found["code"] == "slurm_block_unknown" for found in linted):
-        findings += gates.check(runs, topology, known, desired.override)
+        findings += gates.check(before, topology, known, desired.override)
     findings += linted
     findings += settings.twin_findings(observed.style, observed.version, observed.twin)
     findings += settings.settings_findings(observed.style, observed.config, observed.conf.settings, desired.manage_conf)

@@ -5,10 +5,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import cast
+
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, planning, surveying
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import DOCUMENTATION
 
 RACKS = {"r01": "r01t[01-18]", "r02": "r02t[01-18]"}
@@ -120,3 +127,39 @@ def test_many_blocks_are_one_sentence() -> None:
 
 def test_the_module_documents_the_gates() -> None:
     assert f"choices: [{', '.join(gates.GATES)}]" in DOCUMENTATION
+
+
+class Answers:
+    """What slurmctld and its programs answer."""
+
+    @staticmethod
+    def node_names() -> tuple[NodeNames, ...]:
+        return tuple(map(NodeNames, NODES))
+
+    @staticmethod
+    def partitions() -> tuple[rules.Partition, ...]:
+        return ()
+
+    @staticmethod
+    def jobs() -> list[Job]:
+        return []
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool, tmp_path: Path) -> None:
+    written = topology(**RACKS)
+    observed = surveying.Survey(
+        slurm=cast(Slurm, Answers()),
+        conf_dir=str(tmp_path),
+        version=(24, 11, 5),
+        style=files.CONF,
+        conf=SlurmConf(str(tmp_path)),
+        config={"topologyplugin": "topology/block" if loaded else "topology/flat"},
+        file=files.render([written], files.CONF).encode(),
+        twin=False,
+        running=[],
+        shown=[files.ShownBlock(block.name, block.nodes, 18, False) for block in written.blocks] if loaded else [],
+    )
+    blocks = topology(r01="r01t[01-18]").blocks
+    found = {row["code"] for row in planning.plan(observed, planning.DesiredState(blocks)).findings}
+    assert ("block_vanishes" in found) is loaded
