@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,39 @@ def test_a_slurm_of_somebody_else_is_found(files: list[str], state: list[str], d
         "slurm_controllers": ["ctl"],
         "inventory_hostname": "ctl",
         "_slurm_unmarked": {"stdout_lines": files},
+        "_slurm_verified": {"skipped": True},
         "_slurm_state_names": {"stdout_lines": state},
     }
     rows = template("{{ _slurm_foreign }}", given)
     assert [row[: len(found)] for row in rows[:1]] == ([found] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("rc", "stdout", "stderr", "foreign"),
+    [
+        (0, "", "", []),
+        # Another file of the package differs.
+        (1, "S.5....T.  c /etc/slurm/cgroup.conf", "", []),
+        (1, "S.5....T.  c /etc/slurm/slurm.conf", "", ["/etc/slurm/slurm.conf"]),
+        (1, "file /etc/slurm/slurm.conf is not owned by any package", "", ["/etc/slurm/slurm.conf"]),
+        (1, "", "error: cannot open Packages database", ["/etc/slurm/slurm.conf"]),
+        (2, "", "", ["/etc/slurm/slurm.conf"]),
+    ],
+)
+def test_the_example_of_a_package_is_nobodys_slurm(rc: int, stdout: str, stderr: str, foreign: list[str]) -> None:
+    given = {
+        "_slurm_unmarked": {"stdout_lines": ["/etc/slurm/slurm.conf"]},
+        "_slurm_verified": {"rc": rc, "stdout": stdout, "stderr": stderr},
+    }
+    assert template("{{ _slurm_unmarked_files }}", given) == foreign
+
+
+def test_hidden_names_are_no_state_of_a_slurmctld(tmp_path: Path) -> None:
+    tasks = DataLoader().load_from_file(str(ROLE / "tasks/foreign.yml"))
+    task = next(task for task in tasks if task.get("register") == "_slurm_state_names")
+    argv = template(task["ansible.builtin.command"]["argv"], {"slurm_state_dir": str(tmp_path)})
+    for name in (".snapshot", "lost+found"):
+        (tmp_path / name).mkdir()
+    assert subprocess.check_output(argv, text=True) == ""
+    (tmp_path / "job_state").touch()
+    assert subprocess.check_output(argv, text=True) == "job_state\n"

@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -139,11 +139,19 @@ def prepare(host: Host, desired: DesiredState) -> Measurement:
 def check_owner(options_file: str, conf: str = CONF) -> None:
     """Raise SlurmError for a slurmd that another Slurm has configured: it would get this cluster's key and options."""
     given, options = (read(path) or b"" for path in (conf, options_file))
-    if given and not any(text.startswith(MARK.encode()) for text in (given, options)):
+    ours = any(text.startswith(MARK.encode()) for text in (given, options))
+    if given and not ours and not _is_example(conf):
         raise SlurmError(
             f"{conf} of this tray is of a Slurm that slurm_bringup has not configured: run the playbook slurm on the"
             " controller of that Slurm, or remove the tray from it and then this file; nothing was changed."
         )
+
+
+def _is_example(conf: str) -> bool:
+    """Whether a file is as its package has it: the package slurm of EPEL has a slurm.conf."""
+    result = child.run(["rpm", "--verify", "--nodeps", "--file", conf], 60)
+    # It names the files that differ, and one that no package has.
+    return result.rc in (0, 1) and not result.error and not result.stderr and conf not in result.stdout.split()
 
 
 def rotate(host: Host, log: str, folder: str = "/etc/logrotate.d") -> None:

@@ -52,6 +52,8 @@ VARIABLES = frozenset(
         "_slurm_unit_log",
         "_slurm_unit_port",
         "_slurm_unmarked",
+        "_slurm_unmarked_files",
+        "_slurm_verified",
         "benchmark_bin_dir",
         "benchmark_channel_isolation",
         "benchmark_cliques",

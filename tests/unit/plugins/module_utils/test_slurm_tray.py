@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,26 @@ def test_a_slurmd_of_another_slurm_is_left_as_it_is(
         return
     with pytest.raises(SlurmError, match=f"^{paths[0]} of this tray is of a Slurm that slurm_bringup has not "):
         tray.check_owner(str(paths[1]), str(paths[0]))
+
+
+@pytest.mark.parametrize(
+    ("rc", "line", "refused"),
+    [
+        (0, "", False),
+        (1, "echo 'S.5....T.  c /etc/slurm/cgroup.conf'", False),
+        (1, 'echo "S.5....T.  c $4"', True),
+        (1, 'echo "file $4 is not owned by any package"', True),
+        (1, "echo 'error: cannot open Packages database' >&2", True),
+    ],
+)
+def test_the_example_of_a_package_is_nobodys_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rc: int, line: str, refused: bool
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=linux\n")
+    program = tmp_path / "rpm"
+    program.write_text(f"#!/bin/sh\n{line}\nexit {rc}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(SlurmError) if refused else contextlib.nullcontext():
+        tray.check_owner(str(tmp_path / "slurmd"), str(conf))
