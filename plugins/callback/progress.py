@@ -75,7 +75,13 @@ _CHANGES = tuple(
 # Of one task; the others are counted.
 MAX_CHANGES = 6
 # Messages of Ansible that hold no cause, and where it is instead.
-_NO_REASON = ("non-zero return code", "MODULE FAILURE", "Module result deserialization failed")
+_NO_REASON = (
+    "non-zero return code",
+    "The command exited with a non-zero return code",
+    "MODULE FAILURE",
+    "Module result deserialization failed",
+    "The module failed to execute correctly",
+)
 _OUTPUTS = ("stderr", "module_stderr", "stdout", "module_stdout")
 # The names of the controller.
 _CONTROLLER = ("localhost", "127.0.0.1", "::1")
@@ -279,8 +285,11 @@ def _printed(result: Any) -> list[str]:
         return []
     if "msg" in result:
         return _texts(result["msg"])
-    of_loop = ("ansible_loop_var", "ansible_index_var", "ansible_loop", result.get("ansible_loop_var"))
-    return [f"{key}: {_text(value)}" for key, value in result.items() if _is_own(key) and key not in of_loop]
+    of_loop = ("ansible_loop_var", "ansible_index_var", "ansible_loop")
+    own = [key for key in result if _is_own(key) and key not in of_loop]
+    # The item itself is there too, and is what is printed where the task names no other variable.
+    own = [key for key in own if key != result.get("ansible_loop_var")] or own
+    return [f"{key}: {_text(result[key])}" for key in own]
 
 
 def _is_own(key: str) -> bool:
@@ -294,7 +303,7 @@ def _failure_reason(result: Any) -> str:
     if reason.startswith(_NO_REASON):
         printed = (str(result.get(key) or "").strip() for key in _OUTPUTS)
         last = next(filter(None, printed), "").rpartition("\n")[2]
-        return f"{reason}: {last}" if last else reason
+        return f"{reason.rstrip('.')}: {last}" if last else reason
     return reason
 
 

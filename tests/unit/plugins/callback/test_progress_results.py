@@ -24,6 +24,10 @@ from ansible_collections.rackscale.nvlink.plugins.callback import progress
         ({"msg": "non-zero return code", "stderr": " ", "stdout": "failed"}, "non-zero return code: failed"),
         ({"msg": "non-zero return code"}, "non-zero return code"),
         (
+            {"msg": "The command exited with a non-zero return code.", "stderr": "why"},
+            "The command exited with a non-zero return code: why",
+        ),
+        (
             {"msg": "MODULE FAILURE: No start of json", "module_stderr": "Traceback\nSyntaxError: bad\n"},
             "MODULE FAILURE: No start of json: SyntaxError: bad",
         ),
@@ -57,11 +61,12 @@ def test_each_item_of_a_loop_is_printed() -> None:
         "results": [
             {**item, "name": 1, "msg": "one"},
             {**item, "name": 2, "x": [2, 3]},
+            {**item, "name": 4},
             {**item, "name": 3, "skipped": True, "msg": "skipped"},
         ],
     }
     rows = progress._rows(SimpleNamespace(result=looped, task=SimpleNamespace(loop=[1, 2, 3])))
-    assert [text for row in rows for text in progress._printed(row)] == ["one", "x: 2, 3"]
+    assert [text for row in rows for text in progress._printed(row)] == ["one", "x: 2, 3", "name: 4"]
     once = {"results": [1], "changed": False}
     assert progress._rows(SimpleNamespace(result=once, task=SimpleNamespace(loop=None))) == [once]
     assert progress._printed(once) == ["results: 1"]
