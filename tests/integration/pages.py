@@ -23,6 +23,11 @@ RUN_BY = {
     "make demo": "tests/integration/test_demo.py",
     "make test": ".ci/run",
     "ansible-galaxy collection install rackscale.nvlink": "tests/tools/artifact.py",
+    # Its folder /artifacts is that of an AWX job.
+    "ansible-playbook rackscale.nvlink.accept -e fabric_file=/srv/cluster/fabric.json "
+    "     -e fabric_proposal=SHA_THAT_DISCOVER_PRINTED -e fabric_proposal_file=/artifacts/fabric.proposed.json": (
+        "tests/integration/test_discover.py"
+    ),
 }
 # An operator replaces it with the sha256 that the last run printed.
 PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"

@@ -188,7 +188,7 @@ MISTAKES = [
         "Set the fabric file and the directory to write to: -e fabric_file=/path/fabric.json -e "
         "render_dir=/path/rendered.",
     ),
-    Mistake(f"{RENDER} -e fabric_renderers=slrum", "renderers: 'slrum' is not a renderer; did you mean slurm?"),
+    Mistake(f"{RENDER} -e fabric_renderers=slrum", "fabric_renderers[0] (-e) is 'slrum'; did you mean slurm?"),
     # A file of the inventory that has not the usual name is read too.
     Mistake(
         REPORT,

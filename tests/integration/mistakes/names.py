@@ -70,7 +70,7 @@ MISTAKES = [
     Mistake("rackscale.nvlink.spares", "spares_active: is not set; add -e spares_active=16."),
     Mistake(
         "rackscale.nvlink.spares -e spares_active=most",
-        "spares_active: 'most' is not a whole number from 0; write it as digits.",
+        "spares_active (-e) is 'most', write an integer.",
     ),
     Mistake(
         "rackscale.nvlink.spares -e spares_active=1 -e spares_promote=r02t09",
