@@ -64,10 +64,12 @@ class ActionModule(GuardedAction):
                 return self._templar.template(task_vars.get(name))
             return trust.controller_value(task_vars, name)
 
-        limit = str(task_vars.get("ansible_limit") or "")
+        # Not ansible_limit: without --limit it may be a fact of a tray.
+        limit = str(context.CLIARGS.get("subset") or "")
         manager: list[InventoryManager] = []
 
         def match(pattern: str) -> Sequence[str]:
+            pattern = pattern.strip()
             if pattern in groups:
                 return list(groups[pattern])
             # Ansible would warn of an unknown name.

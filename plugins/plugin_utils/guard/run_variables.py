@@ -24,11 +24,11 @@ def check(loader: Any, task_vars: Mapping[str, Any], playbook: str) -> tuple[lis
     extra = _extra(loader)
     of_hosts = list(_inventory(loader, task_vars, extra))
     errors = [
-        *site_variables.unknown_sentences(extra),
+        *site_variables.unknown_sentences(extra, of_hosts),
         *site_variables.wrong_sentences(extra.items(), site_variables.EVERY_SPECIFICATION),
         *site_variables.wrong_sentences(of_hosts, site_variables.specifications(playbook)),
     ]
-    return errors, site_variables.unknown_sentences(dict(reversed(of_hosts)))
+    return errors, site_variables.unknown_sentences(dict(reversed(of_hosts)), list(extra.items()))
 
 
 def _extra(loader: Any) -> dict[str, Value]:

@@ -38,16 +38,12 @@ MAX_EDITS = 2
 MIN_LENGTH = 5
 
 KNOWN = VARIABLES | OWN_FACTS
-SETTABLE = frozenset(
-    name for known in (*ROLES.values(), *(playbook["variables"] for playbook in PLAYBOOKS.values())) for name in known
-)
-"""The variables that a person sets; the others are results and constants of the collection."""
 EVERY_SPECIFICATION: dict[str, Mapping[str, Any]] = {
     name: spec
     for known in (*(playbook["variables"] for playbook in PLAYBOOKS.values()), LOOKUPS, *ROLES.values())
     for name, spec in known.items()
 }
-"""Of all variables that a person sets; the others that are known are results and constants of the collection."""
+"""Variable -> specification of all that a person sets; others in KNOWN are results and constants of the collection."""
 
 MAX_SENTENCES = 5
 Value = tuple[str, Any]
@@ -60,7 +56,19 @@ _CONVERSIONS = {
     "int": (validation.check_type_int, "an integer"),
     "list": (validation.check_type_list, "a list"),
 }
+_LARGE = frozenset({"ansible_facts", "groups"})
 _SECRET = re.compile(r"password|passwd|secret|token|credential|private", re.IGNORECASE)
+
+
+def _letters(name: str) -> int:
+    """The letters of a name as bits."""
+    bits = 0
+    for letter in name:
+        bits |= 1 << ord(letter) % 64
+    return bits
+
+
+_LETTERS_OF = {known: _letters(known) for known in EVERY_SPECIFICATION}
 
 
 def unknown(names: Collection[str], more: Collection[str] = ()) -> dict[str, str]:
@@ -72,14 +80,24 @@ def unknown(names: Collection[str], more: Collection[str] = ()) -> dict[str, str
     for name in names:
         if name in KNOWN or name in more or name.startswith(("ansible_", "_")) or len(name) < MIN_LENGTH:
             continue
-        close = sorted(
-            (edits(name, known), known) for known in EVERY_SPECIFICATION if abs(len(known) - len(name)) <= MAX_EDITS
-        )
+        close = sorted((edits(name, known), known) for known in _candidates(name))
         if close and close[0][0] <= MAX_EDITS:
             found[name] = close[0][1]
         elif name.startswith(OWN_PREFIXES):
             found[name] = ""
     return found
+
+
+def _candidates(name: str) -> Iterator[str]:
+    """The variables that may be within MAX_EDITS of a name: an edit changes one letter, and to count edits is slow."""
+    letters = _letters(name)
+    for known, others in _LETTERS_OF.items():
+        if (
+            abs(len(known) - len(name))
+            <= MAX_EDITS
+            >= max((letters & ~others).bit_count(), (others & ~letters).bit_count())
+        ):
+            yield known
 
 
 def named_in(value: Any) -> Iterator[str]:
@@ -94,13 +112,35 @@ def named_in(value: Any) -> Iterator[str]:
         yield value
 
 
-def unknown_sentences(values: Mapping[str, Value]) -> list[str]:
-    """A sentence for each unknown name."""
+def in_templates(names: Collection[str], values: Iterable[tuple[str, Value]]) -> set[str]:
+    """Those of the names that a template in the values has, as in ``imex_network: "{{ fabric_net_of_mine }}"``."""
+    found: set[str] = set()
+    if not names:
+        return found
+    words = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
+    # Hosts share most values, and Ansible's own, such as groups, are large and no templates.
+    waiting = list({id(value): value for name, (_, value) in values if name not in _LARGE}.values())
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif _is_template(value):
+            found.update(words.findall(value))
+    return found
+
+
+def unknown_sentences(values: Mapping[str, Value], others: Sequence[tuple[str, Value]] = ()) -> list[str]:
+    """A sentence for each unknown name. others: further values, whose templates may read it."""
     named = {name for known in values.keys() & EVERY_SPECIFICATION.keys() for name in named_in(values[known][1])}
+    found = unknown(values, named)
+    read = in_templates(found, (*values.items(), *others))
     return [
         f"{name} ({values[name][0]}) is a variable that nothing reads"
         + (f"; did you mean {meant}?" if meant else "; correct its name or remove it.")
-        for name, meant in unknown(values, named).items()
+        for name, meant in found.items()
+        if name not in read
     ]
 
 

@@ -86,3 +86,10 @@ def test_a_value_of_the_inventory_matters_where_the_playbook_reads_it(run: Any) 
 def test_facts_are_no_variables_of_the_inventory(run: Any) -> None:
     facts = {"imex_onwer": "x", "imex_server_port": "abc"}
     assert run(Hostvars({"localhost": {**facts, "ansible_facts": facts}})) == ([], [])
+
+
+def test_an_extra_variable_that_the_inventory_reads_in_a_template_passes(run: Any) -> None:
+    hostvars = Hostvars({"r003t01": {"imex_network": "{{ fabric_net }}"}})
+    assert run(hostvars, {"fabric_net": "10.0.0.0/8"})[0] != []
+    hostvars = Hostvars({"localhost": {"imex_network": "{{ fabric_net }}"}})
+    assert run(hostvars, {"fabric_net": "10.0.0.0/8"}) == ([], [])

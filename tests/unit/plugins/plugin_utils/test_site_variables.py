@@ -170,3 +170,31 @@ def test_a_variable_that_another_one_names_is_known() -> None:
     assert site_variables.unknown_sentences(values) == [
         "nvlink_s (x) is a variable that nothing reads; correct its name or remove it."
     ]
+
+
+def test_a_variable_in_a_template_of_another_one_is_read() -> None:
+    values = {"imex_networks": ("-e", "10.0.0.0/8"), "fabric_net": ("-e", "10.0.0.0/8"), "fabric_ne": ("-e", 1)}
+    others = [
+        ("imex_network", ("x", ["{{ imex_networks }}"])),
+        ("imex_config_extra", ("x", {"A": "{% if fabric_net %}a{% endif %}"})),
+        ("site_text", ("x", "fabric_ne")),
+        # Of all hosts, and no template.
+        ("groups", ("x", {"all": ["{{ fabric_ne }}"]})),
+    ]
+    assert site_variables.unknown_sentences(values, others) == [
+        "fabric_ne (-e) is a variable that nothing reads; correct its name or remove it."
+    ]
+
+
+@given(st.sampled_from(sorted(EVERY_SPECIFICATION)), st.data())
+def test_no_name_within_two_edits_is_passed_over(known: str, data: st.DataObject) -> None:
+    name = known
+    for _edit in range(2):
+        place = data.draw(st.integers(0, len(name) - 1))
+        new = data.draw(st.text("abcxyz_", max_size=2))
+        name = name[:place] + new + name[place + 1 :] if len(new) < 2 else name[:place] + new[:1] + name[place:]
+    if name in site_variables.KNOWN or name.startswith("_"):
+        return
+    found = site_variables.unknown([name])
+    assert found[name] in EVERY_SPECIFICATION
+    assert site_variables.edits(name, found[name]) <= 2
