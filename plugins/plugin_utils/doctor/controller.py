@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
@@ -21,6 +22,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks imp
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
 
+READ = (
+    "dra_driver_shape",
+    "fabric_sources",
+    "imex_network",
+    "imex_tls",
+    "k8s_topology_schedulers",
+    "site_slurm",
+    "slurm_accounting",
+    "verify_kubeconfig",
+)
+"""The variables of localhost that the checks read."""
 ROUNDS = 4
 """More rounds of forks than this for one task on all trays are slow."""
 
@@ -30,7 +42,7 @@ class Controller:
     """What is installed and configured here.
 
     collections, libraries: name -> version, None where it is missing, "" where its version is unknown. config: options
-    of ansible.cfg by their names in `ansible-config list`, with ssh_args and timeout of the connection plugin ssh.
+    of ansible.cfg by their names in `ansible-config list`, with forks and ssh_args of the connection plugin ssh.
     """
 
     core: str
@@ -41,7 +53,7 @@ class Controller:
 
 
 def checks(controller: Controller, variables: Mapping[str, Any], trays: int, processors: int) -> Iterator[Check]:
-    """variables: those of localhost. trays: their number. processors: those of the controller."""
+    """variables: those of localhost, READ. trays: their number. processors: those of the controller."""
     yield _check("ansible_core", *matrix.judge("ansible_core", controller.core))
     yield _check("controller_python", *matrix.judge("controller_python", controller.python))
     yield from _installed(
@@ -68,7 +80,7 @@ def needed_collections(variables: Mapping[str, Any]) -> dict[str, str]:
         needed["kubernetes.core"] = "dra_driver_shape"
     if variables.get("imex_tls") == "ca":
         needed["community.crypto"] = "imex_tls"
-    if variables.get("site_slurm") == "managed" and variables.get("slurm_accounting", True):
+    if variables.get("site_slurm") == "managed" and boolean(variables.get("slurm_accounting", True), strict=False):
         needed["ansible.mariadb"] = "site_slurm"
     return needed
 

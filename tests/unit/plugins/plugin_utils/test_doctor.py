@@ -145,6 +145,24 @@ def test_only_what_the_variables_need_must_be_installed(
         assert text.startswith(f"{what} is not installed and {next(iter(variables))} needs it: ")
 
 
+@pytest.mark.parametrize("accounting", [False, "false", "no"])
+def test_mariadb_is_not_needed_without_accounting(accounting: object) -> None:
+    assert controller.needed_collections({"site_slurm": "managed", "slurm_accounting": accounting}) == {}
+
+
+def test_the_checks_read_no_other_variable_than_they_name() -> None:
+    read = set()
+
+    class Variables(dict[str, Any]):
+        def get(self, name: str, default: Any = None) -> Any:
+            read.add(name)
+            return {"site_slurm": "managed"}.get(name, default)
+
+    controller.needed_collections(Variables())
+    controller.needed_libraries(Variables())
+    assert read == set(controller.READ)
+
+
 def test_an_old_collection_is_an_error_and_one_without_a_version_is_not() -> None:
     old = Controller("2.21.5", "3.13.0", {"kubernetes.core": "2.4.0"}, dict(matrix.LIBRARIES), WELL.config)
     assert judged(old, dra_driver_shape="mock")[0][1:] == (
