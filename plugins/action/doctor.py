@@ -78,7 +78,11 @@ def _plan(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> dict
     found = list(
         controller.checks(
             environment.read(),
-            {**dict(read.variables), "site_slurm": read.slurm},
+            # No others: a template of the site may have no value on localhost.
+            {
+                **{name: read.variables[name] for name in controller.READ if name in read.variables},
+                "site_slurm": read.slurm,
+            },
             len(read.trays),
             os.cpu_count() or 1,
         )
@@ -96,6 +100,7 @@ def _plan(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> dict
     return {
         "checks": [asdict(check) for check in found],
         "tray_hosts": pattern if ready and read.trays else _NOBODY,
+        "controllers": list(read.controllers),
         "controller_hosts": ",".join(read.controllers) if ready and read.controllers else _NOBODY,
         "fabric_file": path if fabric is not None else "",
         "sample": sample,
@@ -180,7 +185,8 @@ def _slurm_names(
     found: hosts.Site, read: site.Inventory, fabric: Fabric | None, task_vars: Mapping[str, Any]
 ) -> Iterator[Check]:
     if not found.controllers:
-        yield Check("slurm", SKIPPED, LOCALHOST, "the group slurm_controller has no host")
+        cause = "no Slurm controller is in this run" if read.controllers else "the group slurm_controller has no host"
+        yield Check("slurm", SKIPPED, LOCALHOST, cause)
         return
     nodes = [
         names.Node(str(row.get("name")), tuple(str(row[key]) for key in ("hostname", "address") if row.get(key)))
@@ -202,8 +208,9 @@ def _kubernetes(
         return
     candidates = [variables.get(f"{name}_kubeconfig") for name in ("dra_driver", "k8s_topology", "verify")]
     given = next((str(value) for value in candidates if value), os.environ.get("KUBECONFIG") or "~/.kube/config")
-    context = next((variables.get(f"{name}_context") for name in ("dra_driver", "k8s_topology", "verify")), None)
-    options = {"kubeconfig": os.path.expanduser(given), "context": context or "", "timeout": 20}
+    contexts = [variables.get(f"{name}_context") for name in ("dra_driver", "k8s_topology", "verify")]
+    context = next(filter(None, contexts), "")
+    options = {"kubeconfig": os.path.expanduser(given), "context": context, "timeout": 20}
     try:
         snapshot = Reader(*login.of_kubeconfig(options, "doctor")).snapshot()
     except (NvlinkError, AnsibleError) as error:

@@ -101,6 +101,11 @@ controller_hosts:
   description: The same for the Slurm controllers.
   returned: state planned
   type: str
+controllers:
+  description: The Slurm controllers, a list of hosts.
+  returned: state planned
+  type: list
+  elements: str
 fabric_file:
   description: Path of the fabric file if it exists, else empty.
   returned: state planned

@@ -246,7 +246,9 @@ def test_drain_and_spares_end_with_what_they_did(fleet: Fleet) -> None:
     assert status == 2, last
     assert "jobs still run on 1 tray: r02t02; slurmctld does not know r03t02." in last
     assert "r02t02: job 17 still runs Wait for the jobs or cancel them, and run this again." in last
-    status, last = play("spares", "-e", "spares_active=1", "-e", "spares_promote=r03t01")
+    # A host in place of its group.
+    one = ("-e", "slurm_controller_hosts=ctl")
+    status, last = play("spares", "-e", "spares_active=1", "-e", "spares_promote=r03t01", *one)
     assert status == 0, last
     assert '"Up to 1 tray of each of 4 blocks run jobs, the others are spares: 1 reservation changed."' in last
     assert all(

@@ -306,6 +306,7 @@ VARIABLES = frozenset(
         "report_squeue",
         "report_written",
         "resume_changed",
+        "resume_controllers",
         "resume_drain_clique",
         "resume_trays",
         "rollout_canary",
