@@ -65,6 +65,14 @@ def test_each_playbook_begins_with_the_check_under_any_tag(path: Path) -> None:
     assert task["run_once"] is True
 
 
+@pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.stem)
+def test_the_hosts_of_a_play_have_a_value_before_the_run(path: Path) -> None:
+    """With --syntax-check and --list-tasks no earlier play has stored them."""
+    for play in _read(path):
+        hosts = str(play.get("hosts", ""))
+        assert "hostvars" not in hosts or "default(" in hosts
+
+
 def test_playbooks_of_this_collection_are_known_by_name_and_by_path(tmp_path: Path) -> None:
     folder = str(PLAYBOOKS)
     assert targets.own_playbooks(["rackscale.nvlink.site", f"{folder}/drain.yml"], folder) == ["site", "drain"]
