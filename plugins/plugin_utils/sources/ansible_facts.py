@@ -58,14 +58,19 @@ def observe(tray: str, result: Any) -> Observation:
     # Written by this collection's action plugin on the controller, not by the tray.
     found = tuple(row for row in _findings(result, tray) if row["code"] in _OF_CONTROLLER)
     if result.get("unreachable"):
-        return _nothing(tray, _unreachable(result.get("msg")), findings=found)
+        return _nothing(tray, problem(result), findings=found)
     if result.get("skipped"):
         return _nothing(tray, "the task that reads its facts was skipped", findings=found)
     facts = mapped(result.get("ansible_facts")).get("nvlink_fabric")
     if result.get("failed") or not isinstance(facts, Mapping):
-        return _nothing(tray, _failure(result), findings=found)
+        return _nothing(tray, problem(result), findings=found)
     observation = from_facts(tray, facts)
     return replace(observation, findings=(*observation.findings, *found)) if found else observation
+
+
+def problem(result: Mapping[str, Any]) -> str:
+    """Why a registered result has no facts."""
+    return _unreachable(result.get("msg")) if result.get("unreachable") else _failure(result)
 
 
 def _unreachable(message: Any) -> str:
@@ -84,10 +89,9 @@ def _last(printed: str) -> str:
 
 
 def _failure(result: Mapping[str, Any]) -> str:
-    """Why a result has no facts."""
-    problem = sentence(result.get("msg")) or "the task that reads its facts returned none"
-    if not problem.startswith(_NO_RESULT):
-        return problem
+    why = sentence(result.get("msg")) or "the task that reads its facts returned none"
+    if not why.startswith(_NO_RESULT):
+        return why
     # Ansible's message is about its own protocol; what the host printed instead is the cause.
     last = _last(str(result.get("module_stderr") or result.get("module_stdout") or ""))
     return f"its Python interpreter returned no result{f' ({last})' if last else ''}"

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.verify import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
 def test_check_mode_without_a_fabric_file_warns_and_a_run_fails(
@@ -31,3 +33,29 @@ def test_check_mode_without_a_fabric_file_warns_and_a_run_fails(
 def test_observations_must_be_a_variable_name(tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> None:
     with pytest.raises(AnsibleActionFail, match=r"observations: 'tray-facts' is not a variable name"):
         run_action(ActionModule, fabric_file=str(tmp_path / "fabric.json"), observations="tray-facts")
+
+
+class HostVars(dict[str, Any]):
+    """As Ansible's own: raw_get() does not template."""
+
+    raw_get = dict.__getitem__
+
+
+def test_trays_that_do_not_answer_for_the_same_reason_are_one_failure(
+    tmp_path: Path, run_action: Callable[..., dict[str, Any]]
+) -> None:
+    (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, split=())))
+    ssh = "Task failed: Failed to connect to the host via ssh: "
+    registered = {
+        name: {"unreachable": True, "msg": f"{ssh}{'** Banner ** ' * 30}\nroot@10.0.0.{number}: Permission denied.\r\n"}
+        for number, name in enumerate(("r01t01", "r01t02"))
+    }
+    hostvars = HostVars({name: {"seen": result} for name, result in registered.items()})
+    found = run_action(
+        ActionModule,
+        task_vars={"hostvars": hostvars},
+        fabric_file=str(tmp_path / "fabric.json"),
+        trays=list(registered),
+        observations="seen",
+    )
+    assert "error hardware tray_unreachable: r01t[01-02] cannot be reached (Permission denied)." in found["text"]
