@@ -417,7 +417,14 @@ def _is_settled_alone(row: Mapping[str, Any]) -> bool:
 
 
 def _is_in_domain(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("running") or row.get("record"))
+    """Whether a tray runs an IMEX domain for its clique, or has its node list; not one for a job or in a container."""
+    facts = row.get("facts")
+    if row.get("record") or not facts:
+        return bool(row.get("record") or row.get("running"))
+    # A member may be compromised, and lack it.
+    by_service = any(entry.get("owner") == "service" for entry in facts.get("owners") or ())
+    # The daemon of a new image has no list.
+    return bool(row.get("running")) and by_service and len(facts["nodes"]["entries"]) > 1
 
 
 def _is_leaving(row: Mapping[str, Any]) -> bool:

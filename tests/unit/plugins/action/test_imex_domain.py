@@ -132,6 +132,28 @@ def test_a_part_of_a_clique_does_not_leave_its_imex_domain(run: Any, monkeypatch
     assert read == ["tray", "tray"]
 
 
+@pytest.mark.parametrize(
+    ("count", "owners", "in_domain"),
+    [
+        (2, ["service"], True),
+        (2, ["prolog"], False),
+        (2, ["driver"], False),
+        # The daemon of a new image.
+        (1, ["service"], False),
+    ],
+)
+def test_only_the_service_with_a_list_of_others_is_an_imex_domain(
+    run: Any, monkeypatch: Any, count: int, owners: list[str], in_domain: bool
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
+    monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
+    observed = {**facts(count=count), "owners": [{"owner": owner} for owner in owners]}
+    inspected(run, "r01t01", pending=["write a file"], facts=observed)
+    run("r01t01", phase="stop_and_write", owner="driver_managed")
+    assert read == ([] if in_domain else ["tray"])
+
+
 def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: Any, tmp_path: Path) -> None:
     made = fabrics.fabric(racks=1, trays=3, split=()).as_dict()
     (tmp_path / "more.json").write_text(json.dumps(made))
