@@ -35,13 +35,11 @@ def merged(checks: Iterable[Check]) -> list[dict[str, str]]:
 
     A check that is ok has one row for all its hosts, with its first message where all have the same.
     """
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str], dict[str, None]] = {}
     texts: dict[str, set[str]] = {}
     for check in checks:
         key = (check.name, check.status, "" if check.status == OK else check.message)
-        hosts = groups.setdefault(key, [])
-        if check.host not in hosts:
-            hosts.append(check.host)
+        groups.setdefault(key, {})[check.host] = None
         if check.status == OK:
             texts.setdefault(check.name, set()).add(check.message)
     rows = [

@@ -194,12 +194,13 @@ def _slurm(host: str, slurm: Mapping[str, Any]) -> Iterator[Check]:
 def _ports(site: Site) -> Iterator[Check]:
     """Blocked ports. A refused connection shows that the packets pass, except where the peer listens on the port."""
     tried = False
+    asked = {**site.trays, **site.controllers}
     for host, report in {**site.answered, **_up(site.controllers)}.items():
         blocked: dict[tuple[int, str], list[str]] = {}
         rows = [mapped(row) for row in as_list(report.get("connects"))]
         for row in rows:
             peer, port, state = str(row.get("name")), int(row.get("port") or 0), str(row.get("state"))
-            if peer in {**site.trays, **site.controllers} and _did_not_answer(site, peer):
+            if mapped(asked.get(peer)).get("problem"):
                 continue  # it is reported itself
             listens = port in as_list(mapped(site.trays.get(peer)).get("listens"))
             if state == OPEN or (state == REFUSED and not listens):
@@ -215,10 +216,6 @@ def _ports(site: Site) -> Iterator[Check]:
             yield Check("ports", OK, host, "")
     if not tried and site.answered:
         yield Check("ports", SKIPPED, LOCALHOST, "no tray connected to another one")
-
-
-def _did_not_answer(site: Site, peer: str) -> bool:
-    return bool(mapped(site.trays.get(peer) or site.controllers.get(peer)).get("problem"))
 
 
 def _blocked(port: int, reason: str, peers: list[str]) -> str:
