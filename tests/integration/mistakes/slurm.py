@@ -215,6 +215,13 @@ MISTAKES = [
         f"slurmctld calls r01t01.example.com r01t01: set fabric_slurm_node: {SHORT} for the group nvlink, then",
         prepare=domain(running()),
     ),
+    Mistake(
+        "rackscale.nvlink.spares -e spares_active=1 -e spares_promote=r01t01"
+        " -e rollout_slurm_bin_dir={site}/bin -e rollout_slurm_conf_dir={site}/etc",
+        "slurmctld does not know r01t01. Name nodes as scontrol show nodes does, or correct slurm_node in the fabric"
+        " file.",
+        prepare=running(nodes=["r01t02", "r02t01", "r02t02"]),
+    ),
     # The fabric file.
     Mistake(
         f"{SLURM} -e fabric_file={{site}}/nowhere.json", "/nowhere.json: cannot be read (No such file or directory)"
