@@ -124,11 +124,6 @@ MISTAKES = [
         "moved_percent: 'abc' is not a number; write a percentage, such as 10",
     ),
     Mistake(
-        "rackscale.nvlink.report -e render_dir=/proc/x",
-        "/proc/x: cannot be written (No such file or directory): free space on its file system, or use a writable"
-        " directory.",
-    ),
-    Mistake(
         "rackscale.nvlink.demo -e demo_dri=/tmp/x",
         f"demo_dri (-e) {NOTHING_READS}; did you mean demo_dir?",
     ),
