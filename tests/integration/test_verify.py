@@ -325,8 +325,8 @@ def test_no_failure_when_all_layers_agree(site: Site) -> None:
     # One task on a tray for all layers. On the controller: validation of the arguments, check of the fabric file, the
     # options, Slurm's blocks, its tiers, the verdict, its text; the task fail is skipped.
     tasks = re.findall(r"(?m)^(\S+) +: ok=(\d+) .* skipped=(\d+)", site.output)
-    # The check of the limit runs once, in the context of the first tray.
-    counts = ["2", *["1"] * (len(TRAYS) - 1)]
+    # The checks of the limit and of names run once, in the context of the first tray.
+    counts = ["3", *["1"] * (len(TRAYS) - 1)]
     assert tasks == [("localhost", "7", "1"), *((tray, count, "0") for tray, count in zip(TRAYS, counts))]
 
 
