@@ -101,7 +101,7 @@ def test_a_failure_is_printed_once_with_all_its_hosts(whole: list[str]) -> None:
 
 
 def test_the_last_line_has_the_result_and_the_first_cause(whole: list[str]) -> None:
-    head, _, cause = whole[-1].partition(" unreachable (r02t18): ")
+    head, _counts, cause = whole[-1].partition(" unreachable (r02t18): ")
     assert re.sub("[0-9.]+ s", "1 s", head) == (
         "FAILED in 1 s: 37 hosts: 28 ok, 3 changed, 1 rescued (r02t07), 4 failed (r01t[03-04],r02t[05,08]), 1"
     )

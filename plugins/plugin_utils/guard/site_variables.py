@@ -119,7 +119,7 @@ def in_templates(names: Collection[str], values: Iterable[tuple[str, Value]]) ->
         return found
     words = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
     # Hosts share most values, and Ansible's own, such as groups, are large and no templates.
-    waiting = list({id(value): value for name, (_, value) in values if name not in _LARGE}.values())
+    waiting = list({id(value): value for name, (_where, value) in values if name not in _LARGE}.values())
     while waiting:
         value = waiting.pop()
         if isinstance(value, Mapping):
