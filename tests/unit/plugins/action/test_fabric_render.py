@@ -173,7 +173,10 @@ def test_an_unhealthy_tray_does_not_fail_and_is_in_the_report(bench: Bench) -> N
     assert "GPU 2 is unhealthy: drain it." in (bench.out / "report" / "index.html").read_text()
 
 
-def test_the_rack_map_is_returned_without_writing_anything(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rack_map_is_returned_without_writing_anything(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     result = bench.render(render_dir=None, rack_map=True)
     assert not result["changed"]
     assert any("r01t18" in line and "r02t18" in line for line in result["rack_map"])

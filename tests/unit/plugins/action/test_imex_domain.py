@@ -195,7 +195,7 @@ def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(run:
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", hosts)
     run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
     assert read == ["tray"]
-    # Of the other one no row tells the host, as after a run without it.
+    # Of the other one no row names the host, as after a run without it.
     imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], "r01t02")
     result = run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
     assert (result["failed"], read) == (True, ["tray"])
