@@ -124,7 +124,7 @@ MISTAKES = [
         "moved_percent: 'abc' is not a number; write a percentage, such as 10",
     ),
     Mistake(
-        "rackscale.nvlink.demo -e demo_dri=/tmp/x",
+        "rackscale.nvlink.demo -e demo_dri={site}/x",
         f"demo_dri (-e) {NOTHING_READS}; did you mean demo_dir?",
     ),
     Mistake(
