@@ -613,7 +613,7 @@ def test_a_site_migrates_from_conf_to_yaml(tmp_path: Path) -> None:
             applying.apply(bad)
         assert state(slurmctld) == before
         moved = plan(slurmctld, SPLIT)
-        assert [found["code"] for found in moved.findings] == ["slurm_topology_file_left"]
+        assert [found["code"] for found in moved.findings] == ["slurm_gate_overridden", "slurm_topology_file_left"]
         assert "r02t18: r02 -> r02b" in moved.difference
         applying.apply(moved)
         old.unlink()

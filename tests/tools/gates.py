@@ -43,6 +43,7 @@ LOGS = CHECKOUT / "build" / "gates"
 BIN = CHECKOUT / ".venv" / "bin"
 LOG_TAIL_LINES = 120
 MAX_ERRORS, MAX_ERROR_LENGTH = 20, 500
+MAX_NAMED, MAX_NAME_LENGTH = 10, 200
 MAX_SECOND_TRIES = 3
 
 
@@ -225,13 +226,27 @@ def show(outcome: Outcome) -> None:
     verdict = "FAILED" if outcome.failed else "skipped" if not outcome.passed else "ok"
     print(f"{verdict:8}{outcome.gate.name:22}{outcome.passed:5} passed{outcome.seconds:8.1f} s", flush=True)
     if outcome.failed:
-        lines = (LOGS / f"{outcome.gate.name}.log").read_text(errors="replace").splitlines()
-        # The names of failed tests come first: a reader of a cut report sees at least these.
-        named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        lines, named = _log(outcome.gate)
         # Ansible's own errors are far above the end of a long play's output.
         errors = [line[:MAX_ERROR_LENGTH] for line in lines if re.match(r"(E\s+)?(\[ERROR\]: |fatal: \[)", line)]
         named += list(dict.fromkeys(errors))[-MAX_ERRORS:]
         print("\n".join(f"    | {line}" for line in [*named, *lines[-LOG_TAIL_LINES:]]), flush=True)
+
+
+def _log(gate: Gate) -> tuple[list[str], list[str]]:
+    """The lines of a gate's log, and those of them that name a failed test."""
+    lines = (LOGS / f"{gate.name}.log").read_text(errors="replace").splitlines()
+    return lines, [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+
+
+def names(outcome: Outcome) -> list[str]:
+    """What failed in a gate, for the last lines: who reads a cut report sees at least these."""
+    if not outcome.failed:
+        return []
+    lines, named = _log(outcome.gate)
+    shown = [line[:MAX_NAME_LENGTH] for line in dict.fromkeys(named or lines[-1:])]
+    more = [f"and {len(shown) - MAX_NAMED} more"] if len(shown) > MAX_NAMED else []
+    return [f"{outcome.gate.name}: {line}" for line in [*shown[:MAX_NAMED], *more]]
 
 
 def second_tries(outcomes: Sequence[Outcome], environment: dict[str, str]) -> tuple[list[Outcome], list[str]]:
@@ -344,7 +359,8 @@ def main() -> int:
     if skipped and os.environ.get("CI") == "true":
         print("With CI=true nothing may be skipped, so each of these counts as failed:")
         failed += sum(NOT_OURS not in line for line in skipped)
-    for line in [*(f"skipped: {line}" for line in skipped), *flaky]:
+    failures = [line for outcome in outcomes for line in names(outcome)]
+    for line in [*(f"skipped: {line}" for line in skipped), *flaky, *failures]:
         print(line)
     print(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed")
     return int(failed > 0)

@@ -104,3 +104,15 @@ def test_a_failed_gate_prints_names_and_errors_of_ansible_first(gates: Any, caps
     gates.show(gates.run(gates.Gate("it", "test", [sys.executable, "-c", f"print({log!r}); exit(1)"]), ENVIRONMENT))
     first = ["FAILED test_it.py::test_never - assert False", f"E       {fatal}"]
     assert capsys.readouterr().out.splitlines()[1:3] == [f"    | {line}" for line in first]
+
+
+def test_the_last_lines_name_what_failed_in_each_gate(gates: Any) -> None:
+    many = "".join(f"FAILED test_it.py::test_{number}\n" for number in range(12))
+    command = [sys.executable, "-c", f"print({many!r} + 'the end'); exit(1)"]
+    named = gates.names(gates.run(gates.Gate("many", "test", command), ENVIRONMENT))
+    assert named[0] == "many: FAILED test_it.py::test_0"
+    assert named[10:] == ["many: and 2 more"]
+    alone = gates.Gate("alone", "test", [sys.executable, "-c", "print('it ends'); exit(1)"])
+    assert gates.names(gates.run(alone, ENVIRONMENT)) == ["alone: it ends"]
+    well = gates.Gate("well", "test", [sys.executable, "-c", "print('it ends')"])
+    assert gates.names(gates.run(well, ENVIRONMENT)) == []
