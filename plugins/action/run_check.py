@@ -86,7 +86,7 @@ class ActionModule(GuardedAction):
         groups = task_vars.get("groups") or {}
         known = set(groups.get("all", ()))
         run = Run(groups, task_vars.get("ansible_play_hosts_all") or (), limit, match, unread)
-        yield from targets.wrong_limit(run, split_host_pattern(limit) if limit else [])
+        yield from targets.wrong_limit(run, split_host_pattern(limit) if limit else [], options["localhost"])
         for name in options["required"]:
             yield targets.wrong_value(name, value(name))
         for name in options["seconds"]:

@@ -23,9 +23,16 @@ description:
   - Where a playbook of the site imports the one with this task, a tag that is similar to one of this collection is only
     a warning.
 notes:
-  - Run it once, in a play over all hosts, so that it knows which hosts C(--limit) leaves. It connects to no host.
+  - Run it once, in a play over C(localhost:all), so that it knows which hosts C(--limit) leaves and fails for localhost
+    where it is among them. It reads the command line and variables of localhost alone, and connects to no host.
   - Used by the playbooks of this collection alone; its options may change in any release.
 options:
+  localhost:
+    description:
+      - Whether C(--limit) must leave localhost. Else Ansible would drop the plays on localhost, and the run would
+        succeed without doing what it is for.
+    type: bool
+    default: true
   required:
     description: Variables that must be set.
     type: list
@@ -128,6 +135,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 _NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "localhost": {"type": "bool", "default": True},
     "required": _NAMES,
     "patterns": _NAMES,
     "inventory_patterns": _NAMES,

@@ -99,7 +99,7 @@ def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
     done, rows = site.verify("--tags", "quick")
     assert (done.returncode, rows, site.verdict()["queried"]) == (0, [], 0)
     assert "Read the facts of the tray]" not in done.stdout, "the task on trays"
-    assert done.stdout.count("r01t01") == 3, "the checks of the limit and of names, and the recap"
+    assert "r01t01" not in done.stdout, "the run is checked on localhost"
 
     done, rows = site.verify("--limit", "r02t02,localhost")
     assert (done.returncode, rows, site.verdict()["queried"]) == (2, [("tray_moved", "r02t02")], 1)

@@ -130,7 +130,6 @@ def variable_names() -> set[str]:
     for path in (
         *CHECKOUT.glob("roles/*/*/*.yml"),
         *CHECKOUT.glob("playbooks/*.yml"),
-        *CHECKOUT.glob("playbooks/tasks/*.yml"),
     ):
         data = _read(path, yaml.BaseLoader)
         if path.name == "argument_specs.yml":

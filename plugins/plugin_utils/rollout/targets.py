@@ -101,15 +101,18 @@ def wrong_tags(playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str
                 yield f"{option}: the playbook {' and '.join(playbooks)} has no tags; leave {option} out"
 
 
-def wrong_limit(run: Run, parts: Sequence[str]) -> Iterator[str]:
-    """One sentence for each part of --limit that selects no host. parts: the limit, split as Ansible does.
+def wrong_limit(run: Run, parts: Sequence[str], localhost: bool) -> Iterator[str]:
+    """One sentence for each part of --limit that selects no host, and one where it leaves out localhost.
 
-    An empty group is left to the patterns: no tray may be unhealthy just now.
+    parts: the limit, split as Ansible does. localhost: whether the run needs it. An empty group is left to the
+    patterns: no tray may be unhealthy just now.
     """
     for part in parts:
         if part[:1] in "!&@" or part in run.groups or part == "localhost" or run.match(part):
             continue
         yield f"--limit: {shown(part)} matches no host of the inventory{suggestion(part, (*run.groups, *run.hosts))}"
+    if localhost and parts and "localhost" not in run.selected:
+        yield f"This playbook runs on localhost too: use --limit {run.limit},localhost"
 
 
 def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:

@@ -61,6 +61,8 @@ def test_the_table_has_the_tags_of_each_playbook(path: Path) -> None:
 def test_each_playbook_begins_with_the_check_under_any_tag(path: Path) -> None:
     first = _read(path)[0]
     assert first.get("tags") == ["always"]
+    # Ansible reports a task that runs once for the first host.
+    assert "localhost:all" in first["hosts"]
     (task,) = [task for task in first["tasks"] if "rackscale.nvlink.run_check" in task]
     assert task["run_once"] is True
 
@@ -128,8 +130,21 @@ def test_a_known_tag(playbooks: list[str] | None, option: str, tag: str) -> None
     ],
 )
 def test_a_limit(part: str, expected: str) -> None:
-    assert "".join(targets.wrong_limit(run(), [part])).startswith(expected)
-    assert bool(list(targets.wrong_limit(run(), [part]))) == bool(expected)
+    found = "".join(targets.wrong_limit(run(), [part], localhost=False))
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("selected", "localhost", "expected"),
+    [
+        (["r01t01"], True, ["This playbook runs on localhost too: use --limit @limit,localhost"]),
+        (["localhost", "r01t01"], True, []),
+        (["r01t01"], False, []),
+    ],
+)
+def test_a_limit_without_localhost(selected: list[str], localhost: bool, expected: list[str]) -> None:
+    assert list(targets.wrong_limit(run("@limit", selected), ["@limit"], localhost)) == expected
 
 
 @pytest.mark.parametrize(
