@@ -163,8 +163,9 @@ options:
   override:
     description:
       - Names of gates that do not object in this run, each then a warning.
-      - V(block_vanishes), when a running block keeps no node. V(block_shrinks), when it keeps fewer, other than by one
-        node that moves to another block. V(nodes_lose_block), when nodes of another block would be in no block.
+      - V(block_vanishes), when a running block keeps no node, other than by a new name. V(block_shrinks), when it
+        keeps fewer, other than by one node that moves to another block. V(nodes_lose_block), when nodes of another
+        block would be in no block.
       - Where no blocks run yet, no gate objects. In check mode they do as in a run.
     type: list
     elements: str

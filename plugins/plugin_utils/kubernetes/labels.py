@@ -216,8 +216,10 @@ def compare(
     flavored: whether a scheduler selects the nodes by the flavor's labels.
     """
     by_name = {name(node): node for node in nodes}
-    wanted = (node for clique in topology.cliques for node in clique.nodes)
-    renamed = node_names.renamed(wanted, map(names, nodes))
+    wanted = [node for clique in topology.cliques for node in clique.nodes]
+    # A node's own kubelet sets the label and the addresses: they are hints, and stop no run of the others.
+    renamed = node_names.renamed(wanted, [node_names.NodeNames(node) for node in by_name])
+    hints = node_names.renamed(wanted, map(names, nodes))
     found: list[Finding] = []
     placed: set[str] = set(renamed.values())
     if renamed:
@@ -227,8 +229,10 @@ def compare(
         absent = [node for node in clique.nodes if node not in by_name and node not in renamed]
         placed.update(clique.nodes)
         if absent:
+            others = [hints[node] for node in absent if node in hints]
+            hint = f" (by host name or address: {summarize(others)})" if others else ""
             message = (
-                f"No Node exists for {summarize(absent)} of clique {clique.name}: join it, or set "
+                f"No Node exists for {summarize(absent)} of clique {clique.name}{hint}: join it, or set "
                 "fabric_kubernetes_node and run discover and accept."
             )
             found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0]))

@@ -32,13 +32,19 @@ class Step:
     live: dict[str, frozenset[str]]
     planned: dict[str, frozenset[str]]
     placed: frozenset[str] = field(default=frozenset())
+    running: frozenset[str] = field(default=frozenset())
 
     def lost(self, block: str) -> list[str]:
         """The nodes of a running block that would be in no block."""
         return sorted(self.live[block] - self.placed)
 
     def vanishes(self, block: str) -> bool:
-        return bool(self.live[block]) and not self.planned.get(block)
+        return bool(self.live[block]) and not self.planned.get(block) and not self.is_renamed(block)
+
+    def is_renamed(self, block: str) -> bool:
+        """Whether one new block has all nodes of a running one, and none of another running one."""
+        new = (self.planned[name] for name in self.planned.keys() - self.live.keys())
+        return any(nodes & self.running == self.live[block] for nodes in new)
 
     def shrinks(self, block: str) -> bool:
         """Whether a block loses nodes for good. One node that moves to another block is an ordinary replacement."""
@@ -56,15 +62,12 @@ def check(
     if live is None:
         return []
     known = frozenset(known_nodes)
+    before = {block.name: known.intersection(block.nodes) for block in live.blocks}
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
-    step = Step(
-        {block.name: known.intersection(block.nodes) for block in live.blocks},
-        after,
-        frozenset().union(*after.values()),
-    )
+    step = Step(before, after, *(frozenset().union(*blocks.values()) for blocks in (after, before)))
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    remedy = f"check the fabric file, or set override to {names} if this is intended."
+    remedy = f"check the fabric file, or set slurm_topology_override to {names} if this is intended."
     return [
         finding("slurm_gate_overridden", f"The gate {name} is overridden: {what}.")
         if name in override

@@ -45,7 +45,7 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
             {**RACKS, "r01": "r01t[01-04]"},
             {
                 "block_shrinks": "Block r01 would shrink from 18 to 4 nodes, and r01t[05-18] would be in no block: "
-                "check the fabric file, or set override to block_shrinks if this is intended."
+                "check the fabric file, or set slurm_topology_override to block_shrinks if this is intended."
             },
             id="4 of 18 nodes",
         ),
@@ -67,10 +67,28 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
             },
             id="a block that vanishes",
         ),
+        pytest.param({"r01": "r01t[01-18]", "rack2": "r02t[01-18]"}, {}, id="a block with a new name"),
+        pytest.param({"r01": "r01t[01-18]", "rack2": "r02t[01-19]"}, {}, id="a block with a new name that grows"),
+        pytest.param({"r01": "r01t[01-18]", "r02": "", "r02a": "r02t[01-18]"}, {}, id="its old name as a placeholder"),
         pytest.param(
-            {"r01": "r01t[01-18]", "r02": "", "r02a": "r02t[01-18]"},
+            {"r01": "r01t[01-18],r02t[01-18]"},
             {"block_vanishes": "Block r02 would have no node left of r02t[01-18]: "},
-            id="a block that becomes a placeholder",
+            id="a block that joins another one",
+        ),
+        pytest.param(
+            {"r03": "r01t[01-18],r02t[01-18]"},
+            {"block_vanishes": "Block r01, r02 would have no node left of r[01-02]t[01-18]: "},
+            id="two blocks that become a new one",
+        ),
+        pytest.param(
+            {"r01": "r01t[01-18]", "r02a": "r02t[01-09]", "r02b": "r02t[10-18]"},
+            {"block_vanishes": "Block r02 would have no node left of r02t[01-18]: "},
+            id="a block that is split",
+        ),
+        pytest.param(
+            {"r01": "r01t[01-18]", "rack2": "r02t[01-17]"},
+            {"block_vanishes": "Block r02 would have no node left of r02t[01-18], and r02t18 would be in no block: "},
+            id="a block with a new name and without a node",
         ),
         pytest.param(
             {**RACKS, "r01": "r01t[02-19]"},
@@ -93,14 +111,14 @@ def test_nodes_that_leave_running_blocks_stop_the_apply(planned: dict[str, str],
     for name, message in expected.items():
         assert found[name].startswith(message)
         # One option overrides all gates that object.
-        assert f" or set override to {','.join(sorted(expected))} " in found[name]
+        assert f" or set slurm_topology_override to {','.join(sorted(expected))} " in found[name]
 
 
 def test_a_gate_is_overridden_by_its_name_alone() -> None:
     planned = {"r01": "r01t[01-04]"}
     found = objections(planned, "block_shrinks")
     assert list(found) == ["block_vanishes", "slurm_gate_overridden"]
-    assert "override to block_shrinks,block_vanishes " in found["block_vanishes"]
+    assert "slurm_topology_override to block_shrinks,block_vanishes " in found["block_vanishes"]
     assert found["slurm_gate_overridden"].startswith(
         "The gate block_shrinks is overridden: Block r01 would shrink from"
     )

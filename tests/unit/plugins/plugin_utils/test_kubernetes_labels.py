@@ -199,6 +199,20 @@ def test_nodes_with_other_names_are_one_finding() -> None:
     )
 
 
+def test_a_label_that_a_kubelet_can_set_is_a_hint_and_stops_nothing() -> None:
+    """A node that names another tray as its host would stop the run of all others."""
+    claim = node("n1", {CLIQUE: TEXT, "kubernetes.io/hostname": "r01t04"})
+    found = k8s_labels.compare(TOPOLOGY, [*cluster()[:-1], claim], {}, flavored=False)
+    assert [(row["code"], row["severity"], row["tray"]) for row in found] == [
+        ("k8s_node_missing", "warning", "r01t04"),
+        ("k8s_clique_label_unplaced", "warning", "n1"),
+    ]
+    assert found[0]["message"] == (
+        "No Node exists for r01t04 of clique r01 (by host name or address: n1): join it, or set fabric_kubernetes_node"
+        " and run discover and accept."
+    )
+
+
 def test_a_node_is_known_by_its_host_name_and_its_addresses() -> None:
     row = node("n1", {"kubernetes.io/hostname": "gb1"})
     assert k8s_labels.names(row) == NodeNames("n1", ("gb1",))
