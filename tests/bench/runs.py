@@ -31,9 +31,9 @@ VERSION = "580.173.02"
 PING, IMEX_PING = "ansible -m ping", "ansible -m ping, of the same overlays"
 AIMS = {"discover": "1.4", "discover, source ssh": "", "verify": "1.4", "imex": "1.5"}
 MAX_MEMORY = 0.1
-# Above this size the other runs, of which some cost many times a ping, are left out.
-SMALL = 300
-LARGE = (PING, "discover", "verify", IMEX_PING, "imex")
+# Runs that cost many times a ping are left out above this size, and above the other one pings run once.
+SMALL, TWO_PINGS = 100, 300
+COSTLY = ("slurm_bringup --check", "site --check")
 
 # $1.. is the command; of `ssh OPTIONS HOST COMMAND` the host is the first word that is a tray.
 SSH = """\
@@ -90,7 +90,7 @@ def table(sizes: Sequence[int], scratch: Path, only: Sequence[str] = ()) -> str:
 
 
 def _measure(site: Site, only: Sequence[str]) -> dict[str, Cost]:
-    """name -> cost; a ping runs before and after the others, so that other load affects both."""
+    """name -> cost; a ping runs before the others and mostly after them, too, so that other load affects both."""
     commands = site.commands()
     unknown = [name for name in only if name not in commands]
     if unknown:
@@ -99,7 +99,8 @@ def _measure(site: Site, only: Sequence[str]) -> dict[str, Cost]:
     site.prepare()
     costs: dict[str, list[Cost]] = {}
     names = [name for name in commands if name in chosen]
-    for name in (*names, *(name for name in (PING, IMEX_PING) if name in chosen)):
+    again = [name for name in (PING, IMEX_PING) if name in chosen and site.size <= TWO_PINGS]
+    for name in (*names, *again):
         cost = once(commands[name], site.environment(), site.folder / "output")
         print(f"{site.size} {name}: {cost}", file=sys.stderr, flush=True)
         costs.setdefault(name, []).append(cost)
@@ -264,7 +265,7 @@ class Site:
         found["slurm_bringup --check"] = self._play("slurm_bringup", "--check", "-e", slurm)
         site = json.dumps({"site_phases": ["discover", "verify", "report"]})
         found["site --check"] = self._play("site", "--check", "-e", slurm, "-e", site)
-        return {name: found[name] for name in found if self.size <= SMALL or name in LARGE}
+        return {name: found[name] for name in found if self.size <= SMALL or name not in COSTLY}
 
     def _imex(self, *arguments: str) -> list[str]:
         given = {"imex_start_wait": 1, "imex_ready_wait": 1, "imex_proc_devices": "/etc/bench-devices"}
