@@ -43,6 +43,8 @@ LOGS = CHECKOUT / "build" / "gates"
 BIN = CHECKOUT / ".venv" / "bin"
 LOG_TAIL_LINES = 120
 MAX_ERRORS, MAX_ERROR_LENGTH = 20, 500
+# As Ansible prints it, and as pytest quotes that.
+ERROR = r"^(E\s+)?(\[ERROR\]: |fatal: \[).*"
 MAX_NAMED, MAX_NAME_LENGTH = 10, 200
 MAX_SECOND_TRIES = 3
 
@@ -228,7 +230,7 @@ def show(outcome: Outcome) -> None:
     if outcome.failed:
         lines, named = _log(outcome.gate)
         # Ansible's own errors are far above the end of a long play's output.
-        errors = [line[:MAX_ERROR_LENGTH] for line in lines if re.match(r"(E\s+)?(\[ERROR\]: |fatal: \[)", line)]
+        errors = [line[:MAX_ERROR_LENGTH] for line in lines if re.match(ERROR, line)]
         named += list(dict.fromkeys(errors))[-MAX_ERRORS:]
         print("\n".join(f"    | {line}" for line in [*named, *lines[-LOG_TAIL_LINES:]]), flush=True)
 
@@ -285,9 +287,14 @@ def _failed(gate: Gate) -> dict[str, str]:
         problem = case.find("failure")
         problem = case.find("error") if problem is None else problem
         if problem is not None:
-            first_line = (problem.get("message") or "").partition("\n")[0]
-            found[f"{case.get('classname')}.{case.get('name')}"] = first_line[:MAX_ERROR_LENGTH]
+            found[f"{case.get('classname')}.{case.get('name')}"] = _cause(problem.get("message") or "")
     return found
+
+
+def _cause(message: str) -> str:
+    """Ansible's first error in the message of a failed test, else its first line."""
+    error = re.search(ERROR, message, re.MULTILINE)
+    return (error.group() if error else message.partition("\n")[0])[:MAX_ERROR_LENGTH]
 
 
 def _processors() -> tuple[float, float]:
