@@ -44,7 +44,7 @@ BIN = CHECKOUT / ".venv" / "bin"
 LOG_TAIL_LINES = 120
 MAX_ERRORS, MAX_ERROR_LENGTH = 20, 500
 # As Ansible prints it, and as pytest quotes that.
-ERROR = r"^(E\s+)?(\[ERROR\]: |fatal: \[).*"
+ERROR = r"^(?:E?\s+)?((?:\[ERROR\]: |fatal: \[).*)"
 MAX_NAMED, MAX_NAME_LENGTH = 10, 200
 MAX_SECOND_TRIES = 3
 
@@ -294,7 +294,7 @@ def _failed(gate: Gate) -> dict[str, str]:
 def _cause(message: str) -> str:
     """Ansible's first error in the message of a failed test, else its first line."""
     error = re.search(ERROR, message, re.MULTILINE)
-    return (error.group() if error else message.partition("\n")[0])[:MAX_ERROR_LENGTH]
+    return (error.group(1) if error else message.partition("\n")[0])[:MAX_ERROR_LENGTH]
 
 
 def _processors() -> tuple[float, float]:

@@ -146,8 +146,10 @@ def _driver(host: str, report: Mapping[str, Any], dra_driver: bool) -> Iterator[
             judged = (ERROR, f"the NVIDIA driver is {driver}; the DRA driver needs {matrix.DRA_DRIVER}: upgrade it")
         yield Check("driver", *_at(host, judged))
     # One row for each code, since a message may name a GPU.
-    for code in dict.fromkeys(str(row.get("code")) for row in findings):
-        first = next(row for row in findings if row.get("code") == code)
+    firsts: dict[str, Mapping[str, Any]] = {}
+    for row in findings:
+        firsts.setdefault(str(row.get("code")), row)
+    for code, first in firsts.items():
         name = "driver" if code in ("driver_missing", "version_mismatch") else "nvml"
         yield Check(name, ERROR, host, f"{code}: {sentence(first.get('message'), 300)}")
     if not findings:
