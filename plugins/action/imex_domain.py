@@ -30,6 +30,8 @@ Result = dict[str, Any]
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
 # Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.
 PENDING_PHASES = ("preview", "evaluate")
+# Phases with which a run of the role begins, and the rows of an earlier run that they delete.
+_REPEATED = {"inspect": CHANGE_PHASES, "preview": ("preview",)}
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
 # Options that the tray has no use for.
@@ -43,8 +45,13 @@ _REST = 300.0
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> Result:
         variables = task_vars
-        if self._task.args.get("phase") == "inspect":
-            # First, since the modules do not know all variables of the role, nor their names.
+        self.tray = str(self._task.args.get("tray") or variables["inventory_hostname"])
+        self.folder, self.play = str(constants.DEFAULT_LOCAL_TMP), str(self._task.play._uuid)
+        earlier = _REPEATED.get(str(self._task.args.get("phase")), ())
+        if earlier:
+            # Of an earlier run of the role in this play; first, so that none counts where this one fails.
+            imex_run_store.delete_rows(self.folder, self.play, earlier, self.tray)
+            # The modules do not know all variables of the role, nor their names.
             wrong = role_variables.problems(variables, self._templar.template)
             if wrong:
                 raise AnsibleActionFail(f"Validation of arguments failed: {'; '.join(wrong)}")
@@ -58,18 +65,13 @@ class ActionModule(GuardedAction):
                 f"imex_domain: the play's strategy is {strategy}, under which trays do not wait for each other between"
                 " the phases; use linear."
             )
-        self.tray = str(options["tray"] or variables["inventory_hostname"])
-        self.folder, self.play = str(constants.DEFAULT_LOCAL_TMP), str(play._uuid)
         hosts = variables.get("ansible_play_hosts_all") or [self.tray]
         self.hosts = set(imex_clique.batch(hosts, play.serial or [], variables["inventory_hostname"]))
         self.variables = variables
         if phase == "settle":
-            return _unchanged(settled_hosts=self._settled())
-        if phase == "inspect":
-            # Of an earlier run of the role in this play.
-            imex_run_store.delete_rows(self.folder, self.play, CHANGE_PHASES, self.tray)
-            if options["await_certificates"]:
-                return _unchanged()
+            return _unchanged(settled_hosts=self._settled(set(hosts) - self.hosts))
+        if phase == "inspect" and options["await_certificates"]:
+            return _unchanged()
         if self._task.check_mode and options["fabric_file"] and owner in domain.SERVICE_OWNERS:
             path = self._loader.path_dwim(options["fabric_file"])
             if not os.path.exists(path):
@@ -89,8 +91,8 @@ class ActionModule(GuardedAction):
             with contextlib.suppress(NvlinkError):
                 self._store(phase, {"failed": True, "msg": str(error)})
             if phase in PENDING_PHASES:
-                # The change itself reports it.
-                return _unchanged(pending=True, reasons=[str(error)])
+                # The change itself would fail with it.
+                return _unchanged(pending=True, reasons=[str(error)], refused=str(error))
             raise AnsibleActionFail(str(error)) from None
 
     def _run_phase(self, phase: str) -> Result:
@@ -114,15 +116,14 @@ class ActionModule(GuardedAction):
         return self._run_on_tray("inspect", "inspect")
 
     def _plan_inspection(self) -> None:
-        clique = self.clique
+        clique = self.clique or self._placed()
         if clique:
-            outside = [clique.entry_of(tray) for tray in clique.trays if tray not in self.hosts]
-            self.plan.update(outside=outside, slurm_nodes=list(clique.slurm_nodes))
-        else:
-            self.plan["slurm_nodes"] = [str(self.variables.get("nvlink_slurm_node") or self.tray)]
+            self.plan["outside"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self.hosts]
+        own = str(self.variables.get("nvlink_slurm_node") or self.tray)
+        self.plan["slurm_nodes"] = list(self.clique.slurm_nodes) if self.clique else [own]
 
-    def _settled(self) -> str:
-        """The hosts whose clique is as desired and up, each between commas.
+    def _settled(self, others: set[str]) -> str:
+        """The hosts whose clique is as desired and up, each between commas. others: the hosts of other batches.
 
         Each clique is decided by its members' rows alone. A text, since the condition of each tray searches it, and
         Ansible templates all entries of a list for that.
@@ -130,7 +131,8 @@ class ActionModule(GuardedAction):
         hosts: list[str] = []
         seen: set[str] = set()
         for tray in imex_run_store.trays(self.folder, self.play, "inspect"):
-            if tray in seen:
+            # The rows of other batches are not read: in a rollout there are as many batches as racks.
+            if tray in seen or tray in others:
                 continue
             rows = self._rows("inspect", [tray])
             path = rows[tray].get("fabric_file") if tray in rows else None
@@ -150,7 +152,7 @@ class ActionModule(GuardedAction):
         own = self._rows("inspect", [self.tray]).get(self.tray, {})
         if not own.get("pending", True):
             return _unchanged()
-        clique = self._domain_of(own)
+        clique = self._placed() if _is_in_domain(own) else None
         rows = self._rows("inspect", clique.trays) if clique else {}
         partial = imex_clique.leaves_partially(clique, rows, self.options, self.hosts) if clique else None
         if clique and partial:
@@ -161,10 +163,10 @@ class ActionModule(GuardedAction):
             return _unchanged(failed=failed, blocked=True, msg=partial["message"], findings=[partial])
         return self._run_on_tray("stop_and_write", "stop_and_write")
 
-    def _domain_of(self, own: Mapping[str, Any]) -> Clique | None:
-        """The clique whose IMEX domain the tray is in, by its row of `inspect`; None without one or a fabric file."""
+    def _placed(self) -> Clique | None:
+        """The tray's clique, for an owner that needs no fabric file; None without one."""
         path = self._loader.path_dwim(self.options["fabric_file"]) if self.options["fabric_file"] else ""
-        if _is_in_domain(own) and os.path.exists(path):
+        if os.path.exists(path):
             # A clique that cannot have a node list, as where a tray has no address, has no IMEX domain either.
             with contextlib.suppress(NvlinkError):
                 return imex_run_store.clique_of(self.folder, path, self.tray)
@@ -277,7 +279,6 @@ class ActionModule(GuardedAction):
     # --- Whether a change is pending.
 
     def _preview(self) -> Result:
-        imex_run_store.delete_rows(self.folder, self.play, ["preview"], self.tray)
         self._plan_inspection()
         # Jobs block the change itself, not the preview.
         self.options.update(allow_jobs=True, job_files=[])
@@ -286,17 +287,23 @@ class ActionModule(GuardedAction):
         return _unchanged(findings=result.get("findings") or [])
 
     def _evaluate(self) -> Result:
-        clique = self.clique
+        clique = self.clique or self._placed()
         rows = self._rows("preview", clique.trays if clique else [self.tray])
-        if clique:
+        findings: list[Any] = []
+        if clique and self.clique:
             sha256 = files.digest(files.render_nodes(clique.entries))
-            reasons = imex_clique.pending_changes(
-                clique, sha256, rows, self.hosts, self.options["allow_outdated"], self.tray
-            )
+            decision = imex_clique.decide(clique, sha256, rows, self.hosts, self.options["allow_outdated"])
+            reasons = imex_clique.pending_changes(clique, rows, decision, self.tray)
+            findings += decision.findings
         else:
-            reasons = imex_clique.pending_without_list(rows.get(self.tray))
+            own = rows.get(self.tray)
+            reasons = imex_clique.pending_without_list(own)
+            if clique and reasons and _is_in_domain(own or {}):
+                findings.append(imex_clique.leaves_partially(clique, rows, self.options, self.hosts))
         reasons += self.options["extra_changes"]
-        return _unchanged(pending=bool(reasons), reasons=reasons)
+        # Another finding may be gone when the trays are drained.
+        partial = [entry["message"] for entry in findings if entry and entry["code"] == "imex_clique_partial"]
+        return _unchanged(pending=bool(reasons), reasons=reasons, **({"refused": partial[0]} if partial else {}))
 
     # --- The tray, the store of the run and the controller's files.
 

@@ -127,16 +127,21 @@ class ActionModule(GuardedAction):
     def _observed(self) -> Result:
         if self.options["unreachable"]:
             self._record({"state": progress.SKIPPED})
+        elif self.options["refused"]:
+            # Without a failure of this task: the report names it once for all trays of the clique.
+            self._record({"state": progress.FAILED, "reason": _line(self.options["refused"]), "refused": True})
         else:
             self._record({"state": "observed", "due": self.options["due"]})
         return {}
 
     def _passed(self) -> Result:
+        if self._rows([self.tray]).get(self.tray, {}).get("refused"):
+            return {"passed": False}
         self._record({"state": "passed", "due": True})
         return {"passed": True}
 
     def _failed(self) -> Result:
-        reason = " ".join(self.options["reason"].split())[:500] or "a task failed"
+        reason = _line(self.options["reason"]) or "a task failed"
         self._record({"state": progress.FAILED, "due": True, "reason": reason})
         return {"passed": False, "msg": f"{self.tray}: {reason}"}
 
@@ -176,6 +181,8 @@ class ActionModule(GuardedAction):
             tray
             for name, trays in self._cliques(fabric, self.wave).items()
             if name in record["unfinished"] or any(rows.get(tray, {}).get("due") for tray in trays)
+            # No tray is drained for a change that one of them would refuse.
+            if not any(rows.get(tray, {}).get("refused") for tray in trays)
             for tray in trays
             if rows.get(tray, {}).get("state") == "observed"
         ]
@@ -303,3 +310,7 @@ class ActionModule(GuardedAction):
         if not self._task.check_mode:
             unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
             progress.write(record["progress_file"], self.rollout, unfinished, self._now())
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:500]

@@ -262,6 +262,12 @@ reasons:
   type: list
   elements: str
   sample: [change /etc/nvidia-imex/config.cfg]
+refused:
+  description: Why the other phases would refuse the change whatever happens on the trays until then, so that no tray is
+    drained for it.
+  returned: with O(phase=evaluate), where they would
+  type: str
+  sample: Owner none ends the IMEX domain of clique r01, but this run leaves out r01t02.
 facts:
   description: The facts C(nvlink_imex) of M(rackscale.nvlink.fabric_facts) at the end.
   returned: with O(phase=wait)

@@ -80,6 +80,11 @@ options:
     description: With O(state=observed), whether changes are due on this tray.
     type: bool
     default: true
+  refused:
+    description: With O(state=observed), why the steps would refuse to change this tray. Its clique is then unfinished,
+      and none of its trays is drained or changed.
+    type: str
+    default: ""
   reason:
     description: With O(state=failed), the reason.
     type: str
@@ -234,6 +239,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "settings": {"type": "dict", "default": {}},
     "unreachable": {"type": "bool", "default": False},
     "due": {"type": "bool", "default": True},
+    "refused": {"type": "str", "default": ""},
     "reason": {"type": "str", "default": ""},
     "failed_tests": {"type": "dict", "default": {}},
     "fail": {"type": "bool", "default": True},

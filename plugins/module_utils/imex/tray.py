@@ -76,6 +76,8 @@ class Tray:
                 findings.append(
                     slurm_jobs.blocking_finding(jobs, unknown, [*difference.restart_clique, *difference.restart])
                 )
+        # Without a domain that it is in or comes to, a tray has no peers.
+        asks = self.desired.runs_service or record is not None or difference.stop
         approval = f"{record['generation']} {record['sha256']}\n" if record else None
         pending, change_findings = self._pending(observed, offer, record) if not missing else ([], [])
         return {
@@ -89,7 +91,7 @@ class Tray:
             "jobs": jobs,
             "sha256": observed["nodes"]["sha256"],
             "record": record,
-            "peers": boot.query(list(outside), self.desired.list_port) if outside and self.desired.runs_service else {},
+            "peers": boot.query(list(outside), self.desired.list_port) if outside and asks else {},
             "findings": [*findings, *change_findings],
         }
 

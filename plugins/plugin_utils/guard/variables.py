@@ -341,6 +341,7 @@ VARIABLES = frozenset(
         "rollout_racks",
         "rollout_reason",
         "rollout_recorded",
+        "rollout_refused",
         "rollout_reported",
         "rollout_resume",
         "rollout_resumed",

@@ -129,16 +129,22 @@ def decide(
 def leaves_partially(
     clique: Clique, rows: Mapping[str, Row], options: Mapping[str, Any], play: Collection[str]
 ) -> dict[str, Any] | None:
-    """The finding on a clique whose new owner runs no IMEX domain; None where the run has the whole clique.
+    """The finding on a clique whose new owner runs no IMEX domain, while trays that the run leaves out stay in it.
 
-    The daemons of the trays left out would keep the others in their node lists. rows: of `inspect`, which know the
-    host of a tray that has another name in the inventory. options: of imex_domain.
+    Their daemons would keep the others in their node lists. Such a tray offers its record, or is connected to a member
+    of the run; one that does neither has left the domain or is off, and a tray that missed the change may follow alone.
+    rows: of `inspect`, which know the host of a tray that has another name in the inventory. options: of imex_domain.
     """
+    inspected = {tray: row for tray, row in rows.items() if not row.get("failed")}
     outside = [
         tray
         for tray in clique.trays
         if not {tray, rows.get(tray, {}).get("host")}.intersection(play) and tray not in options["allow_outdated"]
     ]
+    records = _records(clique, inspected, outside, "")
+    peers = [peer for row in inspected.values() for peer in (row.get("facts") or {}).get("peers", ())]
+    connected = {peer["host"] for peer in peers if peer["connection"] == "connected"}
+    outside = [tray for tray in outside if tray in records or clique.entry_of(tray) in connected]
     if not outside:
         return None
     return finding(
@@ -181,15 +187,8 @@ def _remaining_changes(own: Row, decision: Decision) -> list[str]:
     return changes
 
 
-def pending_changes(
-    clique: Clique,
-    sha256: str,
-    rows: Mapping[str, Row],
-    play: Collection[str],
-    allow_outdated: Collection[str],
-    tray: str,
-) -> list[str]:
-    """The changes that a run would make on a tray, or the error on it; empty for none. Arguments as of decide().
+def pending_changes(clique: Clique, rows: Mapping[str, Row], decision: Decision, tray: str) -> list[str]:
+    """The changes that a run would make on a tray, or the error on it; empty for none. decision: of decide().
 
     Two files do not count, because neither needs a daemon stopped: the record's outdated trays, and the start approval,
     which is gone after each boot.
@@ -197,7 +196,6 @@ def pending_changes(
     own = rows.get(tray)
     if own is None or own.get("failed"):
         return pending_without_list(own)
-    decision = decide(clique, sha256, rows, play, allow_outdated)
     if decision.blocked is not None:
         return [decision.blocked]
     changes = _remaining_changes(own, decision)

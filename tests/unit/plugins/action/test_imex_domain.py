@@ -64,7 +64,7 @@ def run(fabric: str) -> Any:
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
         return action.run(task_vars={"inventory_hostname": host, "ansible_play_hosts_all": TRAYS})
 
-    start.play = play._uuid  # type: ignore[attr-defined]
+    start.play, start.of_play = play._uuid, play  # type: ignore[attr-defined]
     return start
 
 
@@ -96,9 +96,16 @@ def test_check_mode_before_anything_was_accepted_warns(run: Any) -> None:
 UNCHANGED: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
 
 
-def inspected(run: Any, tray: str, **more: Any) -> None:
+def inspected(run: Any, tray: str, phase: str = "inspect", **more: Any) -> None:
     row = {"failed": False, "running": True, "restart_clique": ["the list"], "record": None, "peers": {}, **more}
-    imex_run_store.write_row(str(constants.DEFAULT_LOCAL_TMP), run.play, "inspect", tray, row)
+    imex_run_store.write_row(str(constants.DEFAULT_LOCAL_TMP), run.play, phase, tray, row)
+
+
+def recorded(fabric: str, *trays: str) -> dict[str, Any]:
+    """The records that a tray reads from others: these are still in the IMEX domain."""
+    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, trays[0])
+    assert clique is not None
+    return {clique.entry_of(tray): {"clique": "r01", "generation": 3, "sha256": "0" * 64} for tray in trays}
 
 
 def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
@@ -114,11 +121,11 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
 
 
 @pytest.mark.parametrize("owner", ["none", "driver_managed", "job"])
-def test_a_part_of_a_clique_does_not_leave_its_imex_domain(run: Any, monkeypatch: Any, owner: str) -> None:
+def test_a_part_of_a_clique_does_not_leave_its_imex_domain(run: Any, fabric: str, monkeypatch: Any, owner: str) -> None:
     read: list[str] = []
     monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
     change = functools.partial(run, phase="stop_and_write", owner=owner)
-    inspected(run, "r01t01", pending=["stop nvidia-imex.service"])
+    inspected(run, "r01t01", pending=["stop nvidia-imex.service"], peers=recorded(fabric, "r01t02"))
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
     result = change("r01t01")
     assert (result["failed"], result["changed"], read) == (True, False, [])
@@ -132,6 +139,61 @@ def test_a_part_of_a_clique_does_not_leave_its_imex_domain(run: Any, monkeypatch
     assert read == ["tray", "tray"]
 
 
+def test_a_tray_that_missed_the_change_of_its_clique_follows_alone(run: Any, fabric: str, monkeypatch: Any) -> None:
+    """As on `resume`: it has the record of the domain, which the others have left."""
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        ActionModule, "_execute_module", lambda *_args, module_args, **_more: given.append(module_args["plan"]) or {}
+    )
+    monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t02"])
+    run("r01t02", phase="inspect", owner="none")
+    (away,) = recorded(fabric, "r01t01")
+    assert given[0]["outside"] == [away], "its record is read, if it offers one"
+    record = {"clique": "r01", "generation": 3, "sha256": "0" * 64}
+    change = functools.partial(run, "r01t02", phase="stop_and_write", owner="none")
+    inspected(run, "r01t02", pending=["stop nvidia-imex.service"], record=record)
+    change()
+    assert len(given) == 2
+    # One that is connected to a tray of the run is in the domain, also without a record.
+    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t02")
+    observed = member(clique, facts(1, 2), 1)
+    inspected(run, "r01t02", pending=["stop nvidia-imex.service"], record=record, facts=observed)
+    assert change()["failed"] is True
+    observed["peers"][0]["connection"] = "disconnected"
+    inspected(run, "r01t02", pending=["stop nvidia-imex.service"], record=record, facts=observed)
+    change()
+    assert len(given) == 3
+
+
+def test_a_change_that_would_be_refused_is_refused_before_trays_are_drained(
+    run: Any, fabric: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
+    peers = recorded(fabric, "r01t02")
+    inspected(run, "r01t01", "preview", pending=["stop nvidia-imex.service"], peers=peers)
+    result = run("r01t01", phase="evaluate", owner="none")
+    assert "but this run leaves out r01t02" in result["refused"]
+    assert result["pending"] is True
+    # Nothing to do, or a tray that is not in the domain any more.
+    inspected(run, "r01t01", "preview", pending=[], peers=peers)
+    assert "refused" not in run("r01t01", phase="evaluate", owner="none")
+    inspected(run, "r01t01", "preview", pending=["write a file"], running=False, peers=peers)
+    assert "refused" not in run("r01t01", phase="evaluate", owner="none")
+    # Another list for a part of a clique.
+    inspected(run, "r01t01", "preview", pending=[], peers=peers, facts=facts(0, 2))
+    assert "but this run leaves out r01t02" in run("r01t01", phase="evaluate")["refused"]
+
+
+@pytest.mark.parametrize("phase", ["inspect", "preview"])
+def test_a_wrong_variable_ends_the_role_before_any_row_counts(run: Any, monkeypatch: Any, phase: str) -> None:
+    """Rows are of an earlier run of the role in this play."""
+    monkeypatch.setattr(imex_domain.role_variables, "problems", lambda *_: ["imex_channels is wrong"])
+    inspected(run, "r01t01", phase)
+    with pytest.raises(AnsibleActionFail, match="imex_channels is wrong"):
+        run("r01t01", phase=phase)
+    assert imex_run_store.trays(str(constants.DEFAULT_LOCAL_TMP), run.play, phase) == []
+
+
 @pytest.mark.parametrize(
     ("count", "owners", "in_domain"),
     [
@@ -143,13 +205,13 @@ def test_a_part_of_a_clique_does_not_leave_its_imex_domain(run: Any, monkeypatch
     ],
 )
 def test_only_the_service_with_a_list_of_others_is_an_imex_domain(
-    run: Any, monkeypatch: Any, count: int, owners: list[str], in_domain: bool
+    run: Any, fabric: str, monkeypatch: Any, count: int, owners: list[str], in_domain: bool
 ) -> None:
     read: list[str] = []
     monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
     observed = {**facts(count=count), "owners": [{"owner": owner} for owner in owners]}
-    inspected(run, "r01t01", pending=["write a file"], facts=observed)
+    inspected(run, "r01t01", pending=["write a file"], facts=observed, peers=recorded(fabric, "r01t02"))
     run("r01t01", phase="stop_and_write", owner="driver_managed")
     assert read == ([] if in_domain else ["tray"])
 
@@ -158,8 +220,9 @@ def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: An
     made = fabrics.fabric(racks=1, trays=3, split=()).as_dict()
     (tmp_path / "more.json").write_text(json.dumps(made))
     given = {"phase": "stop_and_write", "owner": "none", "fabric_file": str(tmp_path / "more.json")}
+    peers = recorded(given["fabric_file"], "r01t03")
     for tray in TRAYS:
-        inspected(run, tray, pending=["stop nvidia-imex.service"])
+        inspected(run, tray, pending=["stop nvidia-imex.service"], peers=peers)
     assert [run(tray, **given)["failed"] for tray in TRAYS] == [True, False]
     # One that has left before reports nothing.
     inspected(run, "r01t01", pending=[], running=False)
@@ -180,18 +243,22 @@ def test_a_tray_that_does_not_leave_the_domain_does_not_report_it(
 ) -> None:
     made = fabrics.fabric(racks=1, trays=3, split=()).as_dict()
     (tmp_path / "more.json").write_text(json.dumps(made))
-    inspected(run, "r01t01", **first)
-    inspected(run, "r01t02", owner="none", pending=["stop nvidia-imex.service"])
     given = {"phase": "stop_and_write", "owner": "none", "fabric_file": str(tmp_path / "more.json")}
+    peers = recorded(given["fabric_file"], "r01t03")
+    inspected(run, "r01t01", **first)
+    inspected(run, "r01t02", owner="none", pending=["stop nvidia-imex.service"], peers=peers)
     assert run("r01t02", **given)["failed"] is True
 
 
-def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(run: Any, monkeypatch: Any) -> None:
+def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
+    run: Any, fabric: str, monkeypatch: Any
+) -> None:
     read: list[str] = []
     monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
     hosts = [f"{tray}.example.com" for tray in TRAYS]
     for tray, host in zip(TRAYS, hosts, strict=True):
-        inspected(run, tray, host=host, owner="none", pending=["stop nvidia-imex.service"])
+        peers = recorded(fabric, *TRAYS)
+        inspected(run, tray, host=host, owner="none", pending=["stop nvidia-imex.service"], peers=peers)
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", hosts)
     run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
     assert read == ["tray"]
@@ -254,7 +321,7 @@ def test_one_member_that_is_not_ready_keeps_the_phases_for_all(run: Any, fabric:
 
 
 def settle(run: Any) -> str:
-    return str(run("elsewhere", phase="settle", owner="none", fabric_file=None)["settled_hosts"])
+    return str(run(TRAYS[0], phase="settle", owner="none", fabric_file=None)["settled_hosts"])
 
 
 def of_controller(fabric: str, tray: str) -> dict[str, Any]:
@@ -283,6 +350,19 @@ def test_all_hosts_of_a_clique_that_is_as_desired_and_up_are_settled(run: Any, f
 def test_one_member_that_is_not_ready_settles_none(run: Any, fabric: str, other: dict[str, Any]) -> None:
     steady(run, fabric, of_controller=functools.partial(of_controller, fabric), **other)
     assert settle(run) == ",,"
+
+
+def test_a_wave_settles_its_own_cliques_alone(run: Any, fabric: str, monkeypatch: Any) -> None:
+    """The rows of earlier waves are not read: with a wave for each rack that would be quadratic."""
+    for tray in TRAYS:
+        inspected(run, tray, host=tray, owner="none", pending=[])
+    read: list[str] = []
+    kept = imex_run_store.read_rows
+    monkeypatch.setattr(imex_run_store, "read_rows", lambda *args: read.extend(args[3]) or kept(*args))
+    run.of_play.serial = [1]
+    given = {"phase": "settle", "owner": "none", "fabric_file": None}
+    assert [run(tray, **given)["settled_hosts"] for tray in TRAYS] == [",r01t01,", ",r01t02,"]
+    assert read == TRAYS
 
 
 def test_a_member_that_was_not_reached_settles_none(run: Any, fabric: str) -> None:
@@ -412,10 +492,11 @@ def test_extra_changes_make_a_change_pending(run: Any) -> None:
 
 
 @pytest.mark.parametrize("phase", ["preview", "evaluate"])
-def test_an_error_makes_a_change_pending_which_then_reports_it(run: Any, phase: str) -> None:
+def test_an_error_on_the_controller_is_a_refusal_and_fails_no_tray(run: Any, phase: str) -> None:
     result = run("r01t01", phase=phase, tls_files={"key": "/nowhere"})
     assert (result["pending"], result.get("failed")) == (True, None)
     assert "tls_files, key: /nowhere cannot be read" in result["reasons"][0]
+    assert result["refused"] == result["reasons"][0]
 
 
 def test_a_tray_with_another_list_does_not_start(run: Any) -> None:

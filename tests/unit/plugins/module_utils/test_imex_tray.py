@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
+    boot,
     domain,
+    installing,
     slurm_jobs,
     starting,
     survey,
@@ -64,6 +67,31 @@ def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pyt
     # This machine may run job steps of a lab.
     monkeypatch.setattr(survey, "processes", lambda _wanted: [])
     assert slurm_jobs.running_on(["a"]) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("owner", "record", "stop", "asks"),
+    [
+        ("domain", None, False, True),
+        # It leaves the domain, and so may others have.
+        ("none", {"generation": 3, "sha256": "0"}, False, True),
+        ("none", None, True, True),
+        ("none", None, False, False),
+    ],
+)
+def test_members_outside_the_run_are_asked_where_a_domain_changes(
+    monkeypatch: pytest.MonkeyPatch, owner: str, record: Any, stop: bool, asks: bool
+) -> None:
+    observed = {"running": False, "nodes": {"sha256": None}, "driver_version": None}
+    monkeypatch.setattr(tray.Tray, "facts", lambda _self: observed)
+    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference(stop=stop))
+    monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], []))
+    monkeypatch.setattr(domain, "findings_of", lambda *_: [])
+    monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
+    monkeypatch.setattr(tray, "read_record", lambda: record)
+    monkeypatch.setattr(boot, "query", lambda peers, port: dict.fromkeys(peers, port))
+    one = tray.Tray(domain.DesiredState(owner=owner))
+    assert one.inspect(["192.0.2.7"], [], True)["peers"] == ({"192.0.2.7": 50006} if asks else {})
 
 
 def test_the_program_of_a_tray_is_the_check_at_boot() -> None:

@@ -191,7 +191,7 @@ def inspected(number: int, **more: Any) -> dict[str, Any]:
 
 
 def pending(rows: dict[str, Any], tray: str = "t0", play: Any = MEMBERS.trays) -> list[str]:
-    return imex_clique.pending_changes(MEMBERS, NEW, rows, play, [], tray)
+    return imex_clique.pending_changes(MEMBERS, rows, imex_clique.decide(MEMBERS, NEW, rows, play, []), tray)
 
 
 def unchanged() -> dict[str, Any]:

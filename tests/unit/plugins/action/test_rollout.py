@@ -1,0 +1,62 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which trays of a wave the action rollout selects and passes; test_rollout.py of the integration has whole runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible import constants
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.block import Block
+from ansible.playbook.play import Play
+from ansible.playbook.play_context import PlayContext
+from ansible.playbook.task import Task
+from ansible.plugins.connection.local import Connection
+from ansible.plugins.shell.sh import ShellModule
+from ansible.template import Templar
+from ansible_collections.rackscale.nvlink.plugins.action.rollout import ActionModule
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+TRAYS = ["r01t01", "r01t02", "r02t01", "r02t02"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """run(tray, state=..., ...) as a task of one wave with all trays."""
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    path = tmp_path / "fabric.json"
+    path.write_text(json.dumps(fabrics.fabric(racks=2, trays=2, split=()).as_dict()))
+    plan = {
+        **{"rollout": "imex", "fabric_file": str(path), "progress_file": str(tmp_path / "left.json")},
+        **{"stop_after": 3, "settings": {"steps": ["drain", "imex"], "slurm_controller": "ctl"}},
+    }
+    play = Play.load({"hosts": "all", "gather_facts": False})
+
+    def start(tray: str, **options: Any) -> dict[str, Any]:
+        task = Task.load({"action": "rackscale.nvlink.x"}, block=Block(play=play))
+        task.args = options
+        loader = DataLoader()
+        connection = Connection(PlayContext(), shell=ShellModule())
+        action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
+        hostvars = {"localhost": {"rollout_plan": plan}}
+        return action.run(task_vars={"inventory_hostname": tray, "ansible_play_hosts_all": TRAYS, "hostvars": hostvars})
+
+    return start
+
+
+def test_a_clique_whose_change_would_be_refused_is_not_drained(run: Any) -> None:
+    run(TRAYS[0], state="started")
+    run("r01t01", state="observed", due=True, refused="Owner none ends the IMEX domain\n of clique r01.")
+    for tray in TRAYS[1:]:
+        run(tray, state="observed", due=True)
+    assert run(TRAYS[0], state="selected")["trays"] == ["r02t01", "r02t02"]
+    # The report says it once, without a failure of a task on each tray.
+    assert [run(tray, state="passed")["passed"] for tray in TRAYS] == [False, True, True, True]
+    result = run(TRAYS[1], state="finished")
+    assert result["unfinished"] == ["r01"]
+    assert "r01 (failed: r01t01, Owner none ends the IMEX domain of clique r01)" in result["msg"]
