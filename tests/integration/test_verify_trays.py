@@ -116,7 +116,7 @@ def test_the_awx_playbook_of_the_page_runs_the_quick_verification(site: Verified
 
 def test_a_wrong_option_fails_with_one_sentence(site: Verified) -> None:
     wrong = [
-        ({"fabric_file": ""}, "verify_fabric_file is empty"),
+        ({"fabric_file": ""}, "fabric_file: is not set; add -e fabric_file=PATH, the file that the playbook"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
         ({"verify_kubeconfig": "/nowhere/config"}, "/nowhere/config"),
         ({"verdict_file": "/proc/verdict.json"}, "/proc/verdict.json"),

@@ -36,7 +36,13 @@ DEFAULTS = {
 }
 """The pattern that each variable has by default."""
 
-EXAMPLES = {"drain_trays": "r01t04", "resume_trays": "r01t04", "spares_active": "16", "rollout_name": "imex"}
+EXAMPLES = {
+    "drain_trays": "r01t04",
+    "fabric_file": "PATH, the file that the playbook discover wrote",
+    "resume_trays": "r01t04",
+    "rollout_name": "imex",
+    "spares_active": "16",
+}
 """An example of each variable that a playbook needs."""
 
 _OF_ANSIBLE = ("all", "always", "untagged")
