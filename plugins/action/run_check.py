@@ -64,6 +64,15 @@ class ActionModule(GuardedAction):
                 return self._templar.template(task_vars.get(name))
             return trust.controller_value(task_vars, name)
 
+        def on_reader(name: str) -> Any:
+            # As the Slurm controller has it, whose group may set the file; its facts may not.
+            patterns = (*options["patterns"], *options["inventory_patterns"])
+            host = next((host for row in patterns for host in match(targets.pattern_of(row, value(row)))), "localhost")
+            own = task_vars["hostvars"]
+            if name in of_play or trust.foreign_variables(own.raw_get(host).get("ansible_facts")):
+                return value(name)
+            return own[host].get(name)
+
         # Not ansible_limit: without --limit it may be a fact of a tray.
         limit = str(context.CLIARGS.get("subset") or "")
         manager: list[InventoryManager] = []
@@ -102,7 +111,7 @@ class ActionModule(GuardedAction):
         for name in options["optional_patterns"]:
             if value(name):
                 yield targets.wrong_pattern(run, name, value(name), in_run=False)
-        path = next(filter(None, map(value, options["fabric_files"])), "")
+        path = next(filter(None, map(on_reader, options["fabric_files"])), "")
         if path:
             fabric_file.load(self._loader.path_dwim(str(path)))
         names = [name for name in (*options["trays"], *options["placed"], *options["cliques"]) if value(name)]

@@ -37,7 +37,9 @@ class ActionModule(GuardedAction):
         except NvlinkError as error:
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         trays = inventory.trays
-        checks = controller.checks(environment.read(), inventory.variables, len(trays), os.cpu_count() or 1)
+        left_out = set() if "discover" in phases else {"fabric_sources", "imex_network"}
+        read = {name: inventory.variables.get(name) for name in {*controller.READ} - left_out}
+        checks = controller.checks(environment.read(), read, len(trays), os.cpu_count() or 1)
         problems = [
             *site.problems(inventory, phases, fabric),
             *(f"{check.name}: {check.message}" for check in checks if check.status == ERROR),

@@ -374,7 +374,7 @@ def _escaped(code: str) -> str:
 def _meaning(spec: dict[str, Any]) -> str:
     text = markdown(spec["description"])
     if spec.get("choices"):
-        text += f" One of {', '.join(f'`{choice}`' for choice in spec['choices'])}."
+        text += f" One of {', '.join(f'`{choice}`' for choice in spec['choices'] if choice != '')}."
     if spec.get("options"):
         keys = (f"`{key}` ({_key(inner)}): {_meaning(inner)}" for key, inner in spec["options"].items())
         text += " Keys: " + " ".join(keys)

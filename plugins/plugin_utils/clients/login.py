@@ -40,6 +40,11 @@ Login = tuple[str, http.ClientConfig]
 """Address of the API server, and the client config."""
 
 
+def is_several(path: str) -> bool:
+    """Whether a path is a list of files, as KUBECONFIG may be for kubectl; one file is read here."""
+    return os.pathsep in path and not os.path.exists(os.path.expanduser(path))
+
+
 def of_kubeconfig(options: Mapping[str, Any], source: str) -> Login:
     """The login by the options kubeconfig, context (may be empty) and timeout of a module."""
     given = {key: options[key] for key in ("kubeconfig", "context", "timeout") if options[key]}
@@ -66,6 +71,8 @@ def client_config(options: Options, seconds: float | None = None) -> Login:
     request: dict[str, Any] = {"text": None, "context": None, "folder": "/"}
     path = options.text("kubeconfig") or ""
     if path != IN_CLUSTER:
+        if is_several(path):
+            raise options.wrong("kubeconfig", f"{path} names several files, as KUBECONFIG may; name one of them")
         content = options.content("kubeconfig", MAX_KUBECONFIG_BYTES) or b""
         path = options.path("kubeconfig") or ""
         request = {"text": content.decode("utf-8", "replace"), "folder": os.path.dirname(path)}

@@ -48,7 +48,11 @@ def _read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, str], se
         address = variables.get("ansible_host") or name
         # Most addresses are no template, and a template engine for each of ten thousand hosts takes long.
         addresses[name] = str(hostvars[name]["ansible_host"] if "{" in str(address) else address)
-        misplaced |= wanted & (variables.keys() - set(trust.foreign_variables(variables.get("ansible_facts"))))
+        of_tray = wanted & (variables.keys() - set(trust.foreign_variables(variables.get("ansible_facts"))))
+        # The inventory plugin sets the path for localhost too.
+        if variables.get("fabric_file") == own.get("nvlink_fabric_file"):
+            of_tray.discard("fabric_file")
+        misplaced |= of_tray
     return addresses, misplaced
 
 
@@ -61,8 +65,10 @@ def _slurm(controllers: Sequence[str], hostvars: Any) -> str:
     return str(hostvars[host].get("site_slurm", "existing"))
 
 
-def _kubeconfig(variables: Any) -> bool:
-    """Whether the kubeconfig file of the phase kubernetes exists, or a pod's service account is to be used."""
+def _kubeconfig(variables: Any) -> str:
+    """What is wrong with the kubeconfig file of the phase kubernetes; empty for a file and a pod's service account."""
     paths = [variables.get(name) for name in ("dra_driver_kubeconfig", "k8s_topology_kubeconfig")]
     path = next((str(path) for path in paths if path), os.environ.get("KUBECONFIG") or "~/.kube/config")
-    return path == login.IN_CLUSTER or os.path.exists(os.path.expanduser(path))
+    if login.is_several(path):
+        return f"{path} names several files, as KUBECONFIG may"
+    return "" if path == login.IN_CLUSTER or os.path.exists(os.path.expanduser(path)) else site.NO_KUBECONFIG

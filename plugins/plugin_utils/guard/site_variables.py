@@ -34,8 +34,9 @@ OWN_PREFIXES = (
 resume_ and spares_."""
 
 MAX_EDITS = 2
-# In a shorter word two edits change too much of it.
+# In a short name edits change too much of it: temp_dir is no demo_dir, and vendor_dir no render_dir, by two.
 MIN_LENGTH = 5
+MAX_SHORT = 10
 
 KNOWN = VARIABLES | OWN_FACTS
 EVERY_SPECIFICATION: dict[str, Mapping[str, Any]] = {
@@ -80,9 +81,14 @@ def unknown(names: Collection[str], more: Collection[str] = ()) -> dict[str, str
     for name in names:
         if name in KNOWN or name in more or name.startswith(("ansible_", "_")) or len(name) < MIN_LENGTH:
             continue
-        close = sorted((edits(name, known), known) for known in _candidates(name))
-        if close and close[0][0] <= MAX_EDITS:
-            found[name] = close[0][1]
+        close = [
+            (number, known)
+            for known in _candidates(name)
+            if (number := edits(name, known)) < MAX_EDITS
+            or (number == MAX_EDITS and (len(name) > MAX_SHORT or known.startswith(OWN_PREFIXES)))
+        ]
+        if close:
+            found[name] = min(close)[1]
         elif name.startswith(OWN_PREFIXES):
             found[name] = ""
     return found
@@ -219,7 +225,7 @@ def problems(place: str, value: Any, spec: Mapping[str, Any]) -> Iterator[tuple[
     elif isinstance(value, (Mapping, list)) and (kind == "path" or "choices" in spec):
         yield place, f"is a {'dictionary' if isinstance(value, Mapping) else 'list'}, write a text"
     elif "choices" in spec and not _is_choice(value, spec["choices"]):
-        yield place, f"{_is(place, value, spec)}{nearest(value, map(str, spec['choices']))}"
+        yield place, f"{_is(place, value, spec)}{nearest(value, filter(None, map(str, spec['choices'])))}"
 
 
 def _keys(place: str, value: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "dra_driver_release": {},
         "dra_driver_remove_crds": {"type": "bool"},
         "dra_driver_shape": {
-            "choices": ["compute_domains", "all_dra", "host_managed", "gpu_cluster", "upgrade", "mock"],
+            "choices": ["", "compute_domains", "all_dra", "host_managed", "gpu_cluster", "upgrade", "mock"],
         },
         "dra_driver_state": {"choices": ["present", "absent"]},
         "dra_driver_timeout": {"type": "float"},
@@ -139,7 +139,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "k8s_topology_schedulers": {
             "type": "list",
             "elements": "str",
-            "choices": ["auto", "kai", "kueue", "volcano", "grove", "slinky"],
+            "choices": ["", "auto", "kai", "kueue", "volcano", "grove", "slinky"],
         },
         "k8s_topology_state": {"choices": ["present", "absent"]},
         "k8s_topology_strict": {"type": "bool"},

@@ -33,6 +33,7 @@ OF_LOCALHOST = (
     "k8s_topology_schedulers",
     "k8s_topology_kubeconfig",
 )
+NO_KUBECONFIG = "no such file on the controller"
 _TAGS = {"always", *PHASES, *(part for parts in PARTS.values() for part in parts)}
 
 
@@ -41,8 +42,8 @@ class Inventory:
     """Facts of the inventory and of the command line.
 
     trays: tray -> its address (its name without ansible_host). controllers: the hosts of slurmctld. variables: those
-    of localhost. slurm: site_slurm of the controller. kubeconfig: whether the kubeconfig file exists. limit: the hosts
-    of --limit, None without one. tags: those of --tags. misplaced: names of OF_LOCALHOST that only trays have.
+    of localhost. slurm: site_slurm of the controller. kubeconfig: what is wrong with its file, else empty. limit: the
+    hosts of --limit, None without one. tags: those of --tags. misplaced: names of OF_LOCALHOST that only trays have.
     pattern: site_tray_hosts, None where it is not set. groups: the groups of the inventory.
     """
 
@@ -50,7 +51,7 @@ class Inventory:
     controllers: Sequence[str]
     variables: Mapping[str, Any]
     slurm: str = "existing"
-    kubeconfig: bool = False
+    kubeconfig: str = NO_KUBECONFIG
     limit: Collection[str] | None = None
     tags: Collection[str] = ()
     misplaced: Collection[str] = ()
@@ -117,9 +118,9 @@ def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
         yield f"--limit: excludes {summarize(absent)}, without which Slurm is not installed; add slurm_controller to it"
     if {"imex", "kubernetes"} <= set(phases) and installs_dra_driver(inventory):
         yield "site_phases: remove imex; with the DRA driver the phase kubernetes configures IMEX"
-    if "kubernetes" in phases and not inventory.kubeconfig:
+    if "kubernetes" in phases and inventory.kubeconfig:
         variable = "dra_driver_kubeconfig" if installs_dra_driver(inventory) else "k8s_topology_kubeconfig"
-        yield f"{variable}: no such file on the controller; set it to the kubeconfig of the cluster"
+        yield f"{variable}: {inventory.kubeconfig}; set it to the kubeconfig of the cluster"
 
 
 def _trays(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:

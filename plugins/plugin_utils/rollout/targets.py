@@ -121,12 +121,17 @@ def wrong_limit(run: Run, parts: Sequence[str], localhost: bool) -> Iterator[str
         yield f"This playbook runs on localhost too: use --limit {run.limit},localhost"
 
 
+def pattern_of(name: str, value: object) -> str:
+    """The pattern that a variable holds, or its default."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or DEFAULTS[name])
+
+
 def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
     """One sentence about a pattern that matches no host, or none of this run; empty if it matches.
 
     value: what the variable `name` holds, None where it is not set. in_run: whether a host of this run must match.
     """
-    pattern = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or DEFAULTS[name])
+    pattern = pattern_of(name, value)
     matched = run.match(pattern)
     if matched and (not in_run or set(matched) & set(run.selected)):
         return ""

@@ -349,6 +349,11 @@ def test_an_invalid_kubeconfig(tmp_path: Path, text: str) -> None:
     refused(tmp_path / "config")
 
 
+def test_several_kubeconfig_files(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"kubeconfig .* names several files, as KUBECONFIG may; name one of them"):
+        read(Path(f"{tmp_path}/a:{tmp_path}/b"))
+
+
 def test_names_that_a_kubeconfig_lacks(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"token": SECRET})
     assert "Expected object with name other in kube-config/contexts list" in refused(path, context="other")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
 
@@ -55,7 +56,7 @@ def test_all_problems_are_reported_at_once() -> None:
 
 def test_only_one_phase_configures_imex() -> None:
     """The phases imex and kubernetes together would change the owner twice a run."""
-    driver = replace(WELL, variables={"dra_driver_shape": "compute_domains"}, kubeconfig=True)
+    driver = replace(WELL, variables={"dra_driver_shape": "compute_domains"}, kubeconfig="")
     assert "remove imex" in site.problems(driver, ["imex", "kubernetes"], TWO)[0]
     assert site.problems(driver, site.default_phases(driver), TWO) == []
     labels = replace(driver, variables={"k8s_topology_schedulers": ["kai"]})
@@ -71,6 +72,28 @@ def test_a_controller_is_no_tray_and_trays_are_required() -> None:
     wrong = replace(none, pattern="tryas")
     assert site.problems(wrong, [], None) == ["site_tray_hosts: 'tryas' matches no host; did you mean trays?"]
     assert "set it to the pattern" in site.problems(replace(none, pattern="gpu0"), [], None)[0]
+
+
+class HostVars(dict[str, Any]):
+    def raw_get(self, host: str) -> Any:
+        return self[host]
+
+
+@pytest.mark.parametrize(("path", "misplaced"), [("/srv/fabric.json", set()), ("/srv/other.json", {"fabric_file"})])
+def test_a_fabric_file_of_trays_that_the_inventory_reads_too_is_not_misplaced(path: str, misplaced: set[str]) -> None:
+    hosts = HostVars(localhost={"nvlink_fabric_file": "/srv/fabric.json"}, r01t01={"fabric_file": path})
+    options = {"trays": ["r01t01"], "controllers": [], "pattern": None}
+    assert inventory.read(options, {"hostvars": hosts, "groups": {}}).misplaced == misplaced
+
+
+def test_several_kubeconfig_files_are_named_before_the_first_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/a:/nowhere/b")
+    options = {"trays": [], "controllers": [], "pattern": None}
+    found = inventory.read(options, {"hostvars": HostVars(localhost={}), "groups": {}})
+    assert site.problems(found, ["kubernetes"], None)[0] == (
+        "dra_driver_kubeconfig: /nowhere/a:/nowhere/b names several files, as KUBECONFIG may; "
+        "set it to the kubeconfig of the cluster"
+    )
 
 
 def test_a_fabric_file_that_is_not_set_or_not_for_localhost_is_one_sentence() -> None:
