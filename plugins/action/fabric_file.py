@@ -198,9 +198,10 @@ class _Files:
         proposes = options["state"] == "proposed" and options["accept"] is None
         own = [] if self.state_dir and proposes else [self.path]
         state = [fabric_file.companion(self.path, "json", self.state_dir)] if self.state_dir else []
+        remedy = ", or set fabric_state_dir to a folder that is" if proposes and not self.state_dir else ""
         with contextlib.ExitStack() as stack:
             for path in () if self.dry else dict.fromkeys([*own, *state]):
-                stack.enter_context(storage.locked(path, self.now))
+                stack.enter_context(storage.locked(path, self.now, remedy))
             yield
 
     def read(self) -> None:

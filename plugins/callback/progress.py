@@ -19,7 +19,7 @@ description:
     P(rackscale.nvlink.fabric#inventory) makes one for each NVLink domain.
   - Failures are printed at the end of their task. Hosts with equal messages share a line, folded as a Slurm hostlist.
     The same holds for the output of P(ansible.builtin.debug#module), one entry of a list a line, and for differences
-    with C(--diff). With C(-v) each task has a line too.
+    with C(--diff), each of at most 2000 lines. With C(-v) each task has a line too.
   - The last line has the result of the run, the hosts by their worst result, and the first cause of a failure.
   - To enable it, set E(ANSIBLE_STDOUT_CALLBACK) to C(rackscale.nvlink.progress), or C(stdout_callback) in the section
     C(defaults) of C(ansible.cfg).
@@ -38,8 +38,8 @@ options:
         key: group_prefix
   interval:
     description:
-      - Seconds without a line after which the running task has one, with the number of hosts that have finished it.
-        V(0) prints none.
+      - Seconds without a line after which the next task or result has one, with the running task and the number of
+        hosts that have finished it. V(0) prints none.
     type: int
     default: 10
     env:
@@ -49,7 +49,9 @@ options:
         key: interval
 """
 
+import atexit
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ansible import constants as C
@@ -60,6 +62,7 @@ from ansible.utils.color import ANSIBLE_COLOR
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 
 # The names of the action debug.
@@ -74,6 +77,8 @@ _CHANGES = tuple(
 )
 # Of one task; the others are counted.
 MAX_CHANGES = 6
+# Lines of one difference.
+MAX_DIFFERENCE = 2000
 # Messages of Ansible that hold no cause, and where it is instead.
 _NO_REASON = (
     "non-zero return code",
@@ -107,10 +112,12 @@ class CallbackModule(CallbackBase):
         self._started = self._phase_started = self._printed_at = time.monotonic()
         self._phase: progress.Phase | None = None
         self._play = self._task = ""
-        self._messages = progress.Messages()
+        # Task -> its name with the values of its variables. With the strategy free several run at once.
+        self._names: dict[str, str] = {}
+        self._messages: dict[str, progress.Messages] = {}
         self._items: dict[str, str] = {}
-        # Text of a difference -> its hosts.
-        self._differences: dict[str, list[str]] = {}
+        # (Task, text of a difference) -> its hosts.
+        self._differences: dict[tuple[str, str], list[str]] = {}
         self._causes: list[str] = []
         self._results = 0
         self._racks: dict[str, str] = {}
@@ -122,13 +129,15 @@ class CallbackModule(CallbackBase):
         self._interval = self.get_option("interval")
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
+        atexit.unregister(self._stop_early)
+        atexit.register(self._stop_early)
         self._end_phase()
         self._phase, self._phase_started = progress.Phase(), time.monotonic()
         self._play = play.get_name().strip()
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self._end_task()
-        self._task = _short(task.get_name())
+        self._task = self._names[task._uuid] = _short(task.get_name())
         if self._is_due():
             self._print(f"  {self._play}: {self._task}", C.COLOR_VERBOSE)
 
@@ -139,20 +148,20 @@ class CallbackModule(CallbackBase):
         self._count(result, progress.CHANGED if result.is_changed() else progress.OK)
         # Results of few tasks alone: reading each of ten thousand results would take seconds.
         if result.task.action in _DEBUG:
-            self._messages.add("", result.host.get_name(), *(text for row in _rows(result) for text in _printed(row)))
+            self._add(result, "", *(text for row in _rows(result) for text in _printed(row)))
         elif result.is_changed() and result.task.action in _CHANGES and not result.result.get("diff"):
             changes = result.result.get("changes")
             if isinstance(changes, list) and changes:
-                self._messages.add(progress.CHANGED, result.host.get_name(), summarize(changes, MAX_CHANGES))
+                self._add(result, progress.CHANGED, summarize(changes, MAX_CHANGES))
         elif result.task.run_once and result.task.action.startswith(_COLLECTION):
-            self._messages.add("", _CONTROLLER[0], *_texts(result.result.get("announcement")))
+            self._add(result, "", *_texts(result.result.get("announcement")), host=_CONTROLLER[0])
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         self._count(result, progress.OK)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         outcome = progress.RESCUED if ignore_errors or _has_rescue(result.task) else progress.FAILED
-        self._problem(result, outcome)
+        self._problem(result, outcome, _failure_reason(result.result))
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
         # The result of the host only has that some item failed.
@@ -160,20 +169,23 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         ignored = getattr(result.task, "ignore_unreachable", False)
-        self._problem(result, progress.RESCUED if ignored else progress.UNREACHABLE)
+        outcome = progress.RESCUED if ignored else progress.UNREACHABLE
+        # The address of each host differs, and the cause does not.
+        self._problem(result, outcome, causes.cause(_failure_reason(result.result)))
 
     def v2_on_file_diff(self, result: Any) -> None:
         for row in _rows(result):
             if row.get("diff") and row.get("changed"):
                 for entry in row["diff"] if isinstance(row["diff"], list) else [row["diff"]]:
-                    if text := self._get_diff(entry).strip("\n"):
-                        self._differences.setdefault(text, []).append(result.host.get_name())
+                    if text := self._get_diff(_cleaned(entry)).strip("\n"):
+                        self._differences.setdefault((self._name(result), text), []).append(result.host.get_name())
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         if self._display.verbosity:
             self._print(f"{progress.Line(progress.OK, self._play)}: no host", C.COLOR_SKIP)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
+        atexit.unregister(self._stop_early)
         # The last line has the cause: printed here too, it would stand there twice.
         self._end_phase(is_last=True)
         hosts = {}
@@ -189,6 +201,13 @@ class CallbackModule(CallbackBase):
         check_mode = bool(context.CLIARGS.get("check"))
         outcome, text = progress.verdict(hosts, self._causes, time.monotonic() - self._started, check_mode)
         self._print(text, _COLOURS[outcome])
+
+    def _stop_early(self) -> None:
+        """Print what is left where Ansible ends without statistics: the hosts of a play have no value, or Ctrl-C."""
+        self._end_phase()
+        seconds = time.monotonic() - self._started
+        text = f"{progress.FAILED.upper()} in {seconds:.1f} s: Ansible stopped before the end of the run, see its error"
+        self._print(text, C.COLOR_ERROR)
 
     def _print(self, text: str, colour: str | None = None, painted: str = "") -> None:
         self._printed_at = time.monotonic()
@@ -221,33 +240,38 @@ class CallbackModule(CallbackBase):
         names = (group.name for group in host.get_groups() if group.name.startswith(self._prefix))
         return next((name.removeprefix(self._prefix) for name in names), progress.NO_RACK)
 
-    def _problem(self, result: Any, outcome: str) -> None:
+    def _name(self, result: Any) -> str:
+        return self._names.get(result.task._uuid, self._task)
+
+    def _add(self, result: Any, outcome: str, *texts: str, host: str = "") -> None:
+        messages = self._messages.setdefault(self._name(result), progress.Messages())
+        messages.add(outcome, host or result.host.get_name(), *texts)
+
+    def _problem(self, result: Any, outcome: str, reason: str) -> None:
         self._count(result, outcome)
-        name = result.host.get_name()
-        reason = self._items.get(name) or _failure_reason(result.result)
+        reason = self._items.pop(result.host.get_name(), reason)
         is_reported = outcome == progress.RESCUED and result.task.action in _REPORTED and not self._display.verbosity
-        self._messages.add(outcome, name, "" if is_reported else reason)
+        self._add(result, outcome, "" if is_reported else reason)
 
     def _end_task(self, is_last: bool = False) -> None:
         """Print the messages of the task once all hosts have finished it."""
         texts_of: dict[str, list[str]] = {}
-        for text, hosts in self._differences.items():
-            texts_of.setdefault(hostlist.fold(natural_sorted(set(hosts))), []).append(text)
+        for (task, text), hosts in self._differences.items():
+            texts_of.setdefault(f"{task}: {hostlist.fold(natural_sorted(set(hosts)))}", []).append(text)
         for names, texts in texts_of.items():
-            lines = "\n".join(texts).splitlines()
-            self._print("\n".join([f"  {self._task}: {names}", *(f"    {line}".rstrip() for line in lines)]))
-        errors = [f"{self._task}: {cause}" for cause in self._messages.errors()]
+            lines = [line for text in texts for line in _bounded(text.splitlines())]
+            self._print("\n".join([f"  {names}", *(f"    {line}".rstrip() for line in lines)]))
+        errors = [f"{task}: {cause}" for task, messages in self._messages.items() for cause in messages.errors()]
         is_held = is_last and len(errors) == 1 and not self._causes
         self._causes += errors
-        for line in self._messages.lines(self._task, _CONTROLLER):
+        for line in (line for task, messages in self._messages.items() for line in messages.lines(task, _CONTROLLER)):
             if is_held and line.outcome in progress.ERRORS:
                 continue
             text = f"  {line}".rstrip()
             self._print(text, _COLOURS.get(line.outcome), progress.painted(text) if ANSIBLE_COLOR else "")
         if self._task and self._display.verbosity:
             self._print(f"  {self._task}: {count(self._results, 'host')}", C.COLOR_VERBOSE)
-        self._task, self._messages, self._items, self._results = "", progress.Messages(), {}, 0
-        self._differences = {}
+        self._task, self._messages, self._differences, self._results = "", {}, {}, 0
 
     def _end_phase(self, is_last: bool = False) -> None:
         self._end_task(is_last)
@@ -277,6 +301,18 @@ def _rows(result: Any) -> list[Any]:
     whole = result.result
     rows = whole.get("results") if result.task.loop else None
     return rows if isinstance(rows, list) else [whole]
+
+
+def _cleaned(entry: Any) -> Any:
+    """A difference without what moves the cursor of the terminal; the colours come later."""
+    if not isinstance(entry, Mapping):
+        return entry
+    return {key: progress.printable(text, "\n\t") if isinstance(text, str) else text for key, text in entry.items()}
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    more = len(lines) - MAX_DIFFERENCE
+    return [*lines[:MAX_DIFFERENCE], f"and {count(more, 'more line')}"] if more > 0 else lines
 
 
 def _printed(result: Any) -> list[str]:

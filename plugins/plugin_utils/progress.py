@@ -156,10 +156,10 @@ class Messages:
     def add(self, outcome: str, host: str, *texts: str) -> None:
         """Add what a host prints: a failure is one line, the output of a debug task has as many as its texts have."""
         if outcome:
-            line = " ".join(_printable("; ".join(texts)).split())
+            line = " ".join(printable("; ".join(texts)).split())
             lines = [line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…"]
         else:
-            lines = [_printable(line).rstrip() for text in texts for line in text.splitlines() or [""]]
+            lines = [printable(line).rstrip() for text in texts for line in text.splitlines() or [""]]
         if lines:
             self.hosts_of.setdefault(Message(outcome, tuple(lines)), []).append(host)
 
@@ -184,6 +184,6 @@ class Messages:
         return [*rows, *([Line("", f"{task}: and {count(more, 'more host')}")] if more else [])]
 
 
-def _printable(text: str) -> str:
-    """The text without control characters, which would move the cursor of the terminal."""
-    return "".join(char if char.isprintable() else " " for char in text)
+def printable(text: str, but: str = "") -> str:
+    """The text without control characters, which would move the cursor of the terminal; but: those to keep."""
+    return "".join(char if char.isprintable() or char in but else " " for char in text)

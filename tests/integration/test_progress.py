@@ -130,6 +130,19 @@ def test_check_mode_is_printed_and_plays_without_hosts_are_not(site: Path) -> No
     assert len(lines) == 2
 
 
+def test_a_run_that_ansible_stops_prints_what_its_last_task_did(tmp_path: Path) -> None:
+    playbook = tmp_path / "play.yml"
+    tasks = [{"ansible.builtin.debug": {"msg": "Accepted."}}]
+    plays = [{"hosts": "localhost", "gather_facts": False, "tasks": tasks}, {"hosts": "{{ nowhere }}"}]
+    playbook.write_text(json.dumps(plays))
+    done = ansible("ansible-playbook", "-i", "localhost,", str(playbook), check=False, **CHOSEN)
+    assert done.returncode != 0
+    assert "'nowhere' is undefined" in done.stderr
+    first, play, last = done.stdout.splitlines()
+    assert (first, play.rpartition(" (")[0]) == ("  Accepted.", "ok           localhost: localhost")
+    assert re.fullmatch(r"FAILED in [0-9.]+ s: Ansible stopped before the end of the run, see its error", last)
+
+
 def test_racks_are_grouped_by_option(site: Path) -> None:
     limit = ("--limit", "r01t03:r01t09:r02t05:r02t06")
     lines = run(site, *limit, NVLINK_PROGRESS_GROUP_PREFIX="nvlink_clique_")

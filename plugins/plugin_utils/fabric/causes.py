@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 
 # Hosts with further causes are counted: each host that answers something else would add a line.
@@ -53,4 +53,5 @@ def grouped(problems: Iterable[tuple[str, str]], noun: str = "tray") -> list[str
 def folded(hosts: Iterable[str], noun: str = "tray") -> str:
     """Hosts with their number and names: `18 trays (r01t[01-18])`."""
     names = natural_sorted(hosts)
-    return f"{count(len(names), noun)} ({hostlist.fold(names)})"
+    text = hostlist.fold(names)
+    return f"{count(len(names), noun)} ({text if len(text) <= MAX_LENGTH else summarize(names)})"

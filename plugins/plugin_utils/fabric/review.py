@@ -154,13 +154,15 @@ def _escaped(text: str) -> str:
     """A text that Markdown shows as it is, in one cell."""
     line = "".join(char if char.isprintable() else " " for char in text)
     # The slash of an address too: no link leads from the review to where the text of a tray wants.
-    return re.sub(r"([\\`*_\[\]<>|&~#$]|(?<=:)/(?=/))", r"\\\1", line)
+    line = re.sub(r"([\\`*_\[\]<>|&~#$]|(?<=:)/(?=/))", r"\\\1", line)
+    # A zero width space: GitHub notifies whom an escaped @ names too.
+    return line.replace("@", "@\u200b")
 
 
 def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[str]:
     """A line for each state and cause that somebody should look at, with the trays; the next fabric and its state.
 
-    targets: the hosts of this run; hosts that are no trays are named for these alone.
+    targets: the hosts of this run; causes, and hosts that are no trays, are named for these alone.
     """
     lines: list[str] = []
     for word in (STALE, CONFLICT, UNPLACED):
@@ -169,8 +171,10 @@ def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[
             for name, row in state.trays.items()
             if row["state"] == word and not (word == UNPLACED and name in fabric.trays)
         }
-        reasons = ((name, _reason(row["findings"])) for name, row in trays.items())
+        reasons = ((name, _reason(row["findings"])) for name, row in trays.items() if name in targets)
         lines.extend(f"{word}: {text}" for text in causes.grouped(reasons))
+        others = [name for name in trays if name not in targets]
+        lines.extend([f"{word}: {causes.folded(others)}, not in this run"] if others else [])
     no_trays = [row["tray"] for row in state.findings if row["code"] == "not_a_tray" and row["tray"] in targets]
     if no_trays:
         lines.append(f"not a tray: {causes.folded(no_trays, 'host')}: no GPU found; leave them out of fabric_hosts")

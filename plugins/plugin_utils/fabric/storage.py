@@ -69,8 +69,8 @@ def remove(path: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: str, now: str) -> Iterator[None]:
-    """Hold <path>.lock; FabricFileError names the process that holds it already.
+def locked(path: str, now: str, remedy: str = "") -> Iterator[None]:
+    """Hold <path>.lock; FabricFileError names the process that holds it already. remedy: one more for a file system.
 
     A symbolic link and its target have one lock. The kernel releases it when its process ends, so a crash leaves at
     most an unlocked file.
@@ -81,7 +81,7 @@ def locked(path: str, now: str) -> Iterator[None]:
     except BlockingIOError:
         raise FabricFileError(f"{path}: another run is writing it ({_holder(lock)}); wait for it to end") from None
     except OSError as error:
-        raise cannot(lock, "be locked", error) from None
+        raise cannot(lock, "be locked", error, remedy) from None
     try:
         # Only for the message to another run: on a full disk it reports an unknown process.
         with contextlib.suppress(OSError):
@@ -120,7 +120,7 @@ def _holder(lock: str) -> str:
         return "unknown process"
 
 
-def cannot(path: str, what: str, error: OSError) -> FabricFileError:
+def cannot(path: str, what: str, error: OSError, more: str = "") -> FabricFileError:
     """The error for a file that the file system refuses to write: the reason, and what to do about it."""
     remedy = _REMEDIES.get(error.errno or 0, "create its folder, or make it writable")
-    return FabricFileError(f"{path}: cannot {what} ({error.strerror or error}); {remedy}")
+    return FabricFileError(f"{path}: cannot {what} ({error.strerror or error}); {remedy}{more}")

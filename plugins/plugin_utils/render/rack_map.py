@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
 GAP = 3
@@ -123,7 +124,7 @@ def change_map(
 ) -> list[str]:
     """The lines of the map of a proposal: the racks in which trays change, each tray with its clique from -> to.
 
-    before: the accepted fabric, after: the proposed one.
+    before: the accepted fabric, after: the proposed one. Where no tray changes, domains, cliques and blocks that do.
     """
     changed = {name for name in {*before.trays, *after.trays} if before.trays.get(name) != after.trays.get(name)}
 
@@ -143,6 +144,10 @@ def change_map(
     gone = model.natural_sorted(changed.difference(after.trays))
     if gone:
         lines += ["", "Removed: " + ", ".join(f"{_plain(name)} (from {before.trays[name]['clique']})" for name in gone)]
+    structure = structure_diff(before, after)
+    if structure and not changed:
+        more = [f"and {count(len(structure) - MAX_FINDINGS, 'more change')}"] if len(structure) > MAX_FINDINGS else []
+        lines += [*map(_plain, structure[:MAX_FINDINGS]), *more]
     trays = count(len({*before.trays, *after.trays}), "tray")
     return [*lines, "", f"The proposal changes {len(changed)} of {trays}, in {count(len(racks), 'rack')}."]
 

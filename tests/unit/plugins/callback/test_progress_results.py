@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,74 @@ from ansible_collections.rackscale.nvlink.plugins.callback import progress
 )
 def test_a_failure_has_its_cause(result: dict[str, Any], reason: str) -> None:
     assert progress._failure_reason(result) == reason
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What the callback prints."""
+    lines: list[str] = []
+    monkeypatch.setattr(progress, "ANSIBLE_COLOR", False)
+    monkeypatch.setattr(progress.CallbackModule, "_print", lambda _self, text, *_more: lines.append(text))
+    return lines
+
+
+def task(name: str, action: str = "command", **more: Any) -> Any:
+    shown = {"action": action, "run_once": False, "loop": None, "ignore_unreachable": False, **more}
+    return SimpleNamespace(get_name=lambda: name, _uuid=name, **shown)
+
+
+def result(host: str, of: Any, **values: Any) -> Any:
+    named = SimpleNamespace(get_name=lambda: host, get_groups=list)
+    more = {"warnings": [], "deprecations": [], "is_changed": lambda: bool(values.get("changed"))}
+    return SimpleNamespace(host=named, task=of, result=values, **more)
+
+
+def callback() -> progress.CallbackModule:
+    made = progress.CallbackModule()
+    made._display = SimpleNamespace(verbosity=0)
+    made._prefix, made._interval = "nvlink_domain_", 0
+    return made
+
+
+def test_unreachable_hosts_with_one_cause_share_a_line(printed: list[str]) -> None:
+    plugin, asked = callback(), task("Ask")
+    plugin.v2_playbook_on_task_start(asked, False)
+    for number in range(1, 19):
+        refused = f"ssh: connect to host 10.0.0.{number} port 22: Connection refused"
+        text = f"Task failed: Failed to connect to the host via ssh: {refused}"
+        plugin.v2_runner_on_unreachable(result(f"r01t{number:02}", asked, msg=text, unreachable=True))
+    plugin._end_task()
+    assert printed == ["  unreachable  Ask: r01t[01-18]: port 22: Connection refused"]
+
+
+def test_a_result_is_that_of_its_own_task(printed: list[str]) -> None:
+    """With the strategy free a task begins before the one before has ended on all hosts."""
+    plugin, first, second = callback(), task("First"), task("Second", "debug")
+    plugin.v2_playbook_on_task_start(first, False)
+    plugin.v2_runner_item_on_failed(result("b", first, msg="item"))
+    plugin.v2_playbook_on_task_start(second, False)
+    plugin.v2_runner_on_failed(result("b", first, msg="One or more items failed"), ignore_errors=True)
+    plugin.v2_runner_on_ok(result("a", second, msg="two"))
+    difference = {"before": "", "after": "new\n"}
+    plugin.v2_on_file_diff(result("b", first, changed=True, diff=difference))
+    plugin._end_task()
+    assert sorted(printed[1:]) == ["  a: two", "  rescued      First: b: item"]
+    assert printed[0].startswith("  First: b\n    --- before\n")
+
+
+def test_a_difference_is_cleaned_and_bounded(printed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "MAX_DIFFERENCE", 6)
+    plugin, copied = callback(), task("Copy")
+    plugin.v2_playbook_on_task_start(copied, False)
+    text = "\t1\033[2J\u202e\r\n" + "2\n" * 10
+    difference = {"before": "", "after": text, "before_header": "a\033[31m", "after_header": "b"}
+    plugin.v2_on_file_diff(result("r01t01", copied, changed=True, diff=difference))
+    plugin._end_task()
+    (whole,) = printed
+    assert whole.splitlines() == [
+        *("  Copy: r01t01", "    --- before: a [31m", "    +++ after: b", "    @@ -0,0 +1,11 @@"),
+        *("    +\t1 [2J", "    +2", "    +2", "    and 8 more lines"),
+    ]
 
 
 def test_colours_within_a_line_are_for_the_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,12 @@ def test_equal_causes_are_one_with_the_hosts_folded_and_most_hosts_first() -> No
     assert causes.grouped(problems) == ["2 trays (r01t[01-02]): denied", "1 tray (r01t03): timed out"]
 
 
+def test_names_that_do_not_fold_are_bounded() -> None:
+    assert causes.folded((f"t{n:02}" for n in range(1, 19)), "host") == "18 hosts (t[01-18])"
+    odd = causes.folded("x" * n for n in range(1, 10369))
+    assert odd.startswith("10368 trays (x, xx, xxx, xxxx, xxxxx and 10363 more)")
+
+
 def test_the_causes_of_hostile_hosts_are_bounded() -> None:
     found = causes.grouped((f"t{n}", f"{n} " + "x" * 1000) for n in range(10368))
     assert len(found) == causes.MAX_CAUSES + 1

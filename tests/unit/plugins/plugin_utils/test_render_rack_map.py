@@ -7,6 +7,7 @@ import re
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import change_map, rack_map
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -164,6 +165,21 @@ def test_the_job_column_respects_the_width(width: int) -> None:
     rows = [line for line in lines if NAMES.search(line)]
     assert max(map(len, rows)) <= width
     assert sum(line.count("1234567") for line in rows) == 36
+
+
+def test_the_map_of_a_proposal_that_changes_no_tray_has_its_other_changes() -> None:
+    before, after = fabrics.fabric(racks=20, split=()), fabrics.fabric(racks=20, split=())
+    after.domains["r02"]["chassis_serials"] = ["new"]
+    lines = change_map(before, after, State())
+    assert lines == [lines[0], "", "The proposal changes 0 of 360 trays, in 0 racks."]
+    assert lines[0].startswith("domain r02: chassis_serials ")
+    for domain in after.domains.values():
+        domain["chassis_serials"] = ["new"]
+    assert change_map(before, after, State())[11:14] == [
+        *structure_diff(before, after)[11:12],
+        "and 8 more changes",
+        "",
+    ]
 
 
 def test_the_map_of_a_proposal_shows_the_changed_racks_with_from_and_to() -> None:

@@ -84,10 +84,10 @@ def test_the_markdown_has_every_change_the_objections_and_the_new_blocks() -> No
 
 def test_no_text_of_a_tray_is_markdown() -> None:
     hostile = change("r01t01", "r01", "r02", "moved")
-    hostile["why"] = "<b>&#8238; ~~x~~ https://evil.example/ [a](b) $x$ \u202e| #1"
+    hostile["why"] = "<b>&#8238; ~~x~~ https://evil.example/ [a](b) $x$ \u202e| #1 @ops"
     proposed = proposal.propose(b"{}", BEFORE, [hostile], [], "2026-11-21T05:00:00Z")
     text = review.markdown(proposed, BEFORE, BEFORE, review.rows(proposed.changes, [], (BEFORE,)), "accept")
-    assert r"| \<b\>\&\#8238; \~\~x\~\~ https:\//evil.example/ \[a\](b) \$x\$  \| \#1 | - |" in text
+    assert r"| \<b\>\&\#8238; \~\~x\~\~ https:\//evil.example/ \[a\](b) \$x\$  \| \#1 " + "@\u200bops | - |" in text
 
 
 def tray(state: str, *messages: str) -> Any:
@@ -115,9 +115,17 @@ def test_trays_to_look_at_are_named_by_state_and_cause() -> None:
         },
         [finding("not_a_tray", "No GPU.", tray=name) for name in ("login1", "login2", "elsewhere")],
     )
-    assert review.state_lines(BEFORE, state, ["login1", "login2"]) == [
+    targets = [*(name for name in state.trays), "login1", "login2"]
+    assert review.state_lines(BEFORE, state, targets) == [
         "stale: 2 trays (r[01-02]t01): Permission denied (publickey)",
         "conflict: 1 tray (r02t02): reports the GPUs of r01t01",
         "unplaced: 1 tray (new): not all its GPUs are attached to one clique",
         "not a tray: 2 hosts (login[1-2]): no GPU found; leave them out of fabric_hosts",
+    ]
+    # A run with a limit has not asked the others, and does not repeat what an earlier one found.
+    assert review.state_lines(BEFORE, state, ["r01t01", "r01t02", "r02t02"]) == [
+        "stale: 1 tray (r01t01): Permission denied (publickey)",
+        "stale: 1 tray (r02t01), not in this run",
+        "conflict: 1 tray (r02t02): reports the GPUs of r01t01",
+        "unplaced: 1 tray (new), not in this run",
     ]
