@@ -125,6 +125,12 @@ def file(text: str) -> Step:
     return lambda site: [local()(site), (site / "fabric.json").write_text(text)]
 
 
+def own_file(site: Path) -> None:
+    """The group of the controllers has a file of its own."""
+    local(slurm_fabric_file=f"{site}/own.json")(site)
+    (site / "own.json").write_text("{")
+
+
 def domain(then: Step, key: str = "slurm_node", name: str = "{}.example.com") -> Step:
     """The fabric file has these node names instead of those of the trays."""
 
@@ -232,7 +238,7 @@ MISTAKES = [
     ),
     Mistake(SLURM, "/fabric.json: is not JSON", prepare=file("{"), inventory=HOSTS),
     Mistake(f"{SLURM} --check", "/fabric.json: schema_version", prepare=file('{"schema_version": 7}'), inventory=HOSTS),
-    Mistake(f"{BRINGUP} --check", "/fabric.json: is not JSON", prepare=file("{"), inventory=HOSTS),
+    Mistake(f"{BRINGUP} --check", "/own.json: is not JSON", prepare=own_file, inventory=HOSTS),
     Mistake(
         SLURM,
         "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes.",
