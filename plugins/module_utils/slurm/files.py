@@ -21,7 +21,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, logical_lines
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, logical_lines, shown_values
 
 YAML = "yaml"
 CONF = "conf"
@@ -272,7 +272,7 @@ def parse_show_topology(text: str) -> list[ShownBlock]:
     """``scontrol show topology`` under topology/block; lines of another plugin (SwitchName=) are left out."""
     shown = []
     for line in text.splitlines():
-        pairs = dict(key_values(line))
+        pairs = dict(shown_values(line))
         name = pairs.get("BlockName") or pairs.get("AggregatedBlock")
         if name is None:
             continue
@@ -290,7 +290,7 @@ def parse_show_topology(text: str) -> list[ShownBlock]:
 
 def parse_records(text: str) -> list[dict[str, str]]:
     """One-line records (``scontrol -o show nodes|partitions``) as maps; a value ends at white space."""
-    return [dict(key_values(line)) for line in text.splitlines() if line.strip()]
+    return [dict(shown_values(line)) for line in text.splitlines() if line.strip()]
 
 
 def parse_config(text: str) -> dict[str, str]:

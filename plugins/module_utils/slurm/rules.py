@@ -91,10 +91,10 @@ class Candidate:
 
     @property
     def base(self) -> int:
-        """The planning base block size; without block_sizes Slurm takes the first block that has nodes."""
+        """The planning base block size; without block_sizes Slurm takes the first block that has nodes it knows."""
         if self.topology.block_sizes:
             return self.topology.block_sizes[0]
-        return next((self.known(block) for block in self.topology.blocks if block.nodes), 0)
+        return next(filter(None, map(self.known, self.topology.blocks)), 0)
 
 
 @dataclass(frozen=True)

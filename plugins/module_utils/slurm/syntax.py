@@ -66,3 +66,11 @@ def key_values(line: str) -> list[tuple[str, str]]:
         (key, value[1:-1] if value[:1] in "\"'" and value[-1:] == value[:1] and len(value) > 1 else value)
         for key, value in found
     ]
+
+
+def shown_values(line: str) -> list[tuple[str, str]]:
+    """The ``Key=Value`` pairs of one line that scontrol prints: without spaces around ``=``, since a value may be empty.
+
+    A value ends at white space.
+    """
+    return re.findall(r"(?:^|(?<=\s))([A-Za-z_][\w/:]*)=(\S*)", line)

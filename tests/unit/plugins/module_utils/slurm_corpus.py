@@ -100,6 +100,13 @@ CASES = (
     both(Case("a size twice", sizes=(18, 18)), "slurm_block_size_unused"),
     both(Case("no sizes", sizes=())),
     Case(
+        "no sizes, unknown first block",
+        (("gone", "x[1-18]"), *RACKS),
+        (),
+        ("slurm_block_unknown", "slurm_block_short"),
+        ("slurm_block_unknown",),
+    ),
+    Case(
         "a rack in two halves",
         (RACKS[0], ("r02a", "r02t[01-09]"), ("r02b", "r02t[10-18]")),
         (18,),

@@ -227,6 +227,14 @@ def test_show_topology_output_is_parsed() -> None:
     ]
 
 
+def test_an_empty_value_takes_nothing_of_what_follows() -> None:
+    shown = files.parse_show_topology("BlockName=r01 BlockIndex=0 Nodes= BlockSize=36\n")
+    assert shown == [files.ShownBlock("r01", (), 36, False)]
+    text = "NodeName=n1 AllocTRES= CurrentWatts=0 Comment= Reason=a  b [root@2026]\nnot a record\n"
+    record = {"NodeName": "n1", "AllocTRES": "", "CurrentWatts": "0", "Comment": "", "Reason": "a"}
+    assert files.parse_records(text) == [record, {}]
+
+
 def test_show_config_output_is_parsed() -> None:
     text = "Configuration data as of 2026\nTopologyParam           = (null)\nTopologyPlugin          = topology/block\n"
     assert files.parse_config(text) == {"topologyparam": "", "topologyplugin": "topology/block"}

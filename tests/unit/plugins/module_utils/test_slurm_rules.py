@@ -114,6 +114,13 @@ def test_the_base_size_is_that_of_the_cliques(
     assert rules.auto_block_sizes(racks(*sizes).blocks, version) == base
 
 
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_without_sizes_the_base_is_that_of_the_first_block_with_known_nodes(version: rules.Version) -> None:
+    known = frozenset(("b0", "b1", "c0"))
+    topology = racks(3, 2, 1)
+    assert Candidate(version, rules.choose_style("auto", version), topology, known_nodes=known).base == 2
+
+
 # From source, as no distribution packages them: a bad size in topology.yaml was silently left out before 26.05.3.
 @pytest.mark.parametrize(
     ("version", "style", "slurmctld"),
