@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +311,18 @@ def test_one_tray_moves_live_also_where_the_blocks_are_not_the_default(forky: Sl
     applying.apply(moved)
     assert moved.live is not None
     assert not plan(forky, MOVED, **desired).changed
+
+
+def test_a_node_of_two_block_topologies_moves_live_where_an_update_keeps_both(forky: Slurmctld) -> None:
+    pods = Topology("pods", "block", False, (slurm_corpus.block("pod", slurm_corpus.GPU_NODES),), (36,))
+    static(forky, pods)
+    observed = survey(forky)
+    desired = planning.DesiredState(MOVED, block_sizes=(18,))
+    assert planning.plan(observed, desired).live == planning.LiveMove("r01t18", "nvlink:r02,pods:pod")
+    # From source: SchedMD/slurm pull request 225.
+    older = planning.plan(replace(observed, version=(26, 5, 3)), desired)
+    assert (older.live, older.reconfigure) == (None, True)
+    assert "slurm_release" in [found["code"] for found in older.findings]
 
 
 def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> None:

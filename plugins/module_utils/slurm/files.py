@@ -21,7 +21,11 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, logical_lines, shown_values
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import (
+    key_values,
+    logical_lines,
+    shown_values,
+)
 
 YAML = "yaml"
 CONF = "conf"

@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import dropwhile, groupby
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -208,6 +208,15 @@ def segment_limit(version: Version, base: int) -> int | None:
     return base if version < (25, 11, 0) else None
 
 
+def update_drops_nodes(version: Version) -> bool:
+    """Whether `scontrol update nodename= topology=` takes a node out of every block that it names unchanged.
+
+    `scontrol show topology` still lists the node, but no job of blocks gets it until the next reconfigure. From source
+    (SchedMD/slurm pull request 225, at the tags 25-05-6-1 to 26-05-3-1); 26.05.5 does not do it.
+    """
+    return YAML_SINCE <= version < (26, 5, 4)
+
+
 # ------------------------------------------------------------------------------------------------------ the rules
 
 # Comma and bracket are hostlist syntax (slurmctld joins block names into one), `=`, `#` and white space
@@ -316,8 +325,11 @@ def _empty_blocks(candidate: Candidate) -> Iterator[Objection]:
 
 
 def _short_blocks(candidate: Candidate) -> Iterator[Objection]:
-    base = candidate.base
-    for block in candidate.topology.blocks:
+    base, blocks = candidate.base, candidate.topology.blocks
+    if not candidate.topology.block_sizes:
+        # Slurm compares with the base from the block on that gives it.
+        blocks = tuple(dropwhile(lambda block: not candidate.known(block), blocks))
+    for block in blocks:
         if block.nodes and candidate.known(block) < base:
             unknown = "" if candidate.known(block) == len(set(block.nodes)) else " that Slurm knows"
             yield (
@@ -590,6 +602,17 @@ def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
         )
 
 
+def _updates_drop_nodes(candidate: Candidate) -> Iterator[Objection]:
+    others = [other.name for other in candidate.others if other.kind == "block"]
+    if others and update_drops_nodes(candidate.version):
+        yield (
+            f"Slurm {show_version(candidate.version)} takes a node out of block scheduling when scontrol update names"
+            f" a block that the node is in already, and {summarize(others)} has blocks as well: reconfigure after such"
+            " a command, or upgrade to 26.05.4 or later.",
+            {},
+        )
+
+
 def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:
     old = candidate.previous
     if old is None or not old.blocks or not candidate.topology.blocks or candidate.base < 1:
@@ -653,6 +676,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_switches_suspect", _switches_work, "warning", OBSERVED, since=YAML_SINCE),
     Rule("slurm_node_rank", _ranks_follow_names, "silent", OBSERVED, since=NODE_RANK_SINCE),
     Rule("slurm_release", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
+    Rule("slurm_release", _updates_drop_nodes, "silent", SOURCE, since=YAML_SINCE),
     Rule("slurm_aggregates_shift", _aggregates_shift, "silent", OBSERVED),
 )
 

@@ -69,7 +69,7 @@ def key_values(line: str) -> list[tuple[str, str]]:
 
 
 def shown_values(line: str) -> list[tuple[str, str]]:
-    """The ``Key=Value`` pairs of one line that scontrol prints: without spaces around ``=``, since a value may be empty.
+    """The ``Key=Value`` pairs of one line that scontrol prints: no spaces around ``=``, since a value may be empty.
 
     A value ends at white space.
     """

@@ -267,7 +267,10 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
         if known.name == after.name:
             units.append(f"{known.name}:{target}")
         elif known.kind == "block":
-            units += [f"{known.name}:{block.name}" for block in known.blocks if node in block.nodes]
+            unchanged = [f"{known.name}:{block.name}" for block in known.blocks if node in block.nodes]
+            if unchanged and rules.update_drops_nodes(observed.version):
+                return None
+            units += unchanged
         elif known.kind == "tree":
             path = switches.path(known, node)
             units += [":".join([known.name, *path])] if path else []

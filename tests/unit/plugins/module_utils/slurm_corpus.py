@@ -99,9 +99,10 @@ CASES = (
     both(Case("a level that nothing fills", sizes=(18, 36, 72)), "slurm_block_size_unused"),
     both(Case("a size twice", sizes=(18, 18)), "slurm_block_size_unused"),
     both(Case("no sizes", sizes=())),
+    both(Case("no sizes, unknown first block", (("gone", "x[1-18]"), *RACKS), ()), "slurm_block_unknown"),
     Case(
-        "no sizes, unknown first block",
-        (("gone", "x[1-18]"), *RACKS),
+        "no sizes, unknown last block",
+        (*RACKS, ("gone", "x[1-18]")),
         (),
         ("slurm_block_unknown", "slurm_block_short"),
         ("slurm_block_unknown",),

@@ -203,6 +203,14 @@ def test_segments_that_cannot_be_used_are_findings(
     assert [code for code in codes(candidate) if code.startswith("slurm_segment")] == stopped
 
 
+@pytest.mark.parametrize(("version", "bad"), [((25, 5, 0), True), ((26, 5, 3), True), ((26, 5, 4), False)])
+def test_releases_whose_update_drops_a_node_from_another_block_are_findings(version: rules.Version, bad: bool) -> None:
+    candidate = Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False)
+    assert "slurm_release" not in codes(replace(candidate, others=(Topology("flat", "flat", False, body="true"),)))
+    second = replace(racks(4, base=(4,), name="pods"), cluster_default=False)
+    assert ("slurm_release" in codes(replace(candidate, others=(second,)))) is bad
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "x" * 200, "{{ x }}", "a\nb"])
 def test_an_invalid_topology_name_is_an_error(name: str) -> None:
     assert codes(Candidate(NEW, "yaml", racks(4, base=(4,), name=name))) == ["slurm_topology_name"]
