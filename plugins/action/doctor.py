@@ -92,11 +92,8 @@ def _plan(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> dict
     if ready:
         fabric, about = _fabric(read, path)
         found += [about, *_inventory(read, fabric)]
-    hostvars = task_vars["hostvars"]
     pattern = read.pattern or ":".join(group for group in ("trays", "nvlink") if group in read.groups)
-    sample = [
-        {"name": name, "address": peers.address(name, hostvars), "port": 0} for name in peers.sample([*read.trays])
-    ]
+    sample = [{"name": name, "address": read.trays[name], "port": 0} for name in peers.sample([*read.trays])]
     return {
         "checks": [asdict(check) for check in found],
         "tray_hosts": pattern if ready and read.trays else _NOBODY,
@@ -104,6 +101,8 @@ def _plan(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> dict
         "controller_hosts": ",".join(read.controllers) if ready and read.controllers else _NOBODY,
         "fabric_file": path if fabric is not None else "",
         "sample": sample,
+        # With a fabric file a tray finds its neighbours there.
+        "addresses": {} if fabric is not None else read.trays,
         "with_imex": _with_imex(read),
     }
 
@@ -163,9 +162,10 @@ def _judge(found: hosts.Site, read: site.Inventory, path: str, task_vars: Mappin
         # The first step has reported a broken one.
         with contextlib.suppress(NvlinkError):
             fabric = fabric_file.load(path)
+    wanted = _wanted(found, fabric, task_vars)
     yield from hosts.checks(found)
-    yield from _slurm_names(found, read, fabric, task_vars)
-    yield from _kubernetes(found, fabric, read.variables, task_vars)
+    yield from _slurm_names(found, read, wanted["slurm_node"])
+    yield from _kubernetes(found, wanted["kubernetes_node"], read.variables)
 
 
 def _reports(wanted: Iterable[str], register: str, task_vars: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -181,9 +181,7 @@ def _reports(wanted: Iterable[str], register: str, task_vars: Mapping[str, Any])
     return found
 
 
-def _slurm_names(
-    found: hosts.Site, read: site.Inventory, fabric: Fabric | None, task_vars: Mapping[str, Any]
-) -> Iterator[Check]:
+def _slurm_names(found: hosts.Site, read: site.Inventory, wanted: Mapping[str, str]) -> Iterator[Check]:
     if not found.controllers:
         cause = "no Slurm controller is in this run" if read.controllers else "the group slurm_controller has no host"
         yield Check("slurm", SKIPPED, LOCALHOST, cause)
@@ -196,12 +194,10 @@ def _slurm_names(
     ]
     if nodes:
         layer = names.SLURM._replace(adds_nodes=read.slurm == "managed")
-        yield from names.checks(layer, _wanted(found, fabric, "slurm_node", task_vars), _hostnames(found), nodes)
+        yield from names.checks(layer, wanted, _hostnames(found), nodes)
 
 
-def _kubernetes(
-    found: hosts.Site, fabric: Fabric | None, variables: Mapping[str, Any], task_vars: Mapping[str, Any]
-) -> Iterator[Check]:
+def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Mapping[str, Any]) -> Iterator[Check]:
     users = ("dra_driver_shape", "k8s_topology_schedulers", "verify_kubeconfig")
     if not any(variables.get(name) for name in users):
         yield Check("kubernetes", SKIPPED, LOCALHOST, f"none of {', '.join(users)} is set")
@@ -221,19 +217,20 @@ def _kubernetes(
     nodes = [
         names.Node(str(mapped(row.get("metadata")).get("name")), ()) for row in map(mapped, as_list(snapshot["nodes"]))
     ]
-    wanted = _wanted(found, fabric, "kubernetes_node", task_vars)
     yield from names.checks(names.KUBERNETES, wanted, _hostnames(found), nodes)
 
 
-def _wanted(found: hosts.Site, fabric: Fabric | None, key: str, task_vars: Mapping[str, Any]) -> dict[str, str]:
-    """Tray -> the name of its node: of the fabric file, else as discover would take it."""
-    placed = fabric.trays if fabric else {}
-    wanted = {}
+def _wanted(found: hosts.Site, fabric: Fabric | None, task_vars: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Key of the fabric file -> tray -> the name of its node: of the file, else as discover would take it."""
+    placed, hostvars = fabric.trays if fabric else {}, task_vars["hostvars"]
+    wanted: dict[str, dict[str, str]] = {"slurm_node": {}, "kubernetes_node": {}}
     for name in found.trays:
         tray = mapped(placed.get(name))
-        raw = task_vars["hostvars"].raw_get(name).get(f"fabric_{key}")
-        given = tray.get(key) or (task_vars["hostvars"][name].get(f"fabric_{key}") if raw else None)
-        wanted[name] = str(given or name)
+        raw = {} if tray else hostvars.raw_get(name)
+        for key, node_of in wanted.items():
+            variable = f"fabric_{key}"
+            given = tray.get(key) or (hostvars[name].get(variable) if raw.get(variable) else None)
+            node_of[name] = str(given or name)
     return wanted
 
 

@@ -62,7 +62,7 @@ class ActionModule(GuardedAction):
             slurm = mapped(mapped(variables.get("doctor_slurm")).get("slurm"))
             if not slurm.get("problem"):
                 port = whole(slurm.get("slurmctld_port")) or SLURMCTLD_PORT
-                found.append({"name": name, "address": peers.address(name, hostvars), "port": port})
+                found.append({"name": name, "address": peers.address(name, variables, hostvars), "port": port})
         return found
 
     def _neighbours(self, tray: str, path: str, task_vars: Mapping[str, Any]) -> dict[str, str]:
@@ -74,8 +74,11 @@ class ActionModule(GuardedAction):
                 clique = None  # the first play reports a broken fabric file
             if clique is not None:
                 return {name: clique.entry_of(name) for name in peers.next_to(tray, clique.trays)}
+        # In the plan, since reading the variables of all neighbours of each tray takes minutes at ten thousand.
+        plan = mapped(task_vars["hostvars"].raw_get("localhost").get("doctor_plan"))
+        addresses = mapped(plan.get("addresses"))
         hosts = [str(name) for name in task_vars["ansible_play_hosts_all"]]
-        return {name: peers.address(name, task_vars["hostvars"]) for name in peers.next_to(tray, hosts)}
+        return {name: str(addresses.get(name) or name) for name in peers.next_to(tray, hosts)}
 
 
 def _result(**more: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.site_plan import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller, environment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory as doctor_inventory
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
@@ -39,7 +39,7 @@ class ActionModule(GuardedAction):
         trays = inventory.trays
         left_out = set() if "discover" in phases else {"fabric_sources", "imex_network"}
         read = {name: inventory.variables.get(name) for name in {*controller.READ} - left_out}
-        checks = controller.checks(environment.read(), read, len(trays), os.cpu_count() or 1)
+        checks = list(controller.checks(environment.read(), read, len(trays), os.cpu_count() or 1))
         problems = [
             *site.problems(inventory, phases, fabric),
             *(f"{check.name}: {check.message}" for check in checks if check.status == ERROR),
@@ -55,6 +55,14 @@ class ActionModule(GuardedAction):
             "phases": phases,
             "slurm": inventory.slurm,
             "dra_driver": "kubernetes" in phases and site.installs_dra_driver(inventory),
-            "warnings": site.warnings(inventory, phases, fabric),
+            "warnings": [
+                *site.warnings(inventory, phases, fabric),
+                # ansible.cfg is for doctor: a warning in each run would be noise.
+                *(
+                    f"{row.name}: {row.message}."
+                    for row in checks
+                    if row.status == WARNING and row.name != "ansible_cfg"
+                ),
+            ],
             "msg": f"{count(len(trays), 'tray')}; phases: {', '.join(phases) or 'none'}.",
         }

@@ -115,6 +115,10 @@ sample:
   returned: state planned
   type: list
   elements: dict
+addresses:
+  description: Address of each tray where there is no fabric file, which has them.
+  returned: state planned
+  type: dict
 with_imex:
   description: Whether the site runs IMEX as a service on trays.
   returned: state planned

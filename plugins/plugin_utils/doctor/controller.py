@@ -119,7 +119,8 @@ def _installed(
         if version is None:
             yield _check(name, ERROR, f"{wanted} is not installed{cause}: {how}")
         elif version and matrix.is_older(version, least):
-            yield _check(name, ERROR, f"{wanted} is {version} and {least} is needed: {how} --upgrade")
+            old = f"{wanted} is {version}, older than {least}, the oldest that is supported"
+            yield _check(name, WARNING, f"{old}: {how} --upgrade")
         else:
             yield _check(name, OK, f"{wanted} {version}".strip())
 

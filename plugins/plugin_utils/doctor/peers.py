@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_PEERS = 17
@@ -28,7 +28,7 @@ def sample(names: Sequence[str], most: int = MAX_SAMPLE) -> list[str]:
     return list(names[::step])
 
 
-def address(name: str, hostvars: Any) -> str:
-    """ansible_host of a host, or its name. Nothing else is read of it, since its facts may set any variable."""
-    value = hostvars.raw_get(name).get("ansible_host") or name
+def address(name: str, variables: Mapping[str, Any], hostvars: Any) -> str:
+    """ansible_host of a host, or its name; variables: its own, not templated, since its facts may set any."""
+    value = variables.get("ansible_host") or name
     return str(hostvars[name]["ansible_host"] if "{" in str(value) else value)

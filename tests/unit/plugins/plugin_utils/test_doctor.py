@@ -163,11 +163,12 @@ def test_the_checks_read_no_other_variable_than_they_name() -> None:
     assert read == set(controller.READ)
 
 
-def test_an_old_collection_is_an_error_and_one_without_a_version_is_not() -> None:
+def test_an_old_collection_is_a_warning_and_one_without_a_version_is_none() -> None:
     old = Controller("2.21.5", "3.13.0", {"kubernetes.core": "2.4.0"}, dict(matrix.LIBRARIES), WELL.config)
     assert judged(old, dra_driver_shape="mock")[0][1:] == (
-        ERROR,
-        "kubernetes.core is 2.4.0 and 6.5.0 is needed: ansible-galaxy collection install kubernetes.core --upgrade",
+        WARNING,
+        "kubernetes.core is 2.4.0, older than 6.5.0, the oldest that is supported:"
+        " ansible-galaxy collection install kubernetes.core --upgrade",
     )
     checkout = Controller("2.21.5", "3.13.0", {"kubernetes.core": ""}, dict(matrix.LIBRARIES), WELL.config)
     assert judged(checkout, dra_driver_shape="mock") == []

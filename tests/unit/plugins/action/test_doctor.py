@@ -1,0 +1,74 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How often the playbook doctor reads the variables of a host: reading all of 10,368 trays takes seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.action import doctor, doctor_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import peers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+FABRIC = fabrics.fabric(racks=2, split=())
+TRAYS = [*FABRIC.trays]
+
+
+class HostVars(dict[str, Any]):
+    """As Ansible's own, with the number of times that each host was read."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.read: Counter[str] = Counter()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read[name] += 1
+        return super().__getitem__(name)
+
+    raw_get = __getitem__
+
+
+@pytest.fixture
+def hostvars() -> HostVars:
+    nodes = [{"name": name} for name in TRAYS]
+    slurm = {"times": {"started": 1.0, "ended": 1.0}, "slurm": {"version": "26.05.5", "nodes": nodes}}
+    trays = {name: {"ansible_host": f"10.0.0.{number}", "doctor_tray": {}} for number, name in enumerate(TRAYS)}
+    ctl = {"ansible_host": "10.0.1.1", "doctor_slurm": slurm}
+    return HostVars({**trays, "ctl": ctl, "localhost": {"verify_kubeconfig": "/nowhere"}})
+
+
+@pytest.mark.parametrize(("placed", "most"), [(True, 2), (False, 3)])
+def test_the_judgement_reads_a_tray_for_its_address_its_report_and_its_names(
+    placed: bool, most: int, tmp_path: Path, hostvars: HostVars, run_action: Callable[..., dict[str, Any]]
+) -> None:
+    path = tmp_path / "fabric.json"
+    if placed:
+        path.write_bytes(fabric_file.serialise(FABRIC))
+    task_vars = {"hostvars": hostvars, "groups": {}}
+    options = {"state": "judged", "fabric_file": str(path), "trays": TRAYS, "controllers": ["ctl"], "fail": False}
+    found = run_action(doctor.ActionModule, task_vars=task_vars, **options)
+    assert {"slurm_names", "kubernetes"} <= {row["name"] for row in found["verdict"]["checks"]}
+    assert {hostvars.read[name] for name in TRAYS} == {most}
+
+
+def test_a_tray_finds_its_neighbours_in_the_plan_before_the_first_discovery(
+    hostvars: HostVars, run_action: Callable[..., dict[str, Any]]
+) -> None:
+    task_vars: dict[str, Any] = {"hostvars": hostvars, "groups": {}}
+    plan = run_action(doctor.ActionModule, task_vars=task_vars, state="planned", trays=TRAYS, fabric_file="/none")
+    hostvars["localhost"]["doctor_plan"] = plan
+    hostvars.read.clear()
+    task_vars |= {"inventory_hostname": TRAYS[0], "ansible_play_hosts_all": TRAYS}
+    options = {"fabric_file": "", "peer_ports": [22], "controllers": ["ctl"]}
+    action = cast(Any, SimpleNamespace())
+    action._neighbours = lambda *given: doctor_facts.ActionModule._neighbours(action, *given)
+    found = doctor_facts.ActionModule._targets(action, options, task_vars)
+    assert [row["address"] for row in found] == [*(f"10.0.0.{n}" for n in range(1, peers.MAX_PEERS + 1)), "10.0.1.1"]
+    assert hostvars.read == {"localhost": 1, "ctl": 1}
