@@ -45,14 +45,14 @@ class ActionModule(GuardedAction):
         tags = {f"--{which}": _words(task_vars.get(f"ansible_{name}_tags")) for which, name in _TAG_OPTIONS}
         wrong = list(targets.wrong_tags(playbooks, tags))
         if wrong and playbooks is None:
-            result["warnings"] += [f"{sentence}." for sentence in wrong]
+            result["warnings"] += map(_ended, wrong)
             wrong = []
         try:
             problem = next(filter(None, itertools.chain(wrong, self._problems(options, task_vars))), "")
         except NvlinkError as error:
             problem = str(error)
         if problem:
-            raise AnsibleActionFail(problem if problem.endswith(("?", ".")) else f"{problem}.")
+            raise AnsibleActionFail(_ended(problem))
         return result
 
     def _problems(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Iterator[str]:
@@ -111,9 +111,13 @@ class ActionModule(GuardedAction):
         for name in options["optional_patterns"]:
             if value(name):
                 yield targets.wrong_pattern(run, name, value(name), in_run=False)
-        path = next(filter(None, map(on_reader, options["fabric_files"])), "")
-        if path:
-            fabric_file.load(self._loader.path_dwim(str(path)))
+        if options["fabric_files"]:
+            paths = map(on_reader, options["fabric_files"])
+            path = next((path for path in paths if path is not None), "")
+            if path:
+                fabric_file.load(self._loader.path_dwim(str(path)))
+            else:
+                yield "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
         names = [name for name in (*options["trays"], *options["placed"], *options["cliques"]) if value(name)]
         if names:
             fabric = self._fabric(value("fabric_file") or value("nvlink_fabric_file"))
@@ -142,6 +146,10 @@ class ActionModule(GuardedAction):
 
 _OF_PATTERNS = frozenset("*?[]~!&:,")
 _TAG_OPTIONS = (("tags", "run"), ("skip-tags", "skip"))
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith(("?", ".")) else f"{sentence}."
 
 
 def _words(value: Any) -> list[str]:

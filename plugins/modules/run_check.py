@@ -55,8 +55,8 @@ options:
     default: []
   fabric_files:
     description:
-      - Paths of fabric files, of which the first that is set must be valid, in check mode too. They are read as the
-        first host of O(patterns) or O(inventory_patterns) has them, whose tasks read the file.
+      - Paths of fabric files, of which the first that is set must be that of a valid file, in check mode too. They are
+        read as the first host of O(patterns) or O(inventory_patterns) has them, whose tasks read the file.
     type: list
     elements: str
     default: []
