@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import summary as imex_summary
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
@@ -46,7 +47,7 @@ class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> Result:
         variables = task_vars
         self.tray = str(self._task.args.get("tray") or variables["inventory_hostname"])
-        self.folder, self.play = str(constants.DEFAULT_LOCAL_TMP), str(self._task.play._uuid)
+        self.folder, self.play = str(constants.DEFAULT_LOCAL_TMP), imex_run_store.play_of(self._task)
         earlier = _REPEATED.get(str(self._task.args.get("phase")), ())
         if earlier:
             # Of an earlier run of the role in this play; first, so that none counts where this one fails.
@@ -70,6 +71,8 @@ class ActionModule(GuardedAction):
         self.variables = variables
         if phase == "settle":
             return _unchanged(settled_hosts=self._settled(set(hosts) - self.hosts))
+        if phase == "report":
+            return _unchanged(text=self._report(hosts))
         if phase == "inspect" and options["await_certificates"]:
             return _unchanged()
         if self._task.check_mode and options["fabric_file"] and owner in domain.SERVICE_OWNERS:
@@ -130,7 +133,7 @@ class ActionModule(GuardedAction):
         """
         hosts: list[str] = []
         seen: set[str] = set()
-        for tray in imex_run_store.trays(self.folder, self.play, "inspect"):
+        for tray in self._trays("inspect"):
             # The rows of other batches are not read: in a rollout there are as many batches as racks.
             if tray in seen or tray in others:
                 continue
@@ -147,6 +150,13 @@ class ActionModule(GuardedAction):
             elif tray in rows and _is_settled_alone(rows[tray]):
                 hosts.append(rows[tray]["host"])
         return f",{','.join(sorted(hosts))},"
+
+    def _report(self, hosts: Sequence[str]) -> list[str]:
+        """What the phases of this play have done; hosts: all of the play."""
+        phases = ("stop_and_write", "start", imex_run_store.JOB)
+        rows = [row for phase in phases for row in self._rows(phase, self._trays(phase)).values()]
+        failed = set(hosts).difference(self.variables.get("ansible_play_hosts") or hosts)
+        return imex_summary.lines(hosts, failed, rows, self._task.check_mode)
 
     def _write_without_list(self) -> Result:
         own = self._rows("inspect", [self.tray]).get(self.tray, {})
@@ -334,14 +344,20 @@ class ActionModule(GuardedAction):
         if phase == "inspect":
             # Of the controller, for `settle`.
             path = self._loader.path_dwim(self.options["fabric_file"]) if self.clique else None
-            row.update(host=self.variables["inventory_hostname"], owner=self.options["owner"], fabric_file=path)
+            row.update(owner=self.options["owner"], fabric_file=path)
+        else:
+            row["changes"] = list(result.get("changes") or ())
         self._store(store_as, row)
         return result
 
     def _rows(self, phase: str, trays: Sequence[str]) -> dict[str, dict[str, Any]]:
         return imex_run_store.read_rows(self.folder, self.play, phase, trays)
 
+    def _trays(self, phase: str) -> list[str]:
+        return imex_run_store.trays(self.folder, self.play, phase)
+
     def _store(self, phase: str, row: dict[str, Any]) -> None:
+        row = {**row, "host": self.variables["inventory_hostname"]}
         imex_run_store.write_row(self.folder, self.play, phase, self.tray, row)
 
     def _add_findings(self, result: Result, findings: Sequence[dict[str, Any]], clique: Clique) -> None:

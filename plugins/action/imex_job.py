@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from ansible import constants
@@ -23,16 +24,15 @@ SECONDS = 600.0
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        arguments = dict(self._task.args)
+        arguments, folder = dict(self._task.args), str(constants.DEFAULT_LOCAL_TMP)
         path, tray = arguments.pop("fabric_file", None), arguments.pop("tray", None)
+        host = str(task_vars["inventory_hostname"])
+        tray = str(tray or host)
         if path and arguments.get("state", "present") == "present":
             if arguments.get("members"):
                 raise AnsibleActionFail("imex_job: fabric_file and members are both given; leave one of them out.")
-            tray = str(tray or task_vars["inventory_hostname"])
             try:
-                clique = imex_run_store.clique_of(
-                    str(constants.DEFAULT_LOCAL_TMP), self._loader.path_dwim(str(path)), tray
-                )
+                clique = imex_run_store.clique_of(folder, self._loader.path_dwim(str(path)), tray)
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
             if clique:
@@ -40,6 +40,9 @@ class ActionModule(GuardedAction):
                 members = [{"node": node, "address": line} for node, line in pairs]
                 arguments.update(clique=clique.name, members=members)
         result = self.run_module("rackscale.nvlink.imex_job", arguments, task_vars, SCHEMA, SECONDS)
+        with contextlib.suppress(NvlinkError):
+            row = {"host": host, "changes": list(result.get("changes") or ())}
+            imex_run_store.write_row(folder, imex_run_store.play_of(self._task), imex_run_store.JOB, tray, row)
         errors = [entry["message"] for entry in result.get("findings") or [] if entry["severity"] == ERROR]
         if errors and not result.get("failed"):
             # All errors are reported at once, after everything that can be installed is installed.

@@ -18,8 +18,9 @@ description:
   - A rack is a group of hosts whose name starts with O(group_prefix). The inventory plugin
     P(rackscale.nvlink.fabric#inventory) makes one for each NVLink domain.
   - Failures are printed at the end of their task. Hosts with equal messages share a line, folded as a Slurm hostlist.
-    The same holds for the output of P(ansible.builtin.debug#module), one entry of a list a line, and for differences
-    with C(--diff), each of at most 2000 lines. With C(-v) each task has a line too.
+    The same holds for the output of P(ansible.builtin.debug#module) and the C(success_msg) of
+    P(ansible.builtin.assert#module), one entry of a list a line, and for differences with C(--diff), each of at most
+    2000 lines. With C(-v) each task has a line too.
   - The last line has the result of the run, the hosts by their worst result, and the first cause of a failure.
   - To enable it, set E(ANSIBLE_STDOUT_CALLBACK) to C(rackscale.nvlink.progress), or C(stdout_callback) in the section
     C(defaults) of C(ansible.cfg).
@@ -67,6 +68,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 
 # The names of the action debug.
 _DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
+_ASSERT = ("assert", "ansible.builtin.assert", "ansible.legacy.assert")
 # Their failures are ignored on trays, and the play that follows reports each with its cause.
 _REPORTED = ("rackscale.nvlink.fabric_facts",)
 _COLLECTION = "rackscale.nvlink."
@@ -153,6 +155,9 @@ class CallbackModule(CallbackBase):
             changes = result.result.get("changes")
             if isinstance(changes, list) and changes:
                 self._add(result, progress.CHANGED, summarize(changes, MAX_CHANGES))
+        elif result.task.action in _ASSERT and result.task.args.get("success_msg"):
+            name = _CONTROLLER[0] if result.task.run_once else result.host.get_name()
+            self._add(result, "", *_texts(result.result.get("msg")), host=name)
         elif result.task.run_once and result.task.action.startswith(_COLLECTION):
             self._add(result, "", *_texts(result.result.get("announcement")), host=_CONTROLLER[0])
 

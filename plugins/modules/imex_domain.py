@@ -42,6 +42,7 @@ options:
         IMEX and running jobs.
       - V(settle) runs on the controller only, once for all trays, and returns RV(settled_hosts) from the
         results of V(inspect). It reads no other option, so that no variable of a tray decides.
+      - V(report) runs on the controller only, once for all trays after the other phases, and returns RV(text).
       - V(stop_and_write) decides for the clique from the results of V(inspect) on all its trays, stops daemons where
         that is needed and writes every file. Nothing starts.
       - V(start) compares the hash of the node list with that of the fabric file's list, and starts the daemon.
@@ -51,7 +52,7 @@ options:
         collects what V(inspect) does, but does not fail and ignores running jobs. V(evaluate) runs on the controller
         only and returns RV(pending).
     type: str
-    choices: [inspect, settle, stop_and_write, start, wait, verdict, preview, evaluate]
+    choices: [inspect, settle, stop_and_write, start, wait, verdict, report, preview, evaluate]
     required: true
   owner:
     description:
@@ -233,6 +234,13 @@ settled_hosts:
   returned: with O(phase=settle)
   type: str
   sample: ',r01t01,r01t02,'
+text:
+  description: What the phases of this play have done, as lines of text, one for all trays and one for those with equal
+    changes.
+  returned: with O(phase=report)
+  type: list
+  elements: str
+  sample: ["IMEX: 36 trays, 2 changed.", "r01t[01-02]: write /etc/nvidia-imex/nodes_config.cfg"]
 settled:
   description: Whether the whole clique is as desired and up, so that no further phase has anything to do.
   returned: with O(phase=stop_and_write), if it is
@@ -304,7 +312,10 @@ _NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "phase": {
         "type": "str",
-        "choices": ["inspect", "settle", "stop_and_write", "start", "wait", "verdict", "preview", "evaluate"],
+        "choices": [
+            *("inspect", "settle", "stop_and_write", "start", "wait", "verdict", "report"),
+            *("preview", "evaluate"),
+        ],
         "required": True,
     },
     "owner": {

@@ -24,6 +24,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as rendering
 
+JOB = "job"
+"""The phase of the rows of imex_job, which has no other."""
 _SUFFIX = ".json"
 
 
@@ -82,6 +84,11 @@ def _cliques(folder: str, path: str) -> str:
                 os.symlink(target, os.path.join(unfinished, f"tray-{_file(tray)}"))
         os.rename(unfinished, cache)
     return cache
+
+
+def play_of(task: Any) -> str:
+    """The play that the rows of a task belong to, equal in all forks of Ansible."""
+    return str(task.play._uuid)
 
 
 def write_row(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]) -> None:

@@ -56,13 +56,17 @@ def run(fabric: str) -> Any:
     loader = DataLoader()
     play = Play.load({"hosts": "all", "gather_facts": False})
 
-    def start(host: str, *, check: bool = False, strategy: str = "linear", **options: Any) -> dict[str, Any]:
+    def start(
+        host: str, *, check: bool = False, strategy: str = "linear", left: list[str] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """left: the hosts of the play that have not failed, all by default."""
         play.strategy = strategy
         task = Task.load({"action": "rackscale.nvlink.x", "check_mode": check}, block=Block(play=play))
         task.args = {"owner": "domain", "fabric_file": fabric, **options}
         connection = Connection(PlayContext(), shell=ShellModule())
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
-        return action.run(task_vars={"inventory_hostname": host, "ansible_play_hosts_all": TRAYS})
+        hosts = {"ansible_play_hosts_all": TRAYS, "ansible_play_hosts": left or TRAYS}
+        return action.run(task_vars={"inventory_hostname": host, **hosts})
 
     start.play, start.of_play = play._uuid, play  # type: ignore[attr-defined]
     return start
@@ -363,6 +367,35 @@ def test_a_wave_settles_its_own_cliques_alone(run: Any, fabric: str, monkeypatch
     given = {"phase": "settle", "owner": "none", "fabric_file": None}
     assert [run(tray, **given)["settled_hosts"] for tray in TRAYS] == [",r01t01,", ",r01t02,"]
     assert read == TRAYS
+
+
+def test_the_report_of_a_play_names_what_changed(run: Any, on_trays: list[dict[str, Any]], monkeypatch: Any) -> None:
+    """One line for all trays, one for those with equal changes."""
+    given = {"phase": "report", "owner": "none", "fabric_file": None}
+    for tray in TRAYS:
+        run(tray, phase="inspect")
+    assert run(TRAYS[0], **given)["text"] == ["IMEX: 2 trays, none changed."]
+    result = {"changed": True, "changes": ["write the list"], "row": {**ROW, "sha256": None}, "findings": []}
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: json.loads(json.dumps(result)))
+    for tray in TRAYS:
+        run(tray, phase="stop_and_write")
+    lines = ["IMEX: 2 trays, 2 changed.", "r01t[01-02]: write the list"]
+    assert run(TRAYS[0], **given)["text"] == lines
+    lines[0] = "IMEX: 2 trays, 2 would change."
+    assert run(TRAYS[0], check=True, **given)["text"] == lines
+    imex_run_store.write_row(
+        str(constants.DEFAULT_LOCAL_TMP), run.play, imex_run_store.JOB, "r01t02", {"host": "r01t02", "changes": ["b"]}
+    )
+    assert run(TRAYS[0], **given)["text"][1:] == ["r01t01: write the list", "r01t02: write the list, b"]
+
+
+def test_the_report_of_a_play_names_trays_that_failed_or_were_left_out(run: Any) -> None:
+    inspected(run, "r01t01")
+    inspected(run, "r01t02", failed=True, msg="two owners")
+    assert run("r01t01", phase="stop_and_write")["failed"] is True
+    run("r01t02", phase="stop_and_write")
+    text = run(TRAYS[1], phase="report", owner="none", fabric_file=None, left=["r01t02"])["text"]
+    assert text == ["IMEX: 2 trays, none changed; 1 failed: r01t01; 1 left unchanged with their clique: r01t02."]
 
 
 def test_a_member_that_was_not_reached_settles_none(run: Any, fabric: str) -> None:

@@ -123,6 +123,31 @@ def test_colours_within_a_line_are_for_the_terminal_alone(monkeypatch: pytest.Mo
     ]
 
 
+@pytest.mark.parametrize(
+    ("args", "run_once", "lines"),
+    [
+        ({"that": True, "success_msg": "{{ text }}"}, True, ["one", "two"]),
+        ({"that": True, "success_msg": "{{ text }}"}, False, ["r01t01:", "  one", "  two"]),
+        ({"that": True, "quiet": True}, False, []),
+    ],
+)
+def test_the_text_of_a_passed_assertion_is_printed(args: dict[str, Any], run_once: bool, lines: list[str]) -> None:
+    callback = progress.CallbackModule()
+    callback._prefix, callback._interval = "nvlink_domain_", 0
+    result = SimpleNamespace(
+        host=SimpleNamespace(get_name=lambda: "r01t01", get_groups=list),
+        task=SimpleNamespace(action="ansible.builtin.assert", args=args, run_once=run_once, _uuid="1"),
+        result={"changed": False, "msg": ["one", "two"]},
+        is_changed=lambda: False,
+        warnings=[],
+        deprecations=[],
+    )
+    callback.v2_runner_on_ok(result)
+    (messages,) = callback._messages.values() or [progress.progress.Messages()]
+    printed = messages.lines("Show", progress._CONTROLLER)
+    assert [line.text for line in printed] == lines
+
+
 def test_each_item_of_a_loop_is_printed() -> None:
     item = {"ansible_loop_var": "name", "changed": False, "failed": False, "_ansible_item_label": 1}
     looped = {

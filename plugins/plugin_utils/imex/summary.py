@@ -1,0 +1,36 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role imex has done: one line for all trays, and one for those with equal changes. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+
+# Of one tray; the others are counted. A first installation has about as many.
+_MAX_CHANGES = 12
+
+
+def lines(hosts: Collection[str], failed: Collection[str], rows: Iterable[Mapping[str, Any]], check: bool) -> list[str]:
+    """hosts: of the play, those that failed included. rows: of the phases that change a tray, in their order."""
+    changes: dict[str, list[str]] = {}
+    blocked = set()
+    for row in rows:
+        if row.get("changes"):
+            changes.setdefault(row["host"], []).extend(row["changes"])
+        if row.get("blocked") and row["host"] not in failed:
+            blocked.add(row["host"])
+    hosts_of: dict[tuple[str, ...], list[str]] = {}
+    for host, made in changes.items():
+        hosts_of.setdefault(tuple(made), []).append(host)
+    verb = "would change" if check else "changed"
+    first = f"IMEX: {count(len(hosts), 'tray')}, {len(changes) or 'none'} {verb}"
+    first += f"; {len(failed)} failed: {fold(natural_sorted(failed))}" if failed else ""
+    first += f"; {len(blocked)} left unchanged with their clique: {fold(natural_sorted(blocked))}" if blocked else ""
+    groups = ((fold(natural_sorted(group)), made) for made, group in hosts_of.items())
+    return [f"{first}.", *(f"{names}: {summarize(made, _MAX_CHANGES)}" for names, made in groups)]

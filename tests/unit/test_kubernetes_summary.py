@@ -1,0 +1,61 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbook kubernetes ends with one line for all it did, and one for each thing that changed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TOPOLOGY = [{"action": "create", "what": "Topology nvlink of kai.scheduler", "why": ""}]
+
+
+@pytest.mark.parametrize(
+    ("registered", "lines"),
+    [
+        ({}, ["Kubernetes: no changes"]),
+        ({"dra_driver_released": {"changed": False, "skipped": True}}, ["Kubernetes: no changes"]),
+        (
+            {"k8s_topology_result": {"changed": True, "changes": TOPOLOGY}, "ansible_check_mode": True},
+            ["Kubernetes: 1 change (dry run)", "create Topology nvlink of kai.scheduler"],
+        ),
+        (
+            {
+                "dra_driver_applied": {"changed": True, "results": []},
+                "dra_driver_released": {"changed": True},
+                "k8s_topology_result": {"changed": True, "changes": TOPOLOGY * 40},
+            },
+            [
+                "Kubernetes: 42 changes",
+                "Applied the CRDs of the DRA driver",
+                "Installed or upgraded the DRA driver",
+                *["create Topology nvlink of kai.scheduler"] * 38,
+                "and 2 more",
+            ],
+        ),
+    ],
+)
+def test_the_last_task_shows_what_changed(registered: dict[str, Any], lines: list[str]) -> None:
+    path = CHECKOUT / "playbooks" / "kubernetes.yml"
+    task = DataLoader().load_from_file(str(path), trusted_as_template=True)[-1]["tasks"][0]
+    variables = {"ansible_check_mode": False, **task["vars"], **registered}
+    assert Templar(DataLoader(), variables=variables).template(task["ansible.builtin.debug"]["msg"]) == lines
+
+
+def test_the_results_that_it_reads_are_registered() -> None:
+    roles = [path for role in ("dra_driver", "k8s_topology") for path in CHECKOUT.glob(f"roles/{role}/tasks/*.yml")]
+    registered = {task.get("register") for path in roles for task in yaml.safe_load(path.read_text())}
+    book = yaml.safe_load((CHECKOUT / "playbooks" / "kubernetes.yml").read_text())
+    variables = book[-1]["tasks"][0]["vars"]
+    words = set(re.findall(r"\b(?:dra_driver|k8s_topology)_\w+", str(variables)))
+    assert words - variables.keys() <= registered
+    assert len(words - variables.keys()) > 5
