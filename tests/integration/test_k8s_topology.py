@@ -184,8 +184,10 @@ def site(served: ControlPlane) -> Iterator[Site]:
 
 
 def daemon_set(site: Site, name: str, **container: Any) -> None:
+    """A DaemonSet that the controller schedules on all nodes, which are not ready: nobody else's status would last."""
     labels = {"app": name}
-    spec = {"containers": [{"name": "main", "image": "example.org/x:1", **container}]}
+    containers = [{"name": "main", "image": "example.org/x:1", **container}]
+    spec = {"containers": containers, "tolerations": [{"operator": "Exists"}]}
     body = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -193,8 +195,10 @@ def daemon_set(site: Site, name: str, **container: Any) -> None:
         "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
     }
     site.api.create(DAEMON_SETS, body)
-    status = {"currentNumberScheduled": 4, "desiredNumberScheduled": 4, "numberMisscheduled": 0, "numberReady": 4}
-    site.api.patch(f"{DAEMON_SETS}/{name}/status", {"status": status})
+    deadline = time.monotonic() + 30
+    while site.api.get(f"{DAEMON_SETS}/{name}")["status"]["desiredNumberScheduled"] != len(TEXTS):
+        assert time.monotonic() < deadline, f"the controller does not schedule {name}"
+        time.sleep(0.05)
 
 
 def managers(site: Site, node: str, key: str) -> tuple[str, ...]:
