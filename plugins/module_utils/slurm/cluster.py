@@ -208,7 +208,8 @@ def _check_removal(before: str, after: str) -> None:
     if len(gone) > 1:
         raise SlurmError(
             f"{len(gone)} of {count(len(old), 'node')} would be removed from {NODES} ({summarize(sorted(gone))}): check"
-            f" the fabric file, or set slurm_override to {REMOVED} if this is intended; nothing was changed."
+            f" the fabric file, or set override (variable slurm_override) to {REMOVED} if this is intended; nothing"
+            " was changed."
         )
 
 
@@ -218,8 +219,8 @@ def _check_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str
     def unanswered(names: set[str], why: str) -> SlurmError:
         return SlurmError(
             f"{summarize(sorted(names))} would be removed from slurm.conf, and slurmctld does not list their jobs"
-            f" ({why.rstrip('.')}): run again when it answers, or set slurm_allow_removal to end the jobs; nothing was"
-            " changed."
+            f" ({why.rstrip('.')}): run again when it answers, or set allow_removal (variable slurm_allow_removal) to"
+            " end the jobs; nothing was changed."
         )
 
     def jobs(option: str, names: set[str]) -> list[str]:
@@ -239,14 +240,15 @@ def _check_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str
     if running:
         raise SlurmError(
             f"{summarize(sorted(nodes))} is no longer in the fabric file and still runs job {summarize(running)}: drain"
-            " it first, or set slurm_allow_removal to end its jobs."
+            " it first, or set allow_removal (variable slurm_allow_removal) to end its jobs."
         )
     removed = partitions(before.get(CONF, "")) - partitions(after[CONF])
     running = jobs("partition", removed) if removed else []
     if running:
         raise SlurmError(
-            f"Partition {summarize(sorted(removed))} is no longer in slurm_partitions and still has job"
-            f" {summarize(running)}: let its jobs end first, or set slurm_allow_removal to end them."
+            f"Partition {summarize(sorted(removed))} is no longer in the option partitions and still has job"
+            f" {summarize(running)}: let its jobs end first, or set allow_removal (variable slurm_allow_removal) to"
+            " end them."
         )
 
 
@@ -285,7 +287,8 @@ def _register(host: Host, slurm: Slurm, cluster: str) -> None:
         time.sleep(0.5)
     if shown.rc != 0 or shown.timed_out:
         raise SlurmError(
-            f"slurmdbd does not answer ({shown.reason.rstrip('.')}): start it, or correct slurm_accounting_host."
+            f"slurmdbd does not answer ({shown.reason.rstrip('.')}): start it, or correct accounting_host"
+            " (variable slurm_accounting_host)."
         )
     if cluster.lower() in shown.stdout.lower().split():
         return

@@ -160,7 +160,7 @@ MISTAKES = [
     Mistake(
         SLURM,
         "Block r01 would shrink from 4 to 2 nodes, and r01t[03-04] would be in no block: check the fabric file, or"
-        " set slurm_topology_override to block_shrinks if this is intended.",
+        " set override (variable slurm_topology_override) to block_shrinks if this is intended.",
         prepare=running(MORE),
     ),
     Mistake(
@@ -171,18 +171,18 @@ MISTAKES = [
     Mistake(
         SLURM,
         "Block r03 would have no node left of r03t[01-18], and r03t[01-18] would be in no block: check the fabric file,"
-        " or set slurm_topology_override to block_vanishes if this is intended.",
+        " or set override (variable slurm_topology_override) to block_vanishes if this is intended.",
         prepare=running({**RACKS, "r03": "r03t[01-18]"}),
     ),
     Mistake(
         SLURM,
-        "1 node would lose its block (r01t09): check the fabric file, or set slurm_topology_override to"
-        " nodes_lose_block if this is intended.",
+        "1 node would lose its block (r01t09): check the fabric file, or set override (variable"
+        " slurm_topology_override) to nodes_lose_block if this is intended.",
         prepare=running({**RACKS, "r01": "r01t01,r01t09"}, nodes=expand("r01t[01-09],r02t[01-02]")),
     ),
     Mistake(
         f"{SLURM} -e slurm_topology_override=block_shrinks",
-        "set slurm_topology_override to block_shrinks,block_vanishes if this is intended.",
+        "set override (variable slurm_topology_override) to block_shrinks,block_vanishes if this is intended.",
         prepare=running({**MORE, "r03": "r03t[01-18]"}),
     ),
     # Names that Slurm does not have.

@@ -67,7 +67,9 @@ def check(
     step = Step(before, after, *(frozenset().union(*blocks.values()) for blocks in (after, before)))
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    remedy = f"check the fabric file, or set slurm_topology_override to {names} if this is intended."
+    remedy = (
+        f"check the fabric file, or set override (variable slurm_topology_override) to {names} if this is intended."
+    )
     return [
         finding("slurm_gate_overridden", f"The gate {name} is overridden: {what}.")
         if name in override

@@ -302,8 +302,8 @@ def _jobs(plan: Plan, allowed: bool) -> None:
         plan.findings.append(finding("slurm_jobs_move", message))
     else:
         message = (
-            f"{run} on trays that change their block ({text}): wait until they end, or set"
-            " slurm_topology_allow_moving_jobs."
+            f"{run} on trays that change their block ({text}): wait until they end, or set allow_moving_jobs"
+            " (variable slurm_topology_allow_moving_jobs)."
         )
         plan.findings.append(finding("slurm_jobs_on_moving_trays", message))
 

@@ -114,7 +114,10 @@ def test_several_nodes_are_removed_only_by_name(tmp_path: Path) -> None:
     desired = cluster.DesiredState(texts, "", str(tmp_path), "x", accounting=False, log="")
     with pytest.raises(
         SlurmError,
-        match=r"^2 of 3 nodes would be removed from nvlink_nodes.conf \(b, c\): .*slurm_override to nodes_removed",
+        match=(
+            r"^2 of 3 nodes would be removed from nvlink_nodes.conf \(b, c\): .*"
+            r"set override \(variable slurm_override\) to nodes_removed"
+        ),
     ):
         cluster._plan(host, desired, BEFORE)
     assert host.changes == []

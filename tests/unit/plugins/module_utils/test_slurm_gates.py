@@ -45,7 +45,8 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
             {**RACKS, "r01": "r01t[01-04]"},
             {
                 "block_shrinks": "Block r01 would shrink from 18 to 4 nodes, and r01t[05-18] would be in no block: "
-                "check the fabric file, or set slurm_topology_override to block_shrinks if this is intended."
+                "check the fabric file, or set override (variable slurm_topology_override) to "
+                "block_shrinks if this is intended."
             },
             id="4 of 18 nodes",
         ),
@@ -111,14 +112,14 @@ def test_nodes_that_leave_running_blocks_stop_the_apply(planned: dict[str, str],
     for name, message in expected.items():
         assert found[name].startswith(message)
         # One option overrides all gates that object.
-        assert f" or set slurm_topology_override to {','.join(sorted(expected))} " in found[name]
+        assert f" or set override (variable slurm_topology_override) to {','.join(sorted(expected))} " in found[name]
 
 
 def test_a_gate_is_overridden_by_its_name_alone() -> None:
     planned = {"r01": "r01t[01-04]"}
     found = objections(planned, "block_shrinks")
     assert list(found) == ["block_vanishes", "slurm_gate_overridden"]
-    assert "slurm_topology_override to block_shrinks,block_vanishes " in found["block_vanishes"]
+    assert "slurm_topology_override) to block_shrinks,block_vanishes " in found["block_vanishes"]
     assert found["slurm_gate_overridden"].startswith(
         "The gate block_shrinks is overridden: Block r01 would shrink from"
     )
