@@ -159,7 +159,7 @@ def _rows() -> Iterator[object]:
         seen.add(row.playbook)
 
 
-@pytest.mark.parametrize("row", _rows())
+@pytest.mark.parametrize("row", list(_rows()))
 def test_a_mistake_is_answered(runs: Mistakes, row: Mistake) -> None:
     answer = runs.answer(row)
     lines = answer.output.splitlines()
