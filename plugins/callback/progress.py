@@ -296,7 +296,7 @@ class CallbackModule(CallbackBase):
 def _short(name: str) -> str:
     """``rackscale.nvlink.imex : Inspect every tray`` without the name of the collection; the validation of a role's
     arguments has a name as long as a sentence."""
-    role, _, task = name.strip().rpartition(" : ")
+    role, _colon, task = name.strip().rpartition(" : ")
     task = "Validate the variables" if role and task.startswith("Validating arguments against arg spec") else task
     return ": ".join(part for part in (role.removeprefix(_COLLECTION), task) if part)
 

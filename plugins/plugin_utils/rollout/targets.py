@@ -36,7 +36,7 @@ DEFAULTS = {
 }
 """The pattern that each variable has by default."""
 
-EXAMPLES = {
+SAMPLE_VALUES = {
     "drain_trays": "r01t04",
     "fabric_file": "PATH, the file that the playbook discover wrote",
     "resume_trays": "r01t04",
@@ -191,7 +191,7 @@ def wrong_clique(fabric: Fabric, name: str, value: object) -> str:
 def wrong_value(name: str, value: object) -> str:
     """One sentence about a variable that must be set; empty if it is."""
     if value is None or value in ("", [], {}):
-        return f"{name}: is not set; add -e {name}={EXAMPLES[name]}"
+        return f"{name}: is not set; add -e {name}={SAMPLE_VALUES[name]}"
     return ""
 
 

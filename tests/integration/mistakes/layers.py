@@ -47,7 +47,7 @@ _PROGRESS = [
         "rackscale.nvlink.kubernetes --tags topology -e k8s_topology_kubeconfig={site}/none",
         "/none cannot be read (No such file or directory); correct it",
     ),
-    Mistake("rackscale.nvlink.teardown -e teardown=yes", "localhost): Read the fabric file: ", prepare=broken),
+    Mistake("rackscale.nvlink.teardown -e teardown=yes", "localhost: Read the fabric file: ", prepare=broken),
     Mistake("rackscale.nvlink.demo -e demo_dir=relative", "Set the directory of the demo: -e demo_dir=/absolute/path."),
     Mistake("rackscale.nvlink.demo -e demo_dir={site}/demo", "Run the demo with its own inventory: -i "),
 ]

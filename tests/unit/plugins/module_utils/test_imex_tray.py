@@ -89,7 +89,7 @@ def test_members_outside_the_run_are_asked_where_a_domain_changes(
     monkeypatch.setattr(domain, "findings_of", lambda *_: [])
     monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
     monkeypatch.setattr(tray, "read_record", lambda: record)
-    monkeypatch.setattr(boot, "query", lambda peers, port: dict.fromkeys(peers, port))
+    monkeypatch.setattr(boot, "query", dict.fromkeys)
     one = tray.Tray(domain.DesiredState(owner=owner))
     assert one.inspect(["192.0.2.7"], [], True)["peers"] == ({"192.0.2.7": 50006} if asks else {})
 
