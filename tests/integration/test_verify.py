@@ -322,12 +322,10 @@ def test_no_failure_when_all_layers_agree(site: Site) -> None:
     suites = ElementTree.parse(site.junit_file).getroot()
     assert (suites.get("failures"), suites.get("skipped")) == ("0", "1")
     assert sorted(suite.get("name", "") for suite in suites) == sorted(verdict["layers"])
-    # One task on a tray for all layers. On the controller: validation of the arguments, check of the fabric file, the
-    # options, Slurm's blocks, its tiers, the verdict, its text; the task fail is skipped.
+    # One task on a tray for all layers. On the controller: the names of the run, validation of the arguments, check of
+    # the fabric file, the options, Slurm's blocks, its tiers, the verdict, its text; the task fail is skipped.
     tasks = re.findall(r"(?m)^(\S+) +: ok=(\d+) .* skipped=(\d+)", site.output)
-    # The checks of the limit and of names run once, in the context of the first tray.
-    counts = ["3", *["1"] * (len(TRAYS) - 1)]
-    assert tasks == [("localhost", "7", "1"), *((tray, count, "0") for tray, count in zip(TRAYS, counts))]
+    assert tasks == [("localhost", "8", "1"), *((tray, "1", "0") for tray in TRAYS)]
 
 
 def assert_exactly_this_failure(site: Site, fault: Fault) -> None:
