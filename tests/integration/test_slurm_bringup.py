@@ -119,7 +119,9 @@ def written(output: str) -> dict[str, str]:
 
 
 def failed(output: str) -> dict[str, int]:
-    return {host: int(count) for host, count in re.findall(r"^(\S+) +: .* failed=(\d+)", output, re.MULTILINE)}
+    """How many tasks failed on the controller and on each tray."""
+    found = re.findall(r"^(\S+) +: .* failed=(\d+)", output, re.MULTILINE)
+    return {host: int(count) for host, count in found if host != "localhost"}
 
 
 # Of no use to anyone but the hosts' own attacker: the folder, the controllers, the settings and the names of its files.
