@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -52,3 +53,8 @@ def ansible(
         assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         assert "[DEPRECATION WARNING]" not in done.stderr, done.stderr
     return done
+
+
+def unchanged(output: str) -> bool:
+    """Whether the output has a recap in which no host has a change."""
+    return set(re.findall(r" changed=(\d+)", output)) == {"0"}

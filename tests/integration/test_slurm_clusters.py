@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 
+from .commands import unchanged
 from .slurmctld import sandbox
 from .test_slurm_topology import Site, fabric, start, survey
 
@@ -59,7 +60,7 @@ def test_a_slurmctld_gets_the_blocks_of_its_own_cluster(tmp_path: Path) -> None:
 
         assert site.play("-e", "slurm_topology_cluster=alpha", **other).returncode == 0
         assert running(site) == [("r01", tuple(expand("r01t[01-18]"))), ("r02", tuple(expand("r02t[01-09]")))]
-        assert "changed=0" in site.play("-e", "slurm_topology_cluster=alpha").stdout
+        assert unchanged(site.play("-e", "slurm_topology_cluster=alpha").stdout)
 
         failed = site.play("-e", "slurm_topology_cluster=alhpa")
         assert "has no Slurm cluster 'alhpa'; did you mean alpha?" in failed.stdout

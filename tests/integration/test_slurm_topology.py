@@ -32,7 +32,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, Case
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
-from .commands import ansible
+from .commands import ansible, unchanged
 from .conftest import LabFactory
 from .slurm_site import (
     FILE,
@@ -497,7 +497,7 @@ def site(slurmctld: Slurmctld, tmp_path: Path) -> Site:
 
 def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> None:
     site.write({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})
-    assert "changed=0" in site.play().stdout
+    assert unchanged(site.play().stdout)
     # r02 is cut into two NVLink partitions, and its tray 1 is swapped into the first rack.
     site.write({"r01": "r01t[01-18],r02t01", "r02": "r02t[02-09]", "r02b": "r02t[10-18]"})
     before = state(site.slurmctld)
@@ -511,8 +511,8 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
     assert "changed=1" in applied.stdout, applied.stdout + applied.stderr
     assert "Nodes=r01t[01-18],r02t01 " in site.slurmctld.run("scontrol", "show", "topology").stdout
     after = state(site.slurmctld)
-    assert "changed=0" in site.play().stdout
-    assert "changed=0" in site.play("--check", "--diff").stdout
+    assert unchanged(site.play().stdout)
+    assert unchanged(site.play("--check", "--diff").stdout)
     assert state(site.slurmctld) == after
 
 
@@ -562,7 +562,7 @@ def test_state_absent_removes_the_topology_or_restores_it(site: Site) -> None:
     assert not [name for name in after if "topology" in name or "previous" in name], after.keys()
     assert b"nvlink" not in after["slurm.conf"]
     assert "BlockName" not in slurmctld.run("scontrol", "show", "topology").stdout
-    assert "changed=0" in site.play(**absent).stdout
+    assert unchanged(site.play(**absent).stdout)
 
 
 def test_the_playbook_fails_with_the_finding(site: Site) -> None:
@@ -721,7 +721,7 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scena
         job = submit("r01t[01-04]")
         wait_for(lambda: running_on(job) == "r01t[01-04]")
         assert "changed=1" in play({"r01": "r01t[01-02]", "r02": "r01t[03-04]"}).stdout
-        assert "changed=0" in play({"r01": "r01t[01-02]", "r02": "r01t[03-04]"}).stdout
+        assert unchanged(play({"r01": "r01t[01-02]", "r02": "r01t[03-04]"}).stdout)
         assert "BlockName=r02 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
         assert running_on(job) == "r01t[01-04]"
         names = racks.exec("r01t01", "ls", "/var/spool/slurmd/conf-cache").stdout.split()
