@@ -68,6 +68,7 @@ def run(fabric: str) -> Any:
         hosts = {"ansible_play_hosts_all": TRAYS, "ansible_play_hosts": left or TRAYS}
         return action.run(task_vars={"inventory_hostname": host, **hosts})
 
+    # What the tests read of the play that start() made; a function has no such attributes for mypy.
     start.play, start.of_play = play._uuid, play  # type: ignore[attr-defined]
     return start
 
