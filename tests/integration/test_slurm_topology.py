@@ -501,13 +501,22 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
     # r02 is cut into two NVLink partitions, and its tray 1 is swapped into the first rack.
     site.write({"r01": "r01t[01-18],r02t01", "r02": "r02t[02-09]", "r02b": "r02t[10-18]"})
     before = state(site.slurmctld)
-    shown = site.play("--check", "--diff")
+    for arguments in ((), ("--check",)):
+        stopped = site.play(*arguments)
+        assert stopped.returncode != 0
+        assert (
+            "Block r02 would shrink from 18 to 8 nodes: check the fabric file, or set override (variable"
+            " slurm_topology_override) to" in stopped.stdout
+        )
+        assert state(site.slurmctld) == before
+    split = {"slurm_topology_override": "block_shrinks"}
+    shown = site.play("--check", "--diff", **split)
     assert shown.returncode == 0, shown.stdout + shown.stderr
     for line in ("r02t01: r02 -> r01", "r02t18: r02 -> r02b", "block r02b: new at position 2, 9 trays: r02t[10-18]"):
         assert line in shown.stdout.splitlines()
     assert "changed=1" in shown.stdout
     assert state(site.slurmctld) == before
-    applied = site.play()
+    applied = site.play(**split)
     assert "changed=1" in applied.stdout, applied.stdout + applied.stderr
     assert "Nodes=r01t[01-18],r02t01 " in site.slurmctld.run("scontrol", "show", "topology").stdout
     after = state(site.slurmctld)
@@ -609,7 +618,7 @@ def test_a_site_migrates_from_conf_to_yaml(tmp_path: Path) -> None:
             applying.apply(bad)
         assert state(slurmctld) == before
         moved = plan(slurmctld, SPLIT)
-        assert [found["code"] for found in moved.findings] == ["slurm_topology_file_left"]
+        assert [found["code"] for found in moved.findings] == ["slurm_gate_overridden", "slurm_topology_file_left"]
         assert "r02t18: r02 -> r02b" in moved.difference
         applying.apply(moved)
         old.unlink()

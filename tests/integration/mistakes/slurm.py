@@ -170,7 +170,7 @@ MISTAKES = [
     ),
     Mistake(
         SLURM,
-        "Block r03 would have no node left, and r03t[01-18] would be in no block: check the fabric file,"
+        "Block r03 would have no node left of r03t[01-18], and r03t[01-18] would be in no block: check the fabric file,"
         " or set override (variable slurm_topology_override) to block_vanishes if this is intended.",
         prepare=running({**RACKS, "r03": "r03t[01-18]"}),
     ),

@@ -2,9 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Gates that stop an apply which leaves nodes of running blocks in none, unless the site overrides them by name. Pure.
-
-A node that moves to another block passes: discovery has gates of its own for that, and a person has accepted it.
+"""Gates that stop an apply which takes nodes out of running blocks, unless the site overrides them by name. Pure.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
@@ -14,7 +12,7 @@ A gate is one function and a row of the table; its name is the code of its findi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -33,19 +31,25 @@ class Step:
 
     live: dict[str, frozenset[str]]
     planned: dict[str, frozenset[str]]
-    placed: frozenset[str]
+    placed: frozenset[str] = field(default=frozenset())
+    running: frozenset[str] = field(default=frozenset())
 
     def lost(self, block: str) -> list[str]:
         """The nodes of a running block that would be in no block."""
         return sorted(self.live[block] - self.placed)
 
     def vanishes(self, block: str) -> bool:
-        """Whether all nodes of a running block would be in no block."""
-        return bool(self.live[block]) and self.live[block].isdisjoint(self.placed)
+        return bool(self.live[block]) and not self.planned.get(block) and not self.is_renamed(block)
+
+    def is_renamed(self, block: str) -> bool:
+        """Whether one new block has all nodes of a running one, and none of another running one."""
+        new = (self.planned[name] for name in self.planned.keys() - self.live.keys())
+        return any(nodes & self.running == self.live[block] for nodes in new)
 
     def shrinks(self, block: str) -> bool:
-        """Whether a running block would keep fewer nodes, of which some would be in no block."""
-        return bool(self.lost(block)) and 0 < len(self.planned.get(block, ())) < len(self.live[block])
+        """Whether a block loses nodes for good. One node that moves to another block is an ordinary replacement."""
+        before, after = self.live[block], self.planned.get(block, frozenset())
+        return bool(after) and len(after) < len(before) and (bool(self.lost(block)) or len(before) - len(after) > 1)
 
 
 def check(
@@ -60,7 +64,7 @@ def check(
     known = frozenset(known_nodes)
     before = {block.name: known.intersection(block.nodes) for block in live.blocks}
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
-    step = Step(before, after, frozenset().union(*after.values()))
+    step = Step(before, after, *(frozenset().union(*blocks.values()) for blocks in (after, before)))
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
     remedy = (
@@ -80,8 +84,9 @@ def check(
 def _vanishes(step: Step) -> Iterator[str]:
     gone = [name for name in step.live if step.vanishes(name)]
     if gone:
+        nodes = [node for name in gone for node in sorted(step.live[name])]
         lost = [node for name in gone for node in step.lost(name)]
-        yield f"Block {summarize(gone)} would have no node left{_unplaced(lost)}"
+        yield f"Block {summarize(gone)} would have no node left of {_hostlist(nodes)}{_unplaced(lost)}"
 
 
 def _shrinks(step: Step) -> Iterator[str]:

@@ -57,12 +57,15 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
         ),
         pytest.param(
             {"r01": "r01t[01-16]", "r02": "r02t[01-18],r01t[17-18]"},
-            {},
+            {"block_shrinks": "Block r01 would shrink from 18 to 16 nodes: "},
             id="two nodes that move",
         ),
         pytest.param(
             {"r01": "r01t[01-18]"},
-            {"block_vanishes": "Block r02 would have no node left, and r02t[01-18] would be in no block: "},
+            {
+                "block_vanishes": "Block r02 would have no node left of r02t[01-18], and r02t[01-18] would be in no"
+                " block: "
+            },
             id="a block that vanishes",
         ),
         pytest.param({"r01": "r01t[01-18]", "rack2": "r02t[01-18]"}, {}, id="a block with a new name"),
@@ -70,27 +73,22 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
         pytest.param({"r01": "r01t[01-18]", "r02": "", "r02a": "r02t[01-18]"}, {}, id="its old name as a placeholder"),
         pytest.param(
             {"r01": "r01t[01-18],r02t[01-18]"},
-            {},
+            {"block_vanishes": "Block r02 would have no node left of r02t[01-18]: "},
             id="a block that joins another one",
         ),
         pytest.param(
             {"r03": "r01t[01-18],r02t[01-18]"},
-            {},
+            {"block_vanishes": "Block r01, r02 would have no node left of r[01-02]t[01-18]: "},
             id="two blocks that become a new one",
         ),
         pytest.param(
             {"r01": "r01t[01-18]", "r02a": "r02t[01-09]", "r02b": "r02t[10-18]"},
-            {},
+            {"block_vanishes": "Block r02 would have no node left of r02t[01-18]: "},
             id="a block that is split",
         ),
         pytest.param(
-            {"r01": "r01t[01-18]", "r02a": "r02t[01-09]"},
-            {"nodes_lose_block": "9 nodes would lose their block (r02t[10-18]): "},
-            id="half of a block that is split",
-        ),
-        pytest.param(
             {"r01": "r01t[01-18]", "rack2": "r02t[01-17]"},
-            {"nodes_lose_block": "1 node would lose its block (r02t18): "},
+            {"block_vanishes": "Block r02 would have no node left of r02t[01-18], and r02t18 would be in no block: "},
             id="a block with a new name and without a node",
         ),
         pytest.param(
@@ -101,7 +99,7 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
         pytest.param(
             {"r01": "r01t[01-04]"},
             {
-                "block_vanishes": "Block r02 would have no node left, and ",
+                "block_vanishes": "Block r02 would have no node left of r02t[01-18], and ",
                 "block_shrinks": "Block r01 would shrink from 18 to 4 nodes, and r01t[05-18] would be in no block: ",
             },
             id="the file of another site",
