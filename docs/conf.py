@@ -34,6 +34,10 @@ suppress_warnings = ["misc.highlighting_failure"]
 # Targets on Ansible's own site that the generated reference links to, as a local inventory: a build needs no network.
 ANSIBLE = {
     "label action_plugins": ("plugins/action.html#action-plugins", "Action plugins"),
+    "label ansible_collections.ansible.builtin.assert_module": (
+        "collections/ansible/builtin/assert_module.html",
+        "ansible.builtin.assert",
+    ),
     "label ansible_collections.ansible.builtin.debug_module": (
         "collections/ansible/builtin/debug_module.html",
         "ansible.builtin.debug",
