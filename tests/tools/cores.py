@@ -8,10 +8,14 @@
 lab over ssh. The releases that need a newer Python run inside the lab's trixie tree (Python 3.13), with libraries
 that were resolved for it outside. Each run gets its own overlay of the tree.
 The release of the environment that this runs in is left out: the gates unit and integration have run it.
+
+The other releases share the tests of each file (deal.py): the environment's release runs all of them, and what differs
+between releases differs for the many tests of a file at once. With --all every release runs every test.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -38,6 +42,8 @@ PYTEST = (
     "-q",
     "-p",
     "no:cacheprovider",
+    "-p",
+    "deal",
     "-m",
     "not lab and not two_racks and not minutes and not any_core",
     *TESTS,
@@ -45,6 +51,7 @@ PYTEST = (
 # With the oldest ClusterShell.
 SSH = "tests/unit/plugins/plugin_utils/test_source_ssh.py"
 # Direct connections, and connections through a gateway.
+TOOLS = Path(__file__).parent
 REAL_SSH = ("-m", "pytest", "-q", "tests/integration/test_source_ssh.py", "-k", "graph or gateway")
 
 # Runs as root in a mount namespace of its own, so that every mount goes when it ends.
@@ -93,14 +100,15 @@ def libraries_for(core: str) -> Path:
     return home
 
 
-def in_tree(core: str) -> int:
+def in_tree(core: str, share: str) -> int:
     base = image.ensure_base("trixie")
     libraries = libraries_for(core)
     environment = [
         "HOME=/root",
         "LANG=C.UTF-8",
         "PATH=/opt/libraries/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONPATH=/opt/collections:/opt/libraries",
+        "PYTHONPATH=/opt/collections:/opt/libraries:/opt/checkout/tests/tools",
+        f"DEAL={share}",
         "HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis",
         "ANSIBLE_COLLECTIONS_PATH=/opt/collections",
         "ANSIBLE_DEPRECATION_WARNINGS=true",
@@ -130,7 +138,7 @@ def oldest_clustershell(python: str) -> Path:
     return home
 
 
-def on_machine() -> int:
+def on_machine(share: str) -> int:
     venv = CHECKOUT / "build" / f"venv-{MACHINE_PYTHON}"
     make = [
         sys.executable,
@@ -147,7 +155,8 @@ def on_machine() -> int:
         os.environ,
         PATH=f"{venv}/bin{os.pathsep}{os.environ['PATH']}",
         ANSIBLE_COLLECTIONS_PATH=str(site),
-        PYTHONPATH=str(oldest_clustershell(MACHINE_PYTHON)),
+        PYTHONPATH=f"{oldest_clustershell(MACHINE_PYTHON)}{os.pathsep}{TOOLS}",
+        DEAL=share,
     )
     python = str(venv / "bin" / "python")
     rcs = [
@@ -162,13 +171,14 @@ def on_machine() -> int:
 def main() -> int:
     failed = []
     here = importlib.metadata.version("ansible-core")
-    runs = {"2.19": on_machine, **{core: lambda core=core: in_tree(core) for core in TREE_CORES}}
+    runs = {"2.19": on_machine, **{core: functools.partial(in_tree, core) for core in TREE_CORES}}
     if here in runs:
         print(f"== ansible-core {here} is the environment's own")
         del runs[here]
-    for core, start in runs.items():
-        print(f"== ansible-core {core}", flush=True)
-        if start():
+    for number, (core, start) in enumerate(runs.items()):
+        share = "0/1" if "--all" in sys.argv[1:] else f"{number}/{len(runs)}"
+        print(f"== ansible-core {core}, share {share} of the tests", flush=True)
+        if start(share):
             failed.append(core)
     print(f"{len(runs) - len(failed)} releases passed, failed: {', '.join(failed) or 'none'}")
     return int(bool(failed))

@@ -145,6 +145,7 @@ GATES = [
         on_lab=True,
         blocked=_not_root,
     ),
+    Gate("cores-all", "all", _tool("python tests/tools/cores.py --all"), blocked=_not_root),
     _lab("two-racks", "all", "two_racks"),
     _lab("minutes", "all", "minutes and not two_racks"),
 ]
