@@ -578,7 +578,8 @@ def test_a_tray_with_a_job_is_not_removed(site: Site, job: dict[str, Any]) -> No
     assert f"r01t02 is no longer in the fabric file and still runs job {job['id']}" in done.stdout
     assert "NodeName=r01t[01-04] " in site.ctl("cat /etc/slurm/nvlink_nodes.conf")
     done = site.bring_up("-e", json.dumps({"slurm_tiers": TIERS}), "--limit", "slurm_controller", check=False)
-    assert f"Partition all is no longer in slurm_partitions and still has job {job['id']}" in done.stdout
+    refusal = "Partition all is no longer in slurm.conf (variable slurm_partitions) and still has job"
+    assert f"{refusal} {job['id']}" in done.stdout
     assert undisturbed(site, job)
 
 

@@ -246,9 +246,9 @@ def _check_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str
     running = jobs("partition", removed) if removed else []
     if running:
         raise SlurmError(
-            f"Partition {summarize(sorted(removed))} is no longer in the option partitions and still has job"
-            f" {summarize(running)}: let its jobs end first, or set allow_removal (variable slurm_allow_removal) to"
-            " end them."
+            f"Partition {summarize(sorted(removed))} is no longer in slurm.conf (variable slurm_partitions) and still"
+            f" has job {summarize(running)}: let its jobs end first, or set allow_removal"
+            " (variable slurm_allow_removal) to end them."
         )
 
 
