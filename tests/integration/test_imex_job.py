@@ -41,7 +41,8 @@ ADDRESSES = dict(zip(TRAYS, ("198.51.100.11", "198.51.100.12", "198.51.100.13", 
 FIRST, SECOND = TRAYS[:2], TRAYS[2:]
 PROLOG, EPILOG = f"/etc/slurm/prolog.d/{job_files.NAME}", f"/etc/slurm/epilog.d/{job_files.NAME}"
 OPTIONS: dict[str, Any] = {"wait": 20, "stop_wait": 3, "policy": "requeue"}
-NOTHING_LEFT = f"! pgrep -x nvidia-imex && ! ls /etc/nvidia-imex/nodes_config.cfg {RUN}/state.json 2>/dev/null"
+NODES_FILE = "/etc/nvidia-imex/nodes_config.cfg"
+NOTHING_LEFT = f"! pgrep -x nvidia-imex && test ! -e {NODES_FILE} && test ! -e {RUN}/state.json"
 SHOW = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q) $(ls /dev/nvidia-caps-imex-channels)"
 
 
@@ -395,11 +396,12 @@ def test_a_tray_that_dies_during_the_start(site: Site) -> None:
 
 @pytest.mark.minutes
 def test_a_tray_that_reboots_under_a_job(site: Site) -> None:
-    """/run is cleared, the list stays: nothing starts by itself, and the next job gets its domain."""
+    """/run is cleared, and the list goes at boot: nothing starts by itself, and the next job gets its domain."""
     number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
     wait_until(lambda: "ready in" in site.journal("r01t02"), "it runs")
     Racks(site.racks, site.folder).boot("r01t02")
     assert site.on("r01t02", "pgrep -x nvidia-imex; systemctl is-active nvidia-imex") == "inactive\n"
+    assert site.on("r01t02", f"test ! -e {NODES_FILE} && echo gone") == "gone\n"
     site.ctl(f"scancel {number}")
     site.is_clean(["r01t01"])
     site.resume()

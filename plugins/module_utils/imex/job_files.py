@@ -35,6 +35,8 @@ _PARTS = """
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
 LIBRARY = "/usr/local/lib/nvlink-imex-job"
 DROP_IN = "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf"
+# At boot systemd-tmpfiles removes the list of a job that died with the tray; /run, with the job's state, is empty then.
+BOOT = "/etc/tmpfiles.d/50-nvlink-imex-job.conf"
 NAME = "50-nvlink-imex"
 _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
 # -I and -S: Python imports no file of a user or of the site.
@@ -109,6 +111,7 @@ def files_of(desired: DesiredState, library: Mapping[str, str]) -> dict[str, tup
         PROGRAM: (program(desired.python, library), 0o755),
         state.SETTINGS_FILE: (render_settings(desired.settings), 0o644),
         DROP_IN: (_drop_in(desired.settings), 0o644),
+        BOOT: (_boot(state.list_path()), 0o644),
         f"{desired.prolog_dir}/{NAME}": (_wrapper("prolog"), 0o755),
         f"{desired.epilog_dir}/{NAME}": (_wrapper("epilog"), 0o755),
     }
@@ -117,6 +120,11 @@ def files_of(desired: DesiredState, library: Mapping[str, str]) -> dict[str, tup
 def render_settings(settings: state.Settings) -> str:
     """The settings file, which state.settings_of() reads. It has this tray's clique only: 18 trays of 10,368."""
     return json.dumps(settings._asdict(), indent=1, sort_keys=True) + "\n"
+
+
+def _boot(path: str) -> str:
+    escaped = path.replace("%", "%%")  # tmpfiles.d(5) expands specifiers
+    return f'{_MARK}r! "{escaped}"\n'
 
 
 def _wrapper(entry: str) -> str:

@@ -75,7 +75,7 @@ def absent(options: Mapping[str, Any], host: Host) -> list[dict[str, Any]]:
     findings = []
     path, slurm = slurm_conf.read(options["slurm_conf"])
     desired_files: dict[str, tuple[str | None, int]] = dict.fromkeys(
-        (job_files.PROGRAM, state.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
+        (job_files.PROGRAM, state.SETTINGS_FILE, job_files.DROP_IN, job_files.BOOT), (None, 0)
     )
     places = [
         ("Prolog", f"{options['prolog_dir']}/{job_files.NAME}"),

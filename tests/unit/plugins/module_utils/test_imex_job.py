@@ -252,7 +252,7 @@ def test_a_ctl_call_cut_short_by_the_deadline_keeps_the_last_status(
 def tray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a tray: paths of the installation are below it, systemctl does nothing, and no daemon runs."""
     monkeypatch.setattr(daemon, "daemons", list)
-    for name in ("PROGRAM", "LIBRARY", "DROP_IN"):
+    for name in ("PROGRAM", "LIBRARY", "DROP_IN", "BOOT"):
         monkeypatch.setattr(job_files, name, f"{tmp_path}{getattr(job_files, name)}")
     for name in ("SETTINGS_FILE", "RUN"):
         monkeypatch.setattr(state, name, f"{tmp_path}{getattr(state, name)}")
@@ -453,6 +453,21 @@ def test_absent_leaves_nothing(tray: Path) -> None:
     assert _absent(tray) == expected
     assert not [path for path in tray.rglob("*") if "nvlink" in path.name]
     assert _absent(tray) == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="systemd-tmpfiles is not installed")
+def test_the_list_of_a_job_that_died_with_the_tray_goes_at_boot(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd-tmpfiles itself, as at boot and at any other time."""
+    nodes = tray / "100% list.cfg"
+    monkeypatch.setattr(state, "list_path", lambda: str(nodes))
+    _present(tray)
+    nodes.write_text("10.0.0.1\n")
+    for flags, left in (((), True), (("--boot",), False)):
+        subprocess.run(["systemd-tmpfiles", *flags, "--remove", job_files.BOOT], check=True, timeout=60)
+        assert nodes.exists() is left
+    # Another owner's list stays at boot.
+    _absent(tray)
+    assert not os.path.exists(job_files.BOOT)
 
 
 def test_the_settings_file_has_the_trays_own_clique_only() -> None:
