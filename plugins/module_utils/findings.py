@@ -575,6 +575,11 @@ CATALOGUE: dict[str, Entry] = {
     "imex_job_runs": Entry(
         ERROR, "a job still has its IMEX daemon on this tray", "drain the tray and run the role imex again"
     ),
+    "imex_job_shared_partition": Entry(
+        WARNING,
+        "jobs of several trays are cancelled in a partition whose jobs may share trays",
+        "set Exclusive=NODE for the partition, or GresTypes=gpu",
+    ),
     "imex_job_task_prolog": Entry(
         INFO,
         "a batch job that runs without IMEX cannot report that in its log",

@@ -10,6 +10,7 @@ __pycache__, which root writes and everybody reads), for the Python that runs it
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import json
@@ -17,10 +18,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import own_source
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 # The modules of the program: main and all that it imports, which test_imex_job.py compares with what Python imports.
@@ -101,6 +103,7 @@ def desired_state(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]
         channel0=channel0,
         path=":".join(options["path"] or ()),
         proc_devices=options["proc_devices"],
+        gpus_counted="gpu" in [word.strip().lower() for word in _last(slurm, "grestypes").split(",")],
     )
     return DesiredState(settings, options["prolog_dir"], options["epilog_dir"], options["python"])
 
@@ -208,6 +211,17 @@ def judge(
                 f" Prolog may call {PROGRAM} prolog instead), and run scontrol reconfigure.",
             )
         )
+    shared = _shared_partitions(desired.settings, slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
+    if shared and not desired.settings.gpus_counted:
+        advice.append(
+            finding(
+                "imex_job_shared_partition",
+                f"Jobs of {summarize(shared)} may share trays and {path} has no GresTypes=gpu, so every"
+                " job of several trays that is not submitted with --exclusive is cancelled; set Exclusive=NODE (before"
+                " 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the partition, or"
+                " GresTypes=gpu.",
+            )
+        )
     if desired.settings.policy == "run" and not _last(slurm, "taskprolog"):
         advice.append(
             finding(
@@ -217,6 +231,17 @@ def judge(
             )
         )
     return errors, advice
+
+
+def _shared_partitions(settings: state.Settings, rows: Sequence[str]) -> list[str]:
+    """The partitions of "NAME NODES" rows that have trays of the clique; node sets are not known here."""
+    members, found = {node for node, _line in settings.members}, []
+    for row in rows:
+        name, _blank, nodes = row.partition(" ")
+        with contextlib.suppress(hostlist.HostlistError):
+            if nodes.upper() == "ALL" or members & set(hostlist.expand(nodes)):
+                found.append(f"partition {name}")
+    return found
 
 
 def _last(slurm: Mapping[str, Sequence[str]], key: str) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import conf_lines, key_values
@@ -21,7 +22,10 @@ KEYS = (
     "prologtimeout",
     "epilogtimeout",
     "switchtype",
+    "grestypes",
 )
+# Not a setting: "NAME NODES" of each partition whose jobs may share nodes.
+SHARED_PARTITIONS = "shared partitions"
 CHANNEL_PLUGIN = "switch/nvidia_imex"
 
 
@@ -32,10 +36,23 @@ def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
     if found:
         for _file, line in conf_lines(found, lambda name: atomic.read_text(name) or ""):
             pairs = key_values(line)
+            keys = {key.lower(): value for key, value in pairs}
+            if "partitionname" in keys and keys["partitionname"].upper() != "DEFAULT" and not _is_exclusive(keys):
+                shared = f"{keys['partitionname']} {keys.get('nodes', '')}"
+                settings.setdefault(SHARED_PARTITIONS, []).append(shared)
             # Lines of nodes and partitions may have keys of the same name.
             if len(pairs) == 1 and pairs[0][0].lower() in KEYS:
                 settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
     return found, settings
+
+
+def _is_exclusive(keys: Mapping[str, str]) -> bool:
+    """Whether a partition's jobs have whole nodes: Exclusive= from 26.05 on, two other keys before."""
+    return (
+        keys.get("exclusive", "").upper() in ("NODE", "TOPO")
+        or keys.get("oversubscribe", "").upper() == "EXCLUSIVE"
+        or keys.get("exclusivetopo", "").upper() == "YES"
+    )
 
 
 def gives_channels() -> bool:

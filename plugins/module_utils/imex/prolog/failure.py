@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     log,
     note_path,
     read_state,
+    shares_its_trays,
     write_text,
 )
 
@@ -50,6 +51,9 @@ def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failur
     except Failure as second:
         log(f"job {job.id}: {second}", warning=True)
     fields = _query_job(job)
+    if failure.fault == PEER and shares_its_trays(environ) and "TresPerNode" not in fields:
+        # GPUs that are not requested per tray may all lie on one, and the prologs of the others start no daemon.
+        failure = Failure(f"{failure}; request the same GPUs on each tray (--gpus-per-node)", JOB)
     if settings.policy == "run":
         # Slurm truncates a batch job's log when its script starts, so TaskProlog prints the note again.
         write_text(note_path(job), f"{reason}; the job runs without IMEX\n")

@@ -41,12 +41,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     Job,
     Lock,
     Settings,
+    has_no_gpu,
     holds_whole_blocks,
     job_of,
     list_path,
     log,
     members_of,
     note_path,
+    owns_every_gpu,
     read_state,
     read_text,
     reason_of,
@@ -71,6 +73,10 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
     deadline = began + settings.wait
     job = job_of(environ)
     shared = shares_its_trays(environ)
+    if shared and has_no_gpu(settings, environ):
+        return
+    if shared and owns_every_gpu(settings, environ):
+        shared = None
     members = _members(settings, job)
     with Lock(deadline):
         if len(members) < settings.min_trays or job.node not in dict(members):
@@ -80,7 +86,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
         if shared:
             raise Failure(
                 f"the job shares its trays ({shared}), but a tray has one IMEX daemon for one job; submit it with"
-                " --exclusive, or to a partition of whole nodes",
+                " --exclusive, with all GPUs of its trays (--gpus-per-node), or to a partition of whole nodes",
                 JOB,
             )
         alone = settings.scope == "job" or holds_whole_blocks(environ)
@@ -166,7 +172,7 @@ def _listening(addresses: Sequence[str], port: int) -> set[str]:
 
 
 def _channel0(settings: Settings) -> None:
-    """Create channel0 with the major of this boot, open to every user, because the tray is this job's alone."""
+    """Create channel0 with the major of this boot, open to every user, because all GPUs of the tray are this job's."""
     major = boot.major_of_channels(settings.proc_devices)
     if major is None:
         raise Failure("the driver has no IMEX channels; set NVreg_ImexChannelCount above 0 and reboot the tray")

@@ -38,7 +38,10 @@ class Failure(files.ImexError):
 
 
 class Settings(NamedTuple):
-    """The settings file. ``members``: (Slurm node, line of the node list) of this tray's clique, in list order."""
+    """The settings file. ``members``: (Slurm node, line of the node list) of this tray's clique, in list order.
+
+    ``gpus_counted``: whether Slurm allocates GPUs (GresTypes). ``gpus``: the folder in which the driver lists the GPUs.
+    """
 
     clique: str
     members: tuple[tuple[str, str], ...]
@@ -51,6 +54,8 @@ class Settings(NamedTuple):
     channel0: bool = False
     path: str = ""
     proc_devices: str = "/proc/devices"
+    gpus_counted: bool = False
+    gpus: str = "/proc/driver/nvidia/gpus"
 
 
 class Job(NamedTuple):
@@ -102,6 +107,27 @@ def shares_its_trays(environ: Mapping[str, str]) -> str | None:
         name, alone = "SLURM_JOB_OVERSUBSCRIBE", {"NO", "TOPO"}
     value = environ.get(name, "")
     return None if value in alone else f"{name}={value}"
+
+
+def has_no_gpu(settings: Settings, environ: Mapping[str, str]) -> bool:
+    """Whether Slurm allocates GPUs and gave the job none on this tray: a job without GPUs needs no IMEX."""
+    return settings.gpus_counted and not environ.get("SLURM_JOB_GPUS")
+
+
+def owns_every_gpu(settings: Settings, environ: Mapping[str, str]) -> bool:
+    """Whether the job has all GPUs of this tray, so that no other job here can need IMEX.
+
+    MIG instances are not numbers in SLURM_JOB_GPUS, and do not count.
+    """
+    given = environ.get("SLURM_JOB_GPUS", "").split(",")
+    return settings.gpus_counted and all(map(str.isdecimal, given)) and len(set(given)) == _gpus(settings.gpus) > 0
+
+
+def _gpus(folder: str) -> int:
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return 0
 
 
 def holds_whole_blocks(environ: Mapping[str, str]) -> bool:

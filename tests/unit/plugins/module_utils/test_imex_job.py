@@ -78,6 +78,76 @@ def test_shared_and_exclusive_trays_are_read_from_slurms_environment(
     assert state.holds_whole_blocks(environ) is whole_blocks
 
 
+# SLURM_JOB_GPUS of a prolog from real slurmds of 24.11.5 and 26.05.5 (four GPUs a tray); not set without GPUs.
+@pytest.mark.parametrize(
+    ("given_gpus", "counted", "expected"),
+    [
+        ("0,1,2,3", True, "domain"),
+        ("", True, "nothing"),
+        ("0,1", True, "cancelled"),
+        ("0", True, "cancelled"),
+        ("0,0,1,2", True, "cancelled"),
+        ("MIG-1,MIG-2,MIG-3,MIG-4", True, "cancelled"),
+        ("", False, "cancelled"),
+        ("0,1,2,3", False, "cancelled"),
+    ],
+)
+def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_gpus: str, counted: bool, expected: str
+) -> None:
+    for number in range(4):
+        (tmp_path / "gpus" / f"0000:0{number}").mkdir(parents=True)
+    settings = state.Settings("r01", TRAYS, gpus_counted=counted, gpus=str(tmp_path / "gpus"))
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    begun = []
+    monkeypatch.setattr(main, "write_state", begun.append)
+    for name in ("stop_daemon", "remove", "start_daemon", "wait_for_peers", "write_text", "log"):
+        monkeypatch.setattr(main, name, lambda *_arguments: None)
+    environ = {
+        "SLURM_JOB_OVERSUBSCRIBE": "OK",
+        "SLURM_JOB_NUM_NODES": "2",
+        **({"SLURM_JOB_GPUS": given_gpus} if given_gpus else {}),
+    }
+    environ = dict(_job(**environ).environ)
+    if expected == "cancelled":
+        with pytest.raises(state.Failure, match="--gpus-per-node") as found:
+            main.prolog(settings, environ)
+        assert found.value.fault == state.JOB
+    else:
+        main.prolog(settings, environ)
+    assert bool(begun) is (expected == "domain")
+
+
+@pytest.mark.parametrize(
+    ("types", "counted"), [(["gpu"], True), (["shard, GPU"], True), (["craynetwork"], False), ([], False)]
+)
+def test_gpus_count_where_slurm_allocates_them(types: list[str], counted: bool) -> None:
+    assert job_files.desired_state(OPTIONS, {**GOOD, "grestypes": types}).settings.gpus_counted is counted
+
+
+@pytest.mark.parametrize(
+    ("line", "reported"),
+    [
+        ("PartitionName=a Nodes=r01t[01-18]", True),
+        ("PartitionName=a Nodes=ALL", True),
+        ("PartitionName=a Nodes=cpu[1-9]", False),
+        ("PartitionName=a Nodes=ALL Exclusive=NODE", False),
+        ("PartitionName=a Nodes=ALL OverSubscribe=EXCLUSIVE", False),
+        ("PartitionName=a Nodes=ALL ExclusiveTopo=YES", False),
+        ("PartitionName=a Nodes=ALL\nGresTypes=gpu", False),
+    ],
+)
+def test_a_partition_whose_multi_tray_jobs_are_all_cancelled_is_a_finding(
+    tmp_path: Path, line: str, reported: bool
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"PrologFlags=Alloc\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n{line}\n")
+    _path, slurm = slurm_conf.read(str(conf))
+    found = job_files.judge(job_files.desired_state(OPTIONS, slurm), slurm, str(conf))
+    assert [entry["code"] for entry in found[1]] == ["imex_job_shared_partition"] * reported
+    assert found[0] == []
+
+
 @given(
     st.permutations([node for node, _line in TRAYS]).flatmap(lambda names: st.integers(0, 18).map(lambda n: names[:n]))
 )
