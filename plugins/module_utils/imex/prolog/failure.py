@@ -78,7 +78,7 @@ def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failur
         # Slurm requeues batch jobs only.
     else:
         _notify(job, fields, f"{reason}; the job is cancelled")
-    if child.run(["scancel", job.id], SLURM_TIMEOUT).rc == 0:
+    if child.run(["scancel", environ.get("SLURM_HET_JOB_ID") or job.id], SLURM_TIMEOUT).rc == 0:
         return 0
     log(f"job {job.id}: it could not be cancelled, so the prolog fails and Slurm drains the tray", warning=True)
     return 1

@@ -16,6 +16,7 @@ own job: it may run twice, without a prolog, or after a prolog that was killed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -78,6 +79,8 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
     if shared and owns_every_gpu(settings, environ):
         shared = None
     members = _members(settings, job)
+    if job.node in dict(settings.members):
+        _check_components(settings, environ)
     with Lock(deadline):
         if len(members) < settings.min_trays or job.node not in dict(members):
             if not shared and read_state() is not None:
@@ -124,6 +127,31 @@ def _members(settings: Settings, job: Job) -> tuple[tuple[str, str], ...]:
             " imex_job"
         )
     return members_of(settings, done.stdout.split())
+
+
+def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Raise Failure where two components of a heterogeneous job have trays in this clique: each would get a domain.
+
+    The prolog is given the nodes of its own component only, so it asks slurmctld, for heterogeneous jobs alone.
+    """
+    leader = environ.get("SLURM_HET_JOB_ID", "")
+    if not leader:
+        return
+    done = child.run(["scontrol", "--oneliner", "show", "job", leader], SLURM_TIMEOUT)
+    if done.rc != 0:
+        raise Failure(f"scontrol show job {leader} failed ({reason_of(done)}); start slurmctld", CLIQUE)
+    found = []
+    for line in done.stdout.splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split())
+        with contextlib.suppress(hostlist.HostlistError):
+            if members_of(settings, hostlist.expand(fields.get("NodeList", ""))):
+                found.append(f"+{fields.get('HetJobOffset', '?')}")
+    if len(found) > 1:
+        raise Failure(
+            f"components {', '.join(found)} of heterogeneous job {leader} have trays in clique {settings.clique}, and"
+            " each would get an IMEX domain of its own; submit them as one component, or as jobs of their own",
+            JOB,
+        )
 
 
 def _check_clique(settings: Settings, members: Sequence[tuple[str, str]]) -> None:

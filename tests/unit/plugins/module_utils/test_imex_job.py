@@ -126,6 +126,32 @@ def test_gpus_count_where_slurm_allocates_them(types: list[str], counted: bool) 
 
 
 @pytest.mark.parametrize(
+    ("second", "refused"),
+    [("r01t02", True), ("r01t[03-18]", True), ("r02t01", False), ("cpu[1-4]", False), ("(null)", False)],
+)
+def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str, refused: bool
+) -> None:
+    """By scontrol of the leader, which lists every component; no other job asks slurmctld."""
+    rows = "".join(
+        f"JobId={77 + n} HetJobId=77 HetJobOffset={n} NodeList={nodes} BatchHost=x\\n"
+        for n, nodes in enumerate(("r01t01", second))
+    )
+    _script(tmp_path / "scontrol", f"printf '{rows}'; echo $* >> {tmp_path}/called")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    settings = state.Settings("r01", TRAYS)
+    main._check_components(settings, {})
+    assert not (tmp_path / "called").exists()
+    if refused:
+        with pytest.raises(state.Failure, match=r"components \+0, \+1 of heterogeneous job 77 .* clique r01") as found:
+            main._check_components(settings, {"SLURM_HET_JOB_ID": "77"})
+        assert found.value.fault == state.JOB
+    else:
+        main._check_components(settings, {"SLURM_HET_JOB_ID": "77"})
+    assert (tmp_path / "called").read_text() == "--oneliner show job 77\n"
+
+
+@pytest.mark.parametrize(
     ("line", "reported"),
     [
         ("PartitionName=a Nodes=r01t[01-18]", True),
