@@ -509,8 +509,8 @@ def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
         outside = [node for node in partition.nodes if node not in covered]
         if outside and len(outside) < len(partition.nodes):
             yield (
-                f"The partition {partition.name} has nodes in no block ({summarize(outside)}), which get no job while"
-                " it also has nodes of blocks: place them, or move them to a partition of their own.",
+                f"The partition {partition.name} has nodes in no block ({summarize(outside)}), which get only jobs"
+                " that exclude all nodes of blocks, such as by --constraint: place them, or move them to a partition of their own.",
                 {"tray": outside[0]},
             )
 
