@@ -103,8 +103,8 @@ options:
   other_topologies:
     description:
       - Further topologies in C(topology.yaml) (Slurm 25.05 and later), which partitions select with C(Topology=). Kind
-        V(flat) is for nodes without GPUs, which in a block topology get only jobs that exclude all nodes of blocks. Kind
-        V(tree) is the scale-out network.
+        V(flat) is for nodes without GPUs, which in a block topology get only jobs that exclude all nodes of blocks.
+        Kind V(tree) is the scale-out network.
       - The header of the file lists them. One that an earlier run has written and that is no longer listed here is
         removed. Any other topology of the file stays unchanged.
     type: list

@@ -23,6 +23,7 @@ from nvlab import scenario
 from nvlab.kubernetes import domains, driver, nodes, plane
 from nvlab.kubernetes.plane import ControlPlane
 
+from .commands import unchanged
 from .test_dra_driver_role import NAME, Site, changed, printed, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
@@ -125,7 +126,7 @@ def test_the_canary_is_first_a_failed_clique_stops_the_rollout_and_a_resume_fini
     assert (on.returncode, fleet.unfinished) == (0, {}), printed(on)
     assert fleet.enabled == fleet.published() == {*FIRST, *SECOND, *THIRD}
     assert first.items() <= fleet.pods().items()
-    assert "changed=0" in fleet.rollout().stdout
+    assert unchanged(fleet.rollout().stdout)
     assert "dra_waves_pending" not in printed(fleet.install_restricted())
 
 

@@ -24,7 +24,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
-from .commands import ansible
+from .commands import ansible, unchanged
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, running_lab
 from .test_imex_facts import inside, install, on, order
 from .test_imex_role import Racks
@@ -519,6 +519,54 @@ def test_a_job_that_shares_its_trays_is_cancelled(each: Site) -> None:
     assert "drain" not in each.ctl("sinfo -hN -o %T")
 
 
+def test_a_heterogeneous_job_has_one_domain_in_a_clique_or_is_cancelled(each: Site) -> None:
+    """The whole job ends, not a component; components in cliques of their own, or on one tray, run."""
+    for second, states in (("r01t02", ("CANCELLED",)), ("r01t03", ("COMPLETED",))):
+        number = each.ctl(
+            f"sbatch --parsable -o /tmp/%j.out --exclusive -N1 -w r01t01 : --exclusive -N1 -w {second}"
+            " --wrap 'srun --het-group=0,1 hostname'"
+        ).strip()
+        for component in (number, str(int(number) + 1)):
+            each.state_is(component, *states)
+    printed = each.on("r01t01", "cat /tmp/*.out")
+    assert "components +0, +1 of heterogeneous job" in printed
+    assert "have trays in clique a" in printed
+    assert "drain" not in each.ctl("sinfo -hN -o %T")
+    each.is_clean()
+
+
+def test_a_requeue_of_a_heterogeneous_job_is_of_all_components(site: Site) -> None:
+    """Slurm requeues by the first component only, also where the second one's domain fails."""
+    site.settings(wait=8)
+    order(site.racks, "r01t04", imex="in_use")
+    number = site.ctl(
+        f"sbatch --parsable --exclusive -N1 -w r01t01 : --exclusive -N2 -w {','.join(SECOND)} --wrap 'srun true'"
+    ).strip()
+    wait_until(lambda: site.job(number).get("Restarts") == "1", "it is requeued")
+    assert site.job(number)["JobState"] != "CANCELLED"
+
+
+def test_a_job_that_shrinks_keeps_one_domain_on_the_trays_that_stay(each: Site) -> None:
+    """Those that leave are clean, and the next job there has a domain of its own while the smaller job runs."""
+    each.settings(clique=TRAYS)
+    number = each.submit("-N4", "sleep 300")
+    for tray in TRAYS:
+        wait_until(lambda tray=tray: "ready in" in each.journal(tray), "the domain of four trays is up")
+    each.ctl(f"scontrol update JobId={number} NodeList={','.join(FIRST)}")
+    assert each.job(number)["NumNodes"] == "2"
+    each.is_clean(SECOND)
+    assert each.ctl(f"srun --exclusive -N2 -w {','.join(SECOND)} sh -c '{SHOW}'").count("READY") == 2
+    peers = json.loads(each.on("r01t01", "nvidia-imex-ctl -N -j"))["nodes"]
+    rows = {row["host"]: row["connections"].values() for row in peers.values()}
+    for first in FIRST:
+        states = {link["host"]: link["status"] for link in rows[ADDRESSES[first]]}
+        assert {states[ADDRESSES[second]] for second in FIRST} == {"CONNECTED"}
+        assert "CONNECTED" not in {states[ADDRESSES[other]] for other in SECOND}
+    assert each.job(number)["JobState"] == "RUNNING"
+    each.ctl(f"scancel {number}")
+    each.is_clean()
+
+
 def test_one_job_at_a_time_in_a_clique(site: Site) -> None:
     site.settings(clique=TRAYS, scope="clique_exclusive")
     holder = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
@@ -653,14 +701,14 @@ def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
 
 def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None:
     site.install()  # reset() writes the settings in another format
-    assert "changed=0" in site.install().stdout
+    assert unchanged(site.install().stdout)
     shown = site.install("--check", "--diff", wait=7).stdout
     assert '"wait": 7' in shown
     assert "changed=1" in shown
-    assert "changed=0" in site.install().stdout
+    assert unchanged(site.install().stdout)
     number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
     wait_until(lambda: "ready in" in site.journal("r01t01"), "it runs")
-    assert "changed=0" in site.install().stdout  # a job's daemon is not stopped
+    assert unchanged(site.install().stdout)  # a job's daemon is not stopped
     blocked = site.install(check=False, state="absent")
     assert f"Job {number} has its IMEX domain on this tray" in blocked.stdout + blocked.stderr
     site.ctl(f"scancel {number}")
@@ -668,7 +716,7 @@ def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None
     try:
         printed = site.install("-v", state="absent").stdout
         assert "imex_job_prolog_empty" in printed
-        assert "changed=0" in site.install(state="absent").stdout
+        assert unchanged(site.install(state="absent").stdout)
         # Slurm's Prolog must match a file; the remaining one does nothing.
         site.ctl("srun -Q -N2 --exclusive true")
         wait_until(lambda: site.ctl("sinfo -hN -o %T").split() == ["idle"] * 4, "all trays are idle again")

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from . import hostile
-from .commands import ansible, environment
+from .commands import ansible, environment, unchanged
 from .conftest import RunningLab
 
 FAILURE = {
@@ -63,7 +63,7 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     play(folder, "render", *verdict)
     assert "nvlink_verify_ok 0" in (folder / "metrics" / "nvlink_fabric.prom").read_text()
     assert "The layers do not agree." in (folder / "report" / "index.html").read_text()
-    assert "changed=0" in play(folder, "render", *verdict)
+    assert unchanged(play(folder, "render", *verdict))
 
 
 def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:

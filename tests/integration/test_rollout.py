@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
-from .commands import ansible
+from .commands import ansible, unchanged
 from .conftest import CHECKOUT
 from .slurmctld import Slurmctld, sandbox
 
@@ -103,7 +103,7 @@ def test_the_canary_goes_alone_and_each_wave_finishes_before_the_next(fleet: Fle
     order = fleet.changed
     assert (set(order[:2]), set(order[2:4]), set(order[4:])) == (set(RACK_2), {*FIRST, *SECOND}, set(RACK_3))
     assert fleet.unfinished == {}
-    assert "changed=0" in fleet.run().stdout
+    assert unchanged(fleet.run().stdout)
 
 
 def test_a_failed_canary_stops_the_rollout_and_the_next_run_resumes(fleet: Fleet) -> None:

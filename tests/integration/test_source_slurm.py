@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
 
-from .commands import ansible
+from .commands import ansible, unchanged
 from .slurmctld import SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -237,7 +237,7 @@ def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -
     assert (result["changed"], result["changes"], result["moves"]) == (False, [], [])
     assert contents(slurmctld) == before
     # A second discovery changes nothing either.
-    assert "changed=0" in discover(slurmctld, fabric, racks=3)["output"]
+    assert unchanged(discover(slurmctld, fabric, racks=3)["output"])
 
 
 def test_a_block_of_unknown_trays_keeps_its_place_and_is_a_finding(slurmctld: Slurmctld, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def desired_state(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]
         channel0=channel0,
         path=":".join(options["path"] or ()),
         proc_devices=options["proc_devices"],
-        gpus_counted="gpu" in [word.strip().lower() for word in _last(slurm, "grestypes").split(",")],
+        gpus_counted=_gpus_are_counted(_last(slurm, "grestypes")),
     )
     return DesiredState(settings, options["prolog_dir"], options["epilog_dir"], options["python"])
 
@@ -216,10 +216,10 @@ def judge(
         advice.append(
             finding(
                 "imex_job_shared_partition",
-                f"Jobs of {summarize(shared)} may share trays and {path} has no GresTypes=gpu, so every"
-                " job of several trays that is not submitted with --exclusive is cancelled; set Exclusive=NODE (before"
-                " 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the partition, or"
-                " GresTypes=gpu.",
+                f"Jobs of {summarize(shared)} may share trays and {path} has no GresTypes=gpu (or has shard or mps"
+                " beside it), so every job of several trays that is not submitted with --exclusive is cancelled; set"
+                " Exclusive=NODE (before 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the"
+                " partition, or GresTypes=gpu.",
             )
         )
     if desired.settings.policy == "run" and not _last(slurm, "taskprolog"):
@@ -231,6 +231,12 @@ def judge(
             )
         )
     return errors, advice
+
+
+def _gpus_are_counted(types: str) -> bool:
+    """Whether SLURM_JOB_GPUS names GPUs of this job alone: jobs with shards or MPS share the GPUs that it names."""
+    words = {word.strip().lower() for word in types.split(",")}
+    return "gpu" in words and words.isdisjoint({"shard", "mps"})
 
 
 def _shared_partitions(settings: state.Settings, rows: Sequence[str]) -> list[str]:

@@ -33,12 +33,15 @@ def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
     """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none."""
     found = next((name for name in ([path] if path else PLACES) if os.path.isfile(name)), None)
     settings: dict[str, list[str]] = {}
+    defaults: dict[str, str] = {}
     if found:
         for _file, line in conf_lines(found, lambda name: atomic.read_text(name) or ""):
             pairs = key_values(line)
             keys = {key.lower(): value for key, value in pairs}
-            if "partitionname" in keys and keys["partitionname"].upper() != "DEFAULT" and not _is_exclusive(keys):
-                shared = f"{keys['partitionname']} {keys.get('nodes', '')}"
+            if keys.get("partitionname", "").upper() == "DEFAULT":
+                defaults.update(keys)
+            elif "partitionname" in keys and not _is_exclusive({**defaults, **keys}):
+                shared = f"{keys['partitionname']} {keys.get('nodes', defaults.get('nodes', ''))}"
                 settings.setdefault(SHARED_PARTITIONS, []).append(shared)
             # Lines of nodes and partitions may have keys of the same name.
             if len(pairs) == 1 and pairs[0][0].lower() in KEYS:

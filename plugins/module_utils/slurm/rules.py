@@ -510,7 +510,8 @@ def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
         if outside and len(outside) < len(partition.nodes):
             yield (
                 f"The partition {partition.name} has nodes in no block ({summarize(outside)}), which get only jobs"
-                " that exclude all nodes of blocks, such as by --constraint: place them, or move them to a partition of their own.",
+                " that exclude all nodes of blocks, such as by --constraint: place them, or move them to a partition of"
+                " their own.",
                 {"tray": outside[0]},
             )
 

@@ -21,13 +21,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     Job,
     Lock,
     Settings,
+    expand,
     job_of,
     log,
+    members_of,
     note_path,
     read_state,
     shares_its_trays,
     write_text,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 _NOTE_TIMEOUT = 5.0
 _ACTIVE = ("RUNNING", "CONFIGURING", "SUSPENDED")
@@ -51,9 +54,15 @@ def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failur
     except Failure as second:
         log(f"job {job.id}: {second}", warning=True)
     fields = _query_job(job)
-    if failure.fault == PEER and shares_its_trays(environ) and "TresPerNode" not in fields:
-        # GPUs that are not requested per tray may all lie on one, and the prologs of the others start no daemon.
-        failure = Failure(f"{failure}; request the same GPUs on each tray (--gpus-per-node)", JOB)
+    without = _without_gpus(settings, job) if failure.fault == PEER and shares_its_trays(environ) else ()
+    if without:
+        # Its prologs start no daemon there.
+        failure = Failure(
+            f"the job has no GPU on {summarize(without)}, so no IMEX domain; request the same GPUs on each tray"
+            " (--gpus-per-node)",
+            JOB,
+        )
+        reason = f"IMEX on {job.node} for job {job.id}: {failure}"
     if settings.policy == "run":
         # Slurm truncates a batch job's log when its script starts, so TaskProlog prints the note again.
         write_text(note_path(job), f"{reason}; the job runs without IMEX\n")
@@ -71,14 +80,14 @@ def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failur
     if failure.fault != JOB:
         hold = job.restarts >= settings.max_requeues
         _notify(job, fields, f"{reason}; the job is {'held' if hold else 'requeued'}")
-        done = _scontrol("requeuehold" if hold else "requeue", job.id)
+        done = _scontrol("requeuehold" if hold else "requeue", job.leader)
         # Other trays of the job may have requeued it at the same time.
         if done.rc == 0 or any(word in done.stdout + done.stderr for word in ("pending", "complet")):
             return 0
         # Slurm requeues batch jobs only.
     else:
         _notify(job, fields, f"{reason}; the job is cancelled")
-    if child.run(["scancel", environ.get("SLURM_HET_JOB_ID") or job.id], SLURM_TIMEOUT).rc == 0:
+    if child.run(["scancel", job.leader], SLURM_TIMEOUT).rc == 0:
         return 0
     log(f"job {job.id}: it could not be cancelled, so the prolog fails and Slurm drains the tray", warning=True)
     return 1
@@ -97,6 +106,16 @@ def _query_job(job: Job) -> dict[str, str]:
     fields.update(line.partition("=")[::2] for line in lines if line.startswith(("StdOut=", "WorkDir=")))
     fields["JobName"] = found.partition("JobName=")[2].partition("\n")[0]
     return fields
+
+
+def _without_gpus(settings: Settings, job: Job) -> list[str]:
+    """The job's trays in this clique on which it has no GPU, by the lines "Nodes=... GRES=..." of its allocation."""
+    names = []
+    for line in _scontrol("--details", "show", "job", job.id).stdout.splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split())
+        if "Nodes" in fields and "gpu" not in fields.get("GRES", "gpu"):
+            names += expand(fields["Nodes"])
+    return [node for node, _line in members_of(settings, names)]
 
 
 def _notify(job: Job, fields: Mapping[str, str], text: str) -> None:

@@ -7,8 +7,9 @@ The module imex_job copies this package, and the modules that it imports, to the
 program that has started is complete, also where its files are removed while it waits.
 
 The prolog forms one IMEX domain of the job's trays in this tray's clique. The settings file names the members of the
-clique, so a prolog that succeeds runs two programs only (systemctl, nvidia-imex-ctl) and sends no request to slurmctld.
-Where the domain is not up in time, the policy decides about the job.
+clique, so a prolog that succeeds runs two programs only (systemctl, nvidia-imex-ctl) and sends no request to slurmctld;
+only that of a heterogeneous job sends one, for the nodes of the other components. Where the domain is not up in time,
+the policy decides about the job.
 
 The state of the job's daemon is in RUN, which is cleared at boot. By it an epilog finds whether the daemon is of its
 own job: it may run twice, without a prolog, or after a prolog that was killed.
@@ -16,7 +17,6 @@ own job: it may run twice, without a prolog, or after a prolog that was killed.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import socket
@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import (
     clear,
@@ -42,6 +42,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     Job,
     Lock,
     Settings,
+    expand,
     has_no_gpu,
     holds_whole_blocks,
     job_of,
@@ -111,22 +112,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def _members(settings: Settings, job: Job) -> tuple[tuple[str, str], ...]:
-    """The members of the job. scontrol, which reads slurm.conf only, expands what hostlist cannot."""
-    if job.trays == 1:
-        return members_of(settings, [job.node])
-    try:
-        names = hostlist.expand(job.nodelist)
-    except hostlist.HostlistError:
-        names = []
-    if names:
-        return members_of(settings, names)
-    done = child.run(["scontrol", "show", "hostnames", job.nodelist], SLURM_TIMEOUT)
-    if done.rc != 0:
-        raise Failure(
-            f"scontrol show hostnames {job.nodelist} failed ({reason_of(done)}); add its folder to option path of"
-            " imex_job"
-        )
-    return members_of(settings, done.stdout.split())
+    return members_of(settings, [job.node] if job.trays == 1 else expand(job.nodelist))
 
 
 def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -140,13 +126,15 @@ def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
     done = child.run(["scontrol", "--oneliner", "show", "job", leader], SLURM_TIMEOUT)
     if done.rc != 0:
         raise Failure(f"scontrol show job {leader} failed ({reason_of(done)}); start slurmctld", CLIQUE)
-    found = []
+    found: dict[str, tuple[tuple[str, str], ...]] = {}
     for line in done.stdout.splitlines():
         fields = dict(word.partition("=")[::2] for word in line.split())
-        with contextlib.suppress(hostlist.HostlistError):
-            if members_of(settings, hostlist.expand(fields.get("NodeList", ""))):
-                found.append(f"+{fields.get('HetJobOffset', '?')}")
-    if len(found) > 1:
+        nodelist = fields.get("NodeList", "(null)")
+        members = members_of(settings, expand(nodelist)) if nodelist != "(null)" else ()
+        if members:
+            found[f"+{fields.get('HetJobOffset', '?')}"] = members
+    # Components that share one tray need no domain: within a tray GPUs reach each other without IMEX.
+    if len(found) > 1 and len(set().union(*found.values())) >= settings.min_trays:
         raise Failure(
             f"components {', '.join(found)} of heterogeneous job {leader} have trays in clique {settings.clique}, and"
             " each would get an IMEX domain of its own; submit them as one component, or as jobs of their own",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 
 SETTINGS_FILE = "/etc/nvidia-imex/nvlink-job.json"
@@ -38,9 +38,9 @@ class Failure(files.ImexError):
 
 
 class Settings(NamedTuple):
-    """The settings file. ``members``: (Slurm node, line of the node list) of this tray's clique, in list order.
+    """The settings file. ``members``: (Slurm node, line of the node list) of this tray's clique, in order.
 
-    ``gpus_counted``: whether Slurm allocates GPUs (GresTypes). ``gpus``: the folder in which the driver lists the GPUs.
+    ``gpus_counted``: whether Slurm gives each GPU to one job (GresTypes). ``gpus``: the driver's folder of the GPUs.
     """
 
     clique: str
@@ -67,6 +67,11 @@ class Job(NamedTuple):
     trays: int
     restarts: int
     environ: Mapping[str, str]
+
+    @property
+    def leader(self) -> str:
+        """The job that can be requeued and cancelled: of a heterogeneous job, its first component."""
+        return self.environ.get("SLURM_HET_JOB_ID") or self.id
 
 
 def settings_of(text: str) -> Settings:
@@ -133,6 +138,22 @@ def _gpus(folder: str) -> int:
 def holds_whole_blocks(environ: Mapping[str, str]) -> bool:
     """Whether Slurm keeps every other job from the blocks of this one (--exclusive=topo)."""
     return "TOPO" in (environ.get("SLURM_JOB_EXCLUSIVE"), environ.get("SLURM_JOB_OVERSUBSCRIBE"))
+
+
+def expand(nodelist: str) -> list[str]:
+    """The names of a hostlist. scontrol, which reads slurm.conf only, expands what hostlist cannot."""
+    try:
+        names = hostlist.expand(nodelist)
+    except hostlist.HostlistError:
+        names = []
+    if names:
+        return names
+    done = child.run(["scontrol", "show", "hostnames", nodelist], SLURM_TIMEOUT)
+    if done.rc != 0:
+        raise Failure(
+            f"scontrol show hostnames {nodelist} failed ({reason_of(done)}); add its folder to option path of imex_job"
+        )
+    return done.stdout.split()
 
 
 def members_of(settings: Settings, names: Sequence[str]) -> tuple[tuple[str, str], ...]:

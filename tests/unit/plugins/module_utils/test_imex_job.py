@@ -119,7 +119,15 @@ def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
 
 
 @pytest.mark.parametrize(
-    ("types", "counted"), [(["gpu"], True), (["shard, GPU"], True), (["craynetwork"], False), ([], False)]
+    ("types", "counted"),
+    [
+        (["gpu"], True),
+        (["bandwidth, GPU"], True),
+        (["gpu,shard"], False),
+        (["gpu,mps"], False),
+        (["x"], False),
+        ([], False),
+    ],
 )
 def test_gpus_count_where_slurm_allocates_them(types: list[str], counted: bool) -> None:
     assert job_files.desired_state(OPTIONS, {**GOOD, "grestypes": types}).settings.gpus_counted is counted
@@ -127,7 +135,14 @@ def test_gpus_count_where_slurm_allocates_them(types: list[str], counted: bool) 
 
 @pytest.mark.parametrize(
     ("second", "refused"),
-    [("r01t02", True), ("r01t[03-18]", True), ("r02t01", False), ("cpu[1-4]", False), ("(null)", False)],
+    [
+        ("r01t02", True),
+        ("r01t[03-18]", True),
+        ("r01t01", False),  # within a tray GPUs need no IMEX
+        ("r02t01", False),
+        ("cpu[1-4]", False),
+        ("(null)", False),
+    ],
 )
 def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str, refused: bool
@@ -152,6 +167,34 @@ def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("second", "environ", "called"),
+    [
+        ("GRES=", {}, "cancel"),
+        ("GRES=gpu:gb200:4(IDX:0-3)", {}, "requeue 77"),
+        ("GRES=gpu:gb200:4(IDX:0-3)", {"SLURM_HET_JOB_ID": "70"}, "requeue 70"),
+    ],
+)
+def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str, environ: dict[str, str], called: str
+) -> None:
+    """By the job's allocation: the prolog of a tray without GPUs starts no daemon."""
+    shown = (
+        f"JobId=77 JobState=RUNNING Restarts=0\\n Nodes=r01t01 GRES=gpu:gb200:4(IDX:0-3)\\n Nodes=r01t02 {second}\\n"
+    )
+    _script(tmp_path / "scontrol", f"case $* in *show*) printf '{shown}';; *) echo $* >> {tmp_path}/called;; esac")
+    _script(tmp_path / "scancel", f"echo cancel $* >> {tmp_path}/called")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    told: list[str] = []
+    monkeypatch.setattr(failure, "_notify", lambda _job, _fields, text: told.append(text))
+    settings = state.Settings("r01", TRAYS, policy="requeue", gpus_counted=True)
+    job = _job(SLURM_JOB_OVERSUBSCRIBE="OK", SLURM_JOB_GPUS="0,1,2,3", **environ)
+    assert failure.apply_policy(settings, job.environ, state.Failure("r01t02 gave no answer", state.PEER)) == 0
+    assert called in (tmp_path / "called").read_text()
+    assert ("the job has no GPU on r01t02" in told[0]) is (called == "cancel")
+
+
+@pytest.mark.parametrize(
     ("line", "reported"),
     [
         ("PartitionName=a Nodes=r01t[01-18]", True),
@@ -161,6 +204,10 @@ def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
         ("PartitionName=a Nodes=ALL OverSubscribe=EXCLUSIVE", False),
         ("PartitionName=a Nodes=ALL ExclusiveTopo=YES", False),
         ("PartitionName=a Nodes=ALL\nGresTypes=gpu", False),
+        ("PartitionName=a Nodes=ALL\nGresTypes=gpu,shard", True),
+        ("PartitionName=DEFAULT Exclusive=NODE\nPartitionName=a Nodes=ALL", False),
+        ("PartitionName=DEFAULT Nodes=ALL Exclusive=NODE\nPartitionName=a Exclusive=NO", True),
+        ("PartitionName=a Nodes=ALL\nPartitionName=DEFAULT Exclusive=NODE", True),
     ],
 )
 def test_a_partition_whose_multi_tray_jobs_are_all_cancelled_is_a_finding(
