@@ -264,14 +264,14 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
             )
         )
     version, driver = facts["version"], facts["driver_version"]
-    if version and driver and version != driver:
-        notes.append(
-            finding(
-                "imex_version_mismatch",
-                f"nvidia-imex is version {version} and the driver {driver}, so it does not start; install the package"
-                " of the driver's exact version.",
+    if version and driver and not status.is_same_version(version, driver):
+        if facts["ready"]:
+            message = (
+                f"nvidia-imex runs as version {version} and the driver is {driver}, with which it would not restart"
             )
-        )
+        else:
+            message = f"nvidia-imex is version {version} and the driver {driver}, so it does not start"
+        notes.append(finding("imex_version_mismatch", f"{message}; install the package of the driver's exact version."))
     if unit.get("active") == "failed":
         result = unit.get("result")
         notes.append(

@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, status, survey
 
 
 def offer_for(
@@ -28,7 +28,7 @@ def offer_for(
     if installed and packages.matches(installed["version"], driver) and desired.package in ("", name):
         return packages.Offer(installed["name"], installed["version"]), []
     if not desired.manage_package:
-        if observed["installed"] and observed["version"] == driver:
+        if observed["installed"] and status.is_same_version(observed["version"] or "", driver):
             return None, []
         state = f"{observed['version']} is installed" if observed["installed"] else "nvidia-imex is not installed"
         return None, [

@@ -59,8 +59,12 @@ def names(driver: str, given: str = "") -> list[str]:
 
 def matches(version: str, driver: str) -> bool:
     """Whether a package version is the driver's, apart from epoch and package revision."""
-    upstream = version.partition(":")[2] if ":" in version else version
-    return upstream == driver or (upstream.startswith(driver) and upstream[len(driver)] in "-+~")
+    return upstream_version(version) == driver
+
+
+def upstream_version(version: str) -> str:
+    """A package version without its epoch and package revision."""
+    return re.split("[-+~]", version.partition(":")[2] if ":" in version else version, maxsplit=1)[0]
 
 
 def parse_madison(text: str) -> list[Offer]:

@@ -106,6 +106,16 @@ def _read_json(text: str) -> dict[str, Any]:
     return data
 
 
+def is_same_version(one: str, other: str) -> bool:
+    """Whether two versions are equal, as far as the shorter one goes: R570's ctl prints 570.172 for 570.172.08.
+
+    At least two numbers must be equal: the first alone is the branch.
+    """
+    pair = one.split("."), other.split(".")
+    known = min(map(len, pair))
+    return one == other or (known > 1 and pair[0][:known] == pair[1][:known])
+
+
 def parse_json(text: str) -> Domain:
     data = _read_json(text)
     nodes: dict[int, Node] = {}

@@ -36,6 +36,7 @@ PROLOG_FILES = (
     "/opt/slurm/etc/prolog.d/*",
 )
 _SYSTEM_TIMEOUT = 10.0
+_END_SECONDS = 0.2
 _LOG_TAIL = 64 * 1024
 _UNIT_FIELDS = {
     "LoadState": "load",
@@ -185,13 +186,30 @@ def processes(wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
         name = (atomic.read_text(f"/proc/{entry}/comm") or "").strip()
         if not wanted(name):
             continue
-        fields = (atomic.read_text(f"/proc/{entry}/stat") or "").rpartition(")")[2].split()
-        if len(fields) > 19 and fields[0] not in "ZX":
+        fields = _stat(entry)
+        if len(fields) > 19 and fields[0] not in "ZX" and not (name == DAEMON and is_version_query(entry)):
             argv = (atomic.read_text(f"/proc/{entry}/cmdline") or "").split("\0")[:-1]
             cgroup = (atomic.read_text(f"/proc/{entry}/cgroup") or "").strip().rpartition(":")[2]
             started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK") if boot else None
             found.append({"pid": int(entry), "name": name, "argv": argv, "cgroup": cgroup, "started_at": started})
     return sorted(found, key=lambda process: process["pid"])
+
+
+def is_version_query(pid: str, proc: str = "/proc") -> bool:
+    """Whether a process called nvidia-imex only prints its version, as for the facts of another run, or has ended.
+
+    A process that ends has no arguments any more. One that hangs there is a daemon, whose session the driver keeps.
+    """
+    argv = (atomic.read_text(f"{proc}/{pid}/cmdline") or "").split("\0")
+    if argv != [""]:
+        return "--version" in argv
+    time.sleep(_END_SECONDS)
+    return _stat(pid, proc)[:1] in ([], ["Z"], ["X"])
+
+
+def _stat(pid: str, proc: str = "/proc") -> list[str]:
+    """The fields of a process from its state on; none where it has ended."""
+    return (atomic.read_text(f"{proc}/{pid}/stat") or "").rpartition(")")[2].split()
 
 
 def _boot_time() -> float | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import digest, normal_address
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 _MISMATCHES = {"map_mismatch": "imex_list_differs", "version_mismatch": "imex_peer_version"}
@@ -133,10 +134,15 @@ def _judge_lists(
 
 def _judge_versions(clique: str, known: Mapping[str, Any], findings: list[dict[str, Any]]) -> None:
     versions = {tray: entry["version"] for tray, entry in known.items() if entry["running"] and entry["version"]}
-    if len(set(versions.values())) > 1:
-        (usual, most), (_next, next_most) = Counter(versions.values()).most_common(2)
-        odd = [f"{tray} ({version})" for tray, version in versions.items() if version != usual]
-        first = next(tray for tray, version in versions.items() if version != usual)
+    # One that a release shortens counts as each version that it may be.
+    given = set(versions.values())
+    shortened = {one for one in given for other in given if len(one) < len(other) and is_same_version(one, other)}
+    counted = Counter(version for version in versions.values() if version not in shortened)
+    if len(counted) > 1:
+        (usual, most), (_next, next_most) = counted.most_common(2)
+        others = {tray: version for tray, version in versions.items() if not is_same_version(version, usual)}
+        odd = [f"{tray} ({version})" for tray, version in others.items()]
+        first = next(iter(others))
         _add(
             findings,
             "imex_peer_version",

@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
@@ -426,7 +427,7 @@ def _drivers(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if clique:
             cliques.setdefault(str(clique), {}).setdefault(text, []).append(name)
         imex = mapped(tray.imex).get("version")
-        if imex and imex != text and mapped(tray.imex).get("installed"):
+        if imex and not is_same_version(str(imex), text) and mapped(tray.imex).get("installed"):
             message = f"Tray {name} has IMEX {imex} and driver {text}; install the IMEX of the driver's version."
             yield finding("dra_imex_version", message, tray=name)
     for clique, versions in cliques.items():

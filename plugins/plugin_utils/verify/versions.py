@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages import upstream_version
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
@@ -32,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             yield failure("slurmd_newer", DRIVER, message, tray, clique)
         running, package = _version(evidence, tray, "imex"), _version(evidence, tray, "imex_package")
         runs = (evidence.imex.get(tray) or {}).get("running")
-        if runs and running and package and package.partition("-")[0] != running:
+        if runs and running and package and not is_same_version(upstream_version(package), running):
             message = f"{tray} runs IMEX {running}, and package {package} is installed."
             yield failure("imex_package_pending", DRIVER, message, tray, clique)
 

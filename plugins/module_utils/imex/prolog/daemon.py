@@ -79,7 +79,7 @@ def daemons() -> list[tuple[int, bool]]:
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and _name_of(entry) == DAEMON.encode():
             fields = read_text(f"/proc/{entry}/stat", 4096).rpartition(")")[2].split()
-            if fields and fields[0] not in "ZX":
+            if fields and fields[0] not in "ZX" and not survey.is_version_query(entry):
                 found.append((int(entry), f"/{UNIT}" in read_text(f"/proc/{entry}/cgroup", 65536)))
     return found
 

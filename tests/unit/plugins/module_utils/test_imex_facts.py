@@ -128,6 +128,26 @@ def test_each_fault_has_its_finding(changes: dict[str, Any], expected: list[str]
     assert codes(tray(**changes)) == expected
 
 
+@pytest.mark.parametrize("name", ["nvidia-imex-570", "nvidia-imex"])
+def test_a_ctl_that_prints_a_short_version_is_of_the_same_version(name: str) -> None:
+    """AWS's table of a healthy rack of R570: Version 570.172 beside driver and package 570.172.08."""
+    facts = tray(
+        answers=answers(version="570.172"),
+        version="570.172.08",
+        driver_version="570.172.08",
+        package={"name": name, "version": "570.172.08-1"},
+    )
+    assert (facts["version"], facts["ready"], facts["reason"], facts["findings"]) == ("570.172", True, None, [])
+
+
+def test_a_daemon_that_is_ready_is_not_said_not_to_start() -> None:
+    ready = tray(driver_version="595.58.03")["findings"][0]["message"]
+    stopped = tray(**STOPPED, driver_version="595.58.03")["findings"][0]["message"]
+    assert "does not start" not in ready
+    assert "runs as version 580.173.02" in ready
+    assert "so it does not start" in stopped
+
+
 def test_waiting_for_recovery_names_the_missing_peers() -> None:
     cells = answers(cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED")
     facts = tray(answers={**cells, "state": answer("WAITING_FOR_RECOVERY\n")})

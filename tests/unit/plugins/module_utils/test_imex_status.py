@@ -256,3 +256,23 @@ def test_one_row_is_read_from_a_table_and_from_no_other_output() -> None:
     for text in ("", "{", "[]", '{"nodes": 1}', "terminate called"):
         with pytest.raises(status.StatusError):
             status.parse_row(text, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("570.172.08", "570.172.08", True),
+        # AWS's table of 18 ready nodes: package 570.172.08, Version 570.172.
+        ("570.172", "570.172.08", True),
+        ("570.172.08", "570.172", True),
+        ("570.172.08", "570.172.18", False),
+        ("570.17", "570.172.08", False),
+        ("570.172", "570.1720.08", False),
+        ("580.95.05", "570.172.08", False),
+        # A branch alone is no version of a driver.
+        ("570", "570.172.08", False),
+        ("", "570.172.08", False),
+    ],
+)
+def test_a_version_that_ends_early_is_the_same_version(one: str, other: str, same: bool) -> None:
+    assert status.is_same_version(one, other) == status.is_same_version(other, one) == same

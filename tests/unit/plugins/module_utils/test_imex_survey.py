@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon as daemon_of_prolog
 
 Program = Callable[[str, str], Path]
 
@@ -50,14 +52,22 @@ def read(tmp_path: Path, **options: Any) -> dict[str, Any]:
 CALLED = "open('/proc/self/comm', 'w').write('nvidia-imex'); print(flush=True); import time; time.sleep(60)"
 
 
-@pytest.fixture
-def daemon() -> Iterator[subprocess.Popen[bytes]]:
+@contextlib.contextmanager
+def called_imex(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is called nvidia-imex."""
-    with subprocess.Popen([sys.executable, "-c", CALLED, "-c", "x.cfg"], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", CALLED, *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
+    with called_imex("-c", "x.cfg") as process:
         yield process
-        process.kill()
 
 
 @pytest.mark.parametrize(
@@ -123,6 +133,27 @@ def test_a_running_daemon_is_found_and_queried(
     assert abs(ours[0]["started_at"] - time.time()) < 60
     assert found["answers"]["state"].stdout == f"-c {tmp_path}/config.cfg -q\n"
     assert found["answers"]["domain"].stdout == f"-c {tmp_path}/config.cfg -N -j\n"
+
+
+def test_the_version_query_of_another_run_is_no_daemon(program: Program, tmp_path: Path) -> None:
+    """Two runs at one time: each has a process that is called as the daemon and prints the version."""
+    with called_imex("--version") as query, called_imex("-c", "x.cfg") as other:
+        found = {entry["pid"] for entry in read(tmp_path)["processes"]}
+        pids = {pid for pid, _own in daemon_of_prolog.daemons()}
+    assert found & {query.pid, other.pid} == pids & {query.pid, other.pid} == {other.pid}
+
+
+def test_a_process_that_ends_is_no_daemon_and_one_that_hangs_in_its_end_is(tmp_path: Path) -> None:
+    """The kernel takes the arguments of a process away before its files: one of a driver that hangs stays then."""
+    folder = tmp_path / "812"
+    folder.mkdir()
+    (folder / "cmdline").write_text("")
+    (folder / "stat").write_text("812 (nvidia-imex) D 1 812")
+    assert not survey.is_version_query("812", str(tmp_path))
+    (folder / "stat").write_text("812 (nvidia-imex) Z 1 812")
+    assert survey.is_version_query("812", str(tmp_path))
+    (folder / "stat").unlink()
+    assert survey.is_version_query("812", str(tmp_path))
 
 
 def test_a_call_that_hangs_is_not_followed_by_another(

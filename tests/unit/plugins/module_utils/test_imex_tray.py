@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
     domain,
@@ -92,6 +93,17 @@ def test_members_outside_the_run_are_asked_where_a_domain_changes(
     monkeypatch.setattr(boot, "query", dict.fromkeys)
     one = tray.Tray(domain.DesiredState(owner=owner))
     assert one.inspect(["192.0.2.7"], [], True)["peers"] == ({"192.0.2.7": 50006} if asks else {})
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("570.172", []), ("570.172.08", []), ("570.133", ["imex_version_mismatch"])]
+)
+def test_an_imex_of_the_drivers_version_needs_no_package(version: str, expected: list[str]) -> None:
+    """Where the site installs IMEX itself, the ctl of R570 prints only 570.172 of 570.172.08."""
+    desired = domain.DesiredState(owner="domain", manage_package=False)
+    observed = {"package": None, "installed": True, "version": version}
+    offer, findings = installing.offer_for(Host(True, 5), desired, observed, "570.172.08")
+    assert (offer, [found["code"] for found in findings]) == (None, expected)
 
 
 def test_the_program_of_a_tray_is_the_check_at_boot() -> None:

@@ -86,6 +86,17 @@ def test_a_tray_with_another_version_is_named() -> None:
     assert "t1 (595.58.03)" in judged.findings[0]["message"]
 
 
+def test_a_short_version_is_that_of_the_rest_of_the_clique() -> None:
+    facts = clique(3)
+    for number, version in enumerate(("570.172", "570.172.08", "570.172")):
+        facts[f"t{number}"]["version"] = version
+    assert verdict.judge("r01", members(3), facts).ok
+    facts["t2"]["version"] = "570.172.18"
+    assert found(verdict.judge("r01", members(3), facts)) == [("imex_peer_version", None)]
+    facts["t0"]["version"] = "570.172.08"
+    assert found(verdict.judge("r01", members(3), facts)) == [("imex_peer_version", "t2")]
+
+
 def test_a_member_that_is_down_explains_its_pairs() -> None:
     cells = {(0, 2): "DISCONNECTED", (1, 2): "DISCONNECTED"}
     down = {"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}

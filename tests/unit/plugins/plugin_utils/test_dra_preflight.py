@@ -229,6 +229,10 @@ def test_host_managed_needs_a_running_service_with_its_socket(imex: dict[str, An
     assert (words or "") in (found[0]["message"] if found else "")
 
 
+def test_a_short_version_of_imex_is_that_of_the_driver() -> None:
+    assert preflight.preflight(world.empty(), world.trays(1, imex=world.imex(version="580.173")), world.plan()) == []
+
+
 def test_two_drivers_in_a_clique_are_an_error_of_the_clique() -> None:
     trays = world.trays()
     trays["r01t02"] = Tray("r01t02", world.fabric(driver_version="580.95.05"), world.imex(version="580.95.05"), True)

@@ -387,6 +387,13 @@ def test_no_failure_when_all_layers_agree(world: World) -> None:
     assert set(verdict["layers"].values()) == {"checked"}
 
 
+def test_a_short_version_of_a_running_daemon_is_that_of_its_package(world: World) -> None:
+    """R570's ctl prints fewer numbers of the version than driver and package have."""
+    versions = world.trays[B[1]]["versions"]
+    versions["imex"] = versions["imex"].rpartition(".")[0]
+    assert world.verdict()["failures"] == []
+
+
 @pytest.mark.parametrize(("change", "layer", "code", "trays"), CASES, ids=lambda case: getattr(case, "__name__", ""))
 def test_each_fault_is_one_failure_in_its_layer(
     world: World, change: Change, layer: str, code: str, trays: list[str]
