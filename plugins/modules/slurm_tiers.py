@@ -141,6 +141,18 @@ options:
           max:
             description: The largest segment that a job may request.
             type: int
+          spread:
+            description:
+              - Whether a job that gets the default segment gets C(--spread-segments) too, which places each segment
+                in a block of its own. From 25.11.2 on.
+            type: bool
+            default: false
+          consolidate:
+            description:
+              - Whether a job that gets the default segment gets C(--consolidate-segments) too, which places all
+                segments in one aggregated block. From 25.11.2 on.
+            type: bool
+            default: false
       options:
         description: Other settings of the partition's line, by their keys in slurm.conf.
         type: dict
@@ -256,9 +268,11 @@ options:
     default: false
   segment_script:
     description:
-      - Whether Slurm enforces the policy for segments by job_submit/lua, from 25.11.2 on.
+      - Whether Slurm applies the policy for segments, from 25.11.2 on by job_submit/lua, before by cli_filter/lua.
       - Writes C(nvlink_segments.lua), C(job_submit.lua) where there is none, and C(JobSubmitPlugins=lua) where it is
         unset.
+      - Before 25.11.2 writes C(cli_filter.lua) where there is none. sbatch, salloc and srun run it, so
+        C(CliFilterPlugins=lua) is set only in a configless cluster, whose hosts all get the script.
     type: bool
     default: false
   timeout:
@@ -382,6 +396,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal i
 
 COUNTS = {"type": "dict"}
 NUMBER = {"type": "int"}
+FLAG = {"type": "bool", "default": False}
 TEXT = {"type": "str"}
 FACTOR = {"type": "float"}
 NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
@@ -438,7 +453,7 @@ TIER: dict[str, dict[str, Any]] = {
     },
     "exclusive": {"type": "str", "choices": ["topo", "node", "user"]},
     "topology": TEXT,
-    "segment": {"type": "dict", "options": {"default": NUMBER, "max": NUMBER}},
+    "segment": {"type": "dict", "options": {"default": NUMBER, "max": NUMBER, "spread": FLAG, "consolidate": FLAG}},
     "options": {"type": "dict", "default": {}},
     "qos": {"type": "dict", "options": QOS},
     "partition_qos": {"type": "dict", "options": QOS},

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 
 from .slurm_site import FILE, plan, survey
@@ -189,3 +192,60 @@ def test_a_size_that_the_segment_does_not_divide_is_refused(racks: Slurmctld) ->
     load(racks, [18] * MOST, [18])
     assert blocks_of(racks, 20, "", "--segment=8") is None
     assert blocks_of(racks, 24, "", "--segment=8") in ([16, 8], [8, 8, 8])
+
+
+def racks_of(slurmctld: Slurmctld, nodes: int, *options: str) -> tuple[set[str], str]:
+    """The racks of a job on the idle cluster, and all that sbatch prints."""
+    printed = slurmctld.run("sbatch", "--test-only", "--exclusive", f"-N{nodes}", *options, "--wrap", "true").stderr
+    chosen = printed.partition(" on nodes ")[2].split(" ")[0]
+    return {name[:3] for name in expand(chosen)}, printed
+
+
+@pytest.mark.parametrize("suite", sorted(SUITES))
+def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path: Path) -> None:
+    """On 24.11 cli_filter/lua, on 26.05 job_submit/lua, which also spreads and consolidates the segments."""
+    older = suite == "trixie"
+    with sandbox(suite, tmp_path / "slurm") as slurmctld:
+        nodes = [slurmctld.nodes(f"r0{rack}t[01-18]", f"Port=[2{rack}001-2{rack}018]") for rack in range(1, MOST + 1)]
+        partitions = [f"PartitionName={name} Nodes=ALL" for name in ("apart", "near", "wide")]
+        setting = "CliFilterPlugins=lua" if older else "JobSubmitPlugins=lua"
+        lines = (setting, *nodes, f"{partitions[0]} Default=YES", *partitions[1:])
+        slurmctld.configure(*lines, plugin="topology/block" if older else "", select="select/cons_tres")
+        rules_of = {
+            "apart": Segment(9, 18, spread=not older),
+            "near": Segment(18, consolidate=not older),
+            "wide": Segment(0, 9),
+        }
+        if older:
+            (slurmctld.conf_dir / segments.CLIENT_NAME).write_text(segments.client_text(rules_of, "apart"))
+        else:
+            path = slurmctld.conf_dir / segments.POLICY_NAME
+            path.write_text(segments.policy_text(rules_of, str(path)))
+            (slurmctld.conf_dir / segments.SCRIPT_NAME).write_text(segments.script_text(str(path)))
+        load(slurmctld, [18] * MOST, [18, 36], running=False)
+        slurmctld.start()
+
+        # Of 27 trays three segments of 9 fit where one rack is busy and each of the others has 9 left; without
+        # segments the base size keeps them in two racks.
+        halves = "r01t[01-18],r02t[01-09],r03t[01-09],r04t[01-09],r05t[01-09],r06t[01-09]"
+        got, printed = racks_of(slurmctld, 27, "-x", halves)
+        assert len(got) == 3, printed
+        assert "partition apart: --segment=9 is set for this job" in printed
+        # A chosen segment, a range, and a job that the default does not divide stay as they are.
+        assert "is set for" not in racks_of(slurmctld, 36, "--segment=18")[1]
+        assert "is set for" not in racks_of(slurmctld, 35)[1]
+        assert "is set for" not in racks_of(slurmctld, 9)[1]
+        printed = racks_of(slurmctld, 36, "-p", "wide", "--segment=18")[1]
+        assert "partition wide takes --segment up to 9" in printed
+        assert " to start at " not in printed
+        if older:
+            return
+        # Four segments of 9 would fit in two racks.
+        assert len(racks_of(slurmctld, 36)[0]) == 4
+        assert len(racks_of(slurmctld, 36, "-p", "wide", "--segment=9")[0]) == 2
+        # One aggregated block of two racks; no two of the racks 2, 3 and 5 are one. A chosen segment gets no flag.
+        away = "r01t[01-18],r04t[01-18]"
+        assert racks_of(slurmctld, 36, "-p", "near", "-x", away)[0] == {"r05", "r06"}
+        away += ",r06t[01-18]"
+        assert racks_of(slurmctld, 36, "-p", "near", "-x", away)[0] == set()
+        assert len(racks_of(slurmctld, 36, "-p", "near", "-x", away, "--segment=18")[0]) == 2

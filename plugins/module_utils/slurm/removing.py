@@ -37,7 +37,7 @@ class Part:
 
 
 TOPOLOGY = Part(conf.INCLUDE_NAME, tuple(files.FILE_NAMES.values()))
-TIERS = Part(tiers.INCLUDE_NAME, (segments.SCRIPT_NAME, segments.POLICY_NAME))
+TIERS = Part(tiers.INCLUDE_NAME, (segments.SCRIPT_NAME, segments.POLICY_NAME, segments.CLIENT_NAME))
 
 
 @dataclass(frozen=True)

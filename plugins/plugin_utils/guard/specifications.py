@@ -292,7 +292,15 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
                         "usage_threshold": {"type": "float"},
                     },
                 },
-                "segment": {"type": "dict", "options": {"default": {"type": "int"}, "max": {"type": "int"}}},
+                "segment": {
+                    "type": "dict",
+                    "options": {
+                        "consolidate": {"type": "bool"},
+                        "default": {"type": "int"},
+                        "max": {"type": "int"},
+                        "spread": {"type": "bool"},
+                    },
+                },
                 "state": {"choices": ["up", "down", "drain", "inactive"]},
                 "topology": {},
                 "users": {

@@ -48,8 +48,8 @@ class TierSurvey:
     """The present state.
 
     foreign: partition in lower case -> the file of slurm.conf that defines it, without this collection's own.
-    includes_ours: whether slurm.conf includes tiers.INCLUDE_NAME. job_submit: JobSubmitPlugins in slurm.conf. file: the
-    file of partitions. records: None where slurmdbd's records are not needed.
+    includes_ours: whether slurm.conf includes tiers.INCLUDE_NAME. job_submit, cli_filter: JobSubmitPlugins and
+    CliFilterPlugins in slurm.conf. file: the file of partitions. records: None where slurmdbd's records are not needed.
     """
 
     observed: Survey
@@ -60,6 +60,7 @@ class TierSurvey:
     job_submit: str | None
     file: bytes | None
     records: Records | None = None
+    cli_filter: str | None = None
 
     @property
     def path(self) -> str:
@@ -122,7 +123,7 @@ def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
     observed = surveying.survey(slurm, conf_dir, "auto")
     foreign: dict[str, str] = {}
     ours = False
-    job_submit = None
+    job_submit = cli_filter = None
     lines = syntax.conf_lines(
         os.path.join(conf_dir, "slurm.conf"),
         lambda path: (host.read(path) or b"").decode("utf-8", "replace"),
@@ -137,8 +138,10 @@ def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
         if pairs and pairs[0][0].lower() == "partitionname":
             foreign.setdefault(pairs[0][1].lower(), name)
         job_submit = lowered.get("jobsubmitplugins", job_submit)
+        cli_filter = lowered.get("clifilterplugins", cli_filter)
     file = host.read(os.path.join(conf_dir, tiers.INCLUDE_NAME))
-    return TierSurvey(observed, running_partitions(slurm), slurm.nodes(), foreign, ours, job_submit, file)
+    partitions = running_partitions(slurm)
+    return TierSurvey(observed, partitions, slurm.nodes(), foreign, ours, job_submit, file, cli_filter=cli_filter)
 
 
 def running_partitions(slurm: Slurm) -> list[dict[str, str]]:
@@ -262,20 +265,53 @@ def _files(made: TierPlan, written: Written, policy: Policy) -> None:
 
 
 def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
-    """Add the scripts that enforce the policy for segments; returns the setting that loads them."""
-    survey, version = made.survey, made.survey.observed.version
-    names = summarize(sorted(made.desired.segments))
-    if version < tiers.SEGMENT_SINCE:
-        message = (
-            f"The segments of {names} are not enforced, since job_submit/lua of Slurm {rules.show_version(version)} has"
-            " no segments (25.11.2 has): inform the users, or set SBATCH_SEGMENT_SIZE for them."
-        )
-    elif not policy.segment_script:
+    """Add the scripts that apply the policy for segments; returns the setting that loads them."""
+    if not policy.segment_script:
+        names = summarize(sorted(made.desired.segments))
         message = f"The segments of {names} are not enforced: set segment_script to true to have Slurm enforce them."
-    else:
-        return _scripts(made, survey)
-    made.findings.append(finding("slurm_tier_segment_advice", message))
-    return {}
+        made.findings.append(finding("slurm_tier_segment_advice", message))
+        return {}
+    if made.survey.observed.version < tiers.SEGMENT_SINCE:
+        return _client_script(made, made.survey)
+    return _scripts(made, made.survey)
+
+
+def _client_script(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
+    """Before 25.11.2: a script of the commands that submit jobs.
+
+    Where CliFilterPlugins=lua is set, sbatch fails on a host without the script, so it is set where slurmctld sends
+    both to all hosts (configless); elsewhere a finding asks for both.
+    """
+    conf_dir = survey.observed.conf_dir
+    script = os.path.join(conf_dir, segments.CLIENT_NAME)
+    plugins = [name.strip() for name in (survey.cli_filter or "").split(",") if name.strip()]
+    loaded = bool({"lua", "cli_filter/lua"} & set(plugins))
+    there = host.read(script)
+    if there is not None and not there.startswith(segments.HEADER.encode()):
+        message = (
+            f"{script} is the site's own and stays: add the policy for segments to it, or set SBATCH_SEGMENT_SIZE."
+        )
+        made.findings.append(finding("slurm_tier_segment_script", message))
+        return {}
+    folders = survey.observed.config.get("plugindir", "").split(":")
+    if folders != [""] and not any(os.path.exists(os.path.join(folder, "cli_filter_lua.so")) for folder in folders):
+        message = f"{summarize(folders)} has no cli_filter_lua.so: install Slurm with Lua, or set SBATCH_SEGMENT_SIZE."
+        made.findings.append(finding("slurm_tier_segment_script", message))
+        return {}
+    default = next((known.name for known in made.desired.partitions if known.get("Default") == "YES"), "")
+    text = segments.client_text(made.desired.segments, default).encode()
+    if there != text:
+        made.writes[script] = text
+    configless = "enable_configless" in survey.observed.config.get("slurmctldparameters", "").lower()
+    if not loaded and (plugins or not configless):
+        message = (
+            f"Slurm {rules.show_version(survey.observed.version)} applies segments where jobs are submitted: copy"
+            f" {script} next to slurm.conf on each host that submits jobs, then set"
+            f" CliFilterPlugins={','.join([*plugins, 'lua'])} in slurm.conf."
+        )
+        made.findings.append(finding("slurm_tier_segment_script", message))
+        return {}
+    return {} if loaded else {"CliFilterPlugins": "lua"}
 
 
 def _scripts(made: TierPlan, survey: TierSurvey) -> dict[str, str]:

@@ -230,11 +230,46 @@ def test_the_script_for_segments_is_added_to_the_sites(
         assert (b"JobSubmitPlugins=lua" in made.writes[present.path]) is (job_submit is None)
 
 
-def test_segments_are_not_enforced_before_25_11(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("parameters", "cli_filter", "there", "set_by_us", "codes"),
+    [
+        ("idle_on_node_suspend,enable_configless", None, None, True, []),
+        ("enable_configless", "lua", None, False, []),
+        ("", "cli_filter/lua", None, False, []),
+        # On a host without the script sbatch would fail.
+        ("", None, None, False, ["slurm_tier_segment_script"]),
+        ("enable_configless", "syslog", None, False, ["slurm_tier_segment_script"]),
+        ("enable_configless", "lua", "-- the site's own", None, ["slurm_tier_segment_script"]),
+    ],
+)
+def test_before_25_11_2_the_policy_is_a_script_of_the_commands_that_submit(
+    tmp_path: Path, parameters: str, cli_filter: str | None, there: str | None, set_by_us: bool | None, codes: list[str]
+) -> None:
+    script = tmp_path / segments.CLIENT_NAME
+    if there:
+        script.write_text(there)
+    want = desired({**GOLD, "default": True, "segment": {"default": 1}}, version=OLD)
+    present = survey(tmp_path, OLD, cli_filter=cli_filter, config={"slurmctldparameters": parameters})
+    made = tier_plan.plan(present, want, BLOCKS, tier_plan.Policy(segment_script=True))
+    assert [found["code"] for found in made.findings] == codes
+    assert (str(script) in made.writes) is (there is None)
+    assert (b"CliFilterPlugins=lua" in made.writes[present.path]) is (set_by_us is True)
+    if there is None:
+        assert b'default_partition = "gold"' in made.writes[str(script)]
+        # Written before the file that loads it.
+        assert list(made.writes) == [str(script), present.path]
+
+
+def test_a_slurm_without_lua_gets_no_script(tmp_path: Path) -> None:
     want = desired({**GOLD, "segment": {"default": 1}}, version=OLD)
-    made = tier_plan.plan(survey(tmp_path, OLD), want, BLOCKS, tier_plan.Policy(segment_script=True))
-    assert [found["code"] for found in made.findings] == ["slurm_tier_segment_advice"]
-    assert list(made.writes) == [made.survey.path]
+    config = {"slurmctldparameters": "enable_configless", "plugindir": f"{tmp_path}:{tmp_path}/more"}
+    for plugin in (False, True):
+        if plugin:
+            (tmp_path / "cli_filter_lua.so").touch()
+        present = survey(tmp_path, OLD, config=config)
+        made = tier_plan.plan(present, want, BLOCKS, tier_plan.Policy(segment_script=True))
+        assert (str(tmp_path / segments.CLIENT_NAME) in made.writes) is plugin
+        assert ["slurm_tier_segment_script"] * (not plugin) == [found["code"] for found in made.findings]
 
 
 def test_a_manual_grant_is_a_finding_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
