@@ -696,6 +696,11 @@ CATALOGUE: dict[str, Entry] = {
         "gate: a running block would keep fewer nodes",
         "check the fabric file, name the gate in slurm_topology_override if it is intended",
     ),
+    "live_changes_lost": Entry(
+        ERROR,
+        "gate: a reconfigure would undo live changes of partitions, nodes or settings",
+        "write them into slurm.conf, or name the gate in slurm_topology_override if they may go",
+    ),
     "block_vanishes": Entry(
         ERROR,
         "gate: a running block would keep no node",

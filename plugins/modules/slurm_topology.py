@@ -167,10 +167,11 @@ options:
       - V(block_vanishes), when a running block keeps no node, other than by a new name. V(block_shrinks), when it
         keeps fewer, other than by one node that moves to another block. V(nodes_lose_block), when nodes of another
         block would be in no block.
+        V(live_changes_lost), when a reconfigure would undo what operators changed with C(scontrol update).
       - Where no blocks run yet, no gate objects. In check mode they do as in a run.
     type: list
     elements: str
-    choices: [block_vanishes, block_shrinks, nodes_lose_block]
+    choices: [block_vanishes, block_shrinks, nodes_lose_block, live_changes_lost]
     default: []
   live_update:
     description:

@@ -209,6 +209,76 @@ def test_jobs_on_other_trays_are_no_error(slurmctld: Slurmctld) -> None:
     assert (desired_plan.jobs, desired_plan.stopped_by()) == ([], [])
 
 
+# ------------------------------------------------------------------------------------------------------ live changes
+
+
+# A change, and whether a reconfigure undoes it.
+LIVE = [
+    (("partition=gpu", "State=DRAIN"), True),
+    (("partition=gpu", "MaxTime=120"), True),
+    (("partition=gpu", "AllowGroups=root"), True),
+    (("nodename=r01t01", "Weight=9"), True),
+    (("nodename=r01t01", "Features=fast"), True),
+    (("nodename=r01t02", "Comment=kept"), False),
+    (("nodename=r01t02", "State=DRAIN", "Reason=kept"), False),
+]
+
+
+def test_live_changes_stop_a_reconfigure_unless_overridden(slurmctld: Slurmctld) -> None:
+    """The gate agrees with the daemon on each of them, and on none of them."""
+    sizes = {"block_sizes": (9,)}
+    others = tuple(name for name in gates.GATES if name != gates.LIVE)
+    for change, undone in LIVE:
+        before = shown(slurmctld)
+        assert slurmctld.run("scontrol", "update", *change).returncode == 0
+        changed = shown(slurmctld)
+        stopped = plan(slurmctld, SPLIT, override=others, **sizes)
+        codes = [found["code"] for found in stopped.stopped_by()]
+        assert codes == ([gates.LIVE] if undone else []), change
+        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+        assert (shown(slurmctld) == before) == undone, change
+        assert changed != before
+        assert not plan(slurmctld, SPLIT, override=others, **sizes).stopped_by()
+    slurmctld.run("scontrol", "update", "partition=gpu", "State=DRAIN")
+    stopped = plan(slurmctld, SPLIT, override=others, **sizes)
+    assert stopped.stopped_by()[0]["message"] == (
+        "A reconfigure would undo live changes (State of partition gpu is DRAIN, configured UP): write the live"
+        " values into slurm.conf, or set slurm_topology_override to"
+        f" {','.join(sorted(gates.GATES))} if this is intended."
+    )
+    allowed = plan(slurmctld, SPLIT, **sizes)
+    assert "slurm_gate_overridden" in [found["code"] for found in allowed.findings]
+    # One that follows the plan stops the apply too.
+    late = plan(slurmctld, SPLIT, **sizes)
+    late.override = others
+    files_before = state(slurmctld)
+    with pytest.raises(files.SlurmError, match=r"DRAIN.*nothing was changed\.$"):
+        applying.apply(late)
+    assert state(slurmctld) == files_before
+    applying.apply(allowed)
+
+
+def test_keeppartstate_keeps_a_drained_partition(slurmctld: Slurmctld) -> None:
+    path = slurmctld.conf_dir / "slurm.conf"
+    path.write_text(f"ReconfigFlags=KeepPartState\n{path.read_text()}")
+    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+    slurmctld.run("scontrol", "update", "partition=gpu", "State=DRAIN")
+    others = tuple(name for name in gates.GATES if name != gates.LIVE)
+    made = plan(slurmctld, SPLIT, override=others, block_sizes=(9,))
+    assert not made.stopped_by()
+    applying.apply(made)
+    assert " State=DRAIN " in slurmctld.run("scontrol", "-o", "show", "partition", "gpu").stdout
+
+
+def shown(slurmctld: Slurmctld) -> list[str]:
+    """What operators set of partitions and nodes."""
+    partition = slurmctld.run("scontrol", "-o", "show", "partition", "gpu").stdout
+    nodes = slurmctld.run("scontrol", "-o", "show", "nodes", "r01t[01-02]").stdout
+    return re.findall(r" (?:MaxTime|AllowGroups|Weight|AvailableFeatures|Comment|Reason)=\S*", partition + nodes) + (
+        re.findall(r" State=\S*", partition)
+    )
+
+
 # ------------------------------------------------------------------------------------------------ several topologies
 
 

@@ -367,7 +367,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_topology_override": {
             "type": "list",
             "elements": "str",
-            "choices": ["block_vanishes", "block_shrinks", "nodes_lose_block"],
+            "choices": ["block_vanishes", "block_shrinks", "nodes_lose_block", "live_changes_lost"],
         },
         "slurm_topology_rehearsal_file": {"type": "path"},
         "slurm_topology_rehearse": {"choices": ["auto", "always", "never"]},

@@ -323,6 +323,8 @@ def _conf(site: Site, per_cpu: int, channels: int) -> str:
         "SlurmdLogFile": f"{site.log_dir}/slurmd.log",
         "SlurmctldParameters": "enable_configless",
         "ReturnToService": 2,
+        # A partition that an operator has drained stays so.
+        "ReconfigFlags": "KeepPartState",
         "ProctrackType": "proctrack/cgroup",
         "TaskPlugin": "task/cgroup,task/affinity",
         "JobAcctGatherType": "jobacct_gather/cgroup",

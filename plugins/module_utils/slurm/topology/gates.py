@@ -11,7 +11,7 @@ A gate is one function and a row of the table; its name is the code of its findi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 Finding = dict[str, Any]
 # A folded list up to this length is shown; names that do not fold are summarized.
 MAX_HOSTLIST = 120
+# The number of live changes that a message lists.
+MAX_CHANGES = 8
+LIVE = "live_changes_lost"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Step:
     planned: dict[str, frozenset[str]]
     placed: frozenset[str] = field(default=frozenset())
     running: frozenset[str] = field(default=frozenset())
+    live_changes: tuple[str, ...] = ()
 
     def lost(self, block: str) -> list[str]:
         """The nodes of a running block that would be in no block."""
@@ -65,11 +69,19 @@ def check(
     before = {block.name: known.intersection(block.nodes) for block in live.blocks}
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
     step = Step(before, after, *(frozenset().union(*blocks.values()) for blocks in (after, before)))
+    return _findings(step, override)
+
+
+def check_live(live_changes: Sequence[str], override: Collection[str]) -> list[Finding]:
+    """The finding of what a reconfigure would undo, clauses of live.describe()."""
+    return _findings(Step({}, {}, live_changes=tuple(live_changes)), override)
+
+
+def _findings(step: Step, override: Collection[str]) -> list[Finding]:
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    remedy = (
-        f"check the fabric file, or set override (variable slurm_topology_override) to {names} if this is intended."
-    )
+    cause = "write the live values into slurm.conf" if LIVE in found else "check the fabric file"
+    remedy = f"{cause}, or set override (variable slurm_topology_override) to {names} if this is intended."
     return [
         finding("slurm_gate_overridden", f"The gate {name} is overridden: {what}.")
         if name in override
@@ -104,6 +116,11 @@ def _lose_block(step: Step) -> Iterator[str]:
         yield f"{count(len(lost), 'node')} would lose {'its' if len(lost) == 1 else 'their'} block ({_hostlist(lost)})"
 
 
+def _live_changes(step: Step) -> Iterator[str]:
+    if step.live_changes:
+        yield f"A reconfigure would undo live changes ({summarize(step.live_changes, MAX_CHANGES)})"
+
+
 def _unplaced(nodes: list[str]) -> str:
     return f", and {_hostlist(nodes)} would be in no block" if nodes else ""
 
@@ -113,4 +130,9 @@ def _hostlist(nodes: list[str]) -> str:
     return folded if len(folded) <= MAX_HOSTLIST else summarize(nodes)
 
 
-GATES = {"block_vanishes": _vanishes, "block_shrinks": _shrinks, "nodes_lose_block": _lose_block}
+GATES = {
+    "block_vanishes": _vanishes,
+    "block_shrinks": _shrinks,
+    "nodes_lose_block": _lose_block,
+    LIVE: _live_changes,
+}

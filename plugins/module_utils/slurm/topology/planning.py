@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, switches
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, settings
@@ -79,6 +79,11 @@ class Plan:
     moves: list[dict[str, str | None]] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     difference: list[str] = field(default_factory=list)
+    override: tuple[str, ...] = ()
+
+    def live_changes(self) -> list[str]:
+        """What a reconfigure would undo now, in clauses."""
+        return live.survey(self.survey.slurm, self.survey.conf_dir, self.writes)
 
     @property
     def changed(self) -> bool:
@@ -173,6 +178,9 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
         made_plan.reconfigure, made_plan.waits_for = False, differs
     elif made_plan.reconfigure and desired.live_update:
         made_plan.live = _live(made_plan, before)
+    made_plan.override = desired.override
+    if made_plan.reconfigure and made_plan.live is None:
+        findings += gates.check_live(made_plan.live_changes(), desired.override)
     _jobs(made_plan, desired.allow_moving_jobs)
     lines += [f"topology {gone}: removed, since it is no longer listed" for gone in _gone(observed, desired, name)]
     if not lines and writes.get(observed.path) is not None:

@@ -163,6 +163,14 @@ class Answers:
     def jobs() -> list[Job]:
         return []
 
+    @staticmethod
+    def scontrol(*_arguments: str) -> str:
+        return ""
+
+    @staticmethod
+    def config() -> dict[str, str]:
+        return {}
+
 
 @pytest.mark.parametrize("loaded", [True, False])
 def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool, tmp_path: Path) -> None:
