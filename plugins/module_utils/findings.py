@@ -691,6 +691,11 @@ CATALOGUE: dict[str, Entry] = {
         "a tray reports impossible hardware or IMEX channels, so its line in slurm.conf stays",
         "run slurmd -C on the tray, and check its root",
     ),
+    "base_shrinks": Entry(
+        ERROR,
+        "gate: the base block size would be smaller than the running one",
+        "complete the clique, set slurm_topology_min_block_size, or name the gate in slurm_topology_override",
+    ),
     "block_shrinks": Entry(
         ERROR,
         "gate: a running block would keep fewer nodes",
@@ -755,6 +760,9 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "slurm_cluster_default": Entry(
         ERROR, "the default topology of the cluster is missing", "correct slurm_topology_cluster_default"
+    ),
+    "slurm_block_left_out": Entry(
+        WARNING, "a clique is below slurm_topology_min_block_size and gets no block", "complete the clique"
     ),
     "slurm_conf_inconsistent": Entry(ERROR, "a line of slurm.conf contradicts a managed setting", "correct that line"),
     "slurm_format": Entry(ERROR, "this Slurm does not read that topology file", "set slurm_topology_format: auto"),

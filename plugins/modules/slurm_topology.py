@@ -167,12 +167,19 @@ options:
       - V(block_vanishes), when a running block keeps no node, other than by a new name. V(block_shrinks), when it
         keeps fewer, other than by one node that moves to another block. V(nodes_lose_block), when nodes of another
         block would be in no block.
+        V(base_shrinks), when the base block size that is chosen from the cliques would be smaller than the running one.
         V(live_changes_lost), when a reconfigure would undo what operators changed with C(scontrol update).
       - Where no blocks run yet, no gate objects. In check mode they do as in a run.
     type: list
     elements: str
-    choices: [block_vanishes, block_shrinks, nodes_lose_block, live_changes_lost]
+    choices: [block_vanishes, block_shrinks, nodes_lose_block, base_shrinks, live_changes_lost]
     default: []
+  min_block_size:
+    description:
+      - Cliques with fewer trays get no block before Slurm 25.05, where a block below the base block size is fatal and
+        the smallest clique therefore limits it. Each is a warning. From 25.05 on it has no effect.
+    type: int
+    default: 0
   live_update:
     description:
       - Whether to move a single tray between two blocks with C(scontrol update) (Slurm 25.05 and later) rather than
@@ -516,6 +523,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cluster_default": {"type": "str", "default": ""},
     "allow_moving_jobs": {"type": "bool", "default": False},
     "override": {"type": "list", "elements": "str", "choices": list(gates.GATES), "default": []},
+    "min_block_size": {"type": "int", "default": 0},
     "live_update": {"type": "bool", "default": True},
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
@@ -574,6 +582,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         allow_moving_jobs=params["allow_moving_jobs"],
         live_update=params["live_update"],
         override=tuple(params["override"]),
+        min_block_size=params["min_block_size"],
     )
     with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)

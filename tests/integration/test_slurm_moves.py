@@ -279,6 +279,26 @@ def shown(slurmctld: Slurmctld) -> list[str]:
     )
 
 
+# --------------------------------------------------------------------------------------------------- a shrinking base
+
+
+@pytest.mark.parametrize("slurmctld", ["trixie"], indirect=True)
+def test_a_clique_of_one_tray_does_not_shrink_the_base_for_all(slurmctld: Slurmctld) -> None:
+    """24.11 accepts the base 1, and then refuses --segment=4 for all."""
+    cut = (RACKS[0], slurm_corpus.block("r02", "r02t[01-17]"), slurm_corpus.block("r03", "r02t18"))
+    others = tuple(name for name in gates.GATES if name != "base_shrinks")
+    stopped = plan(slurmctld, cut, override=others)
+    assert [found["code"] for found in stopped.stopped_by()] == ["base_shrinks"]
+    kept = plan(slurmctld, cut, min_block_size=16)
+    assert "slurm_block_left_out" in [found["code"] for found in kept.findings]
+    assert "block r03: left out, r02t18" in kept.difference
+    applying.apply(kept)
+    assert placed(slurmctld, "-N8", "--segment=4")
+    assert not plan(slurmctld, cut, min_block_size=16).changed
+    applying.apply(plan(slurmctld, cut))
+    assert not placed(slurmctld, "-N8", "--segment=4")
+
+
 # ------------------------------------------------------------------------------------------------ several topologies
 
 

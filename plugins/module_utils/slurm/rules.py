@@ -175,6 +175,14 @@ def auto_block_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ..
     return (max(counts) if version >= YAML_SINCE else min(counts),)
 
 
+def leave_out(blocks: Sequence[Block], minimum: int, version: Version) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """The blocks to write, and those that the site leaves out: before 25.05 the smallest limits the base for all."""
+    if version >= YAML_SINCE:
+        return tuple(blocks), ()
+    small = tuple(block for block in blocks if 0 < len(set(block.nodes)) < minimum)
+    return tuple(block for block in blocks if block not in small), small
+
+
 def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]]]:
     """The aggregated blocks that slurmctld creates: (size in nodes, names of the blocks), in the order of their size.
 

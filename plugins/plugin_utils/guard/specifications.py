@@ -348,6 +348,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_topology_format": {"choices": ["auto", "yaml", "conf"]},
         "slurm_topology_live_update": {"type": "bool"},
         "slurm_topology_manage_conf": {"type": "bool"},
+        "slurm_topology_min_block_size": {"type": "int"},
         "slurm_topology_name": {},
         "slurm_topology_other_topologies": {
             "type": "list",
@@ -367,7 +368,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_topology_override": {
             "type": "list",
             "elements": "str",
-            "choices": ["block_vanishes", "block_shrinks", "nodes_lose_block", "live_changes_lost"],
+            "choices": ["block_vanishes", "block_shrinks", "nodes_lose_block", "base_shrinks", "live_changes_lost"],
         },
         "slurm_topology_rehearsal_file": {"type": "path"},
         "slurm_topology_rehearse": {"choices": ["auto", "always", "never"]},

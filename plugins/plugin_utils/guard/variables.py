@@ -453,6 +453,7 @@ VARIABLES = frozenset(
         "slurm_topology_format",
         "slurm_topology_live_update",
         "slurm_topology_manage_conf",
+        "slurm_topology_min_block_size",
         "slurm_topology_name",
         "slurm_topology_other_topologies",
         "slurm_topology_override",

@@ -12,7 +12,7 @@ A gate is one function and a row of the table; its name is the code of its findi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -37,6 +37,7 @@ class Step:
     placed: frozenset[str] = field(default=frozenset())
     running: frozenset[str] = field(default=frozenset())
     live_changes: tuple[str, ...] = ()
+    bases: tuple[int, int] = (0, 0)
 
     def lost(self, block: str) -> list[str]:
         """The nodes of a running block that would be in no block."""
@@ -57,11 +58,16 @@ class Step:
 
 
 def check(
-    live: Topology | None, planned: Topology, known_nodes: Collection[str], override: Collection[str]
+    live: Topology | None,
+    planned: Topology,
+    known_nodes: Collection[str],
+    override: Collection[str],
+    chosen: bool = False,
 ) -> list[Finding]:
     """The findings of all gates: errors that stop the apply, and a warning for each one that is overridden.
 
     live: what runs now, None where no blocks do: then no gate objects. known_nodes: those that slurmctld has.
+    chosen: whether the base block size was chosen here, not by the site.
     """
     if live is None:
         return []
@@ -69,6 +75,8 @@ def check(
     before = {block.name: known.intersection(block.nodes) for block in live.blocks}
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
     step = Step(before, after, *(frozenset().union(*blocks.values()) for blocks in (after, before)))
+    if chosen and live.block_sizes and planned.block_sizes:
+        step = replace(step, bases=(live.block_sizes[0], planned.block_sizes[0]))
     return _findings(step, override)
 
 
@@ -116,6 +124,17 @@ def _lose_block(step: Step) -> Iterator[str]:
         yield f"{count(len(lost), 'node')} would lose {'its' if len(lost) == 1 else 'their'} block ({_hostlist(lost)})"
 
 
+def _base_shrinks(step: Step) -> Iterator[str]:
+    before, after = step.bases
+    if after < before:
+        small = [name for name, nodes in step.planned.items() if 0 < len(nodes) < before]
+        yield (
+            f"The base block size would shrink from {before} to {after}, since block {summarize(small)} has fewer"
+            f" nodes: a job of {after + 1} to {before} nodes could be spread over blocks, and before 25.11 --segment above"
+            f" {after} is refused; slurm_topology_min_block_size leaves such blocks out before 25.05"
+        )
+
+
 def _live_changes(step: Step) -> Iterator[str]:
     if step.live_changes:
         yield f"A reconfigure would undo live changes ({summarize(step.live_changes, MAX_CHANGES)})"
@@ -134,5 +153,6 @@ GATES = {
     "block_vanishes": _vanishes,
     "block_shrinks": _shrinks,
     "nodes_lose_block": _lose_block,
+    "base_shrinks": _base_shrinks,
     LIVE: _live_changes,
 }

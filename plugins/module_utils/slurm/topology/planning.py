@@ -39,7 +39,8 @@ class DesiredState:
     others: other topologies of kind flat or tree that this collection writes; cluster_default: the name of the topology
     that partitions without Topology= use, empty for the block topology; allow_moving_jobs: whether trays may change
     their block under a running job; live_update: whether one tray may move without a reconfigure; override: the gates
-    of gates.GATES that do not object.
+    of gates.GATES that do not object; min_block_size: cliques with fewer trays get no block before 25.05, where the
+    smallest block limits the base block size.
     """
 
     blocks: tuple[Block, ...]
@@ -52,6 +53,7 @@ class DesiredState:
     allow_moving_jobs: bool = False
     live_update: bool = True
     override: tuple[str, ...] = ()
+    min_block_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,14 @@ class Plan:
 def plan(observed: Survey, desired: DesiredState) -> Plan:
     """Compare the desired with the observed state; reads only."""
     blocks, findings = rules.drop_placeholders(desired.blocks, observed.version)
+    blocks, left_out = rules.leave_out(blocks, desired.min_block_size, observed.version)
+    for block in left_out:
+        message = (
+            f"Block {block.name} ({count(len(block.nodes), 'node')}: {block.hostlist()}) is left out, since"
+            f" slurm_topology_min_block_size is {desired.min_block_size}: its nodes get no job where other nodes of the"
+            " partition have a block; complete the clique, or upgrade to 25.05."
+        )
+        findings.append(finding("slurm_block_left_out", message, block=block.name))
     sizes = desired.block_sizes or rules.auto_block_sizes(blocks, observed.version)
     # Slurm calls the one topology of a topology.conf "default".
     name = desired.name if observed.style == YAML else "default"
@@ -150,7 +160,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     )
     # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
     if not observed.acting and not any(found["code"] == "slurm_block_unknown" for found in linted):
-        findings += gates.check(before, topology, known, desired.override)
+        findings += gates.check(before, topology, known, desired.override, chosen=not desired.block_sizes)
     findings += linted
     findings += settings.twin_findings(observed.style, observed.version, observed.twin)
     findings += settings.settings_findings(observed.style, observed.config, observed.conf.settings, desired.manage_conf)
@@ -182,6 +192,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     if made_plan.reconfigure and made_plan.live is None:
         findings += gates.check_live(made_plan.live_changes(), desired.override)
     _jobs(made_plan, desired.allow_moving_jobs)
+    lines += [f"block {block.name}: left out, {block.hostlist()}" for block in left_out if lines or made_plan.writes]
     lines += [f"topology {gone}: removed, since it is no longer listed" for gone in _gone(observed, desired, name)]
     if not lines and writes.get(observed.path) is not None:
         lines = [f"{os.path.basename(observed.path)}: {'rewritten' if observed.file is not None else 'created'}"]

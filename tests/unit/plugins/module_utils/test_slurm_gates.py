@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -190,3 +191,29 @@ def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool, tmp_pa
     blocks = topology(r01="r01t[01-18]").blocks
     found = {row["code"] for row in planning.plan(observed, planning.DesiredState(blocks)).findings}
     assert ("block_vanishes" in found) is loaded
+
+
+def test_a_base_that_is_chosen_here_must_not_shrink() -> None:
+    live = replace(topology(r01="a[01-18]", r02="b[01-18]"), block_sizes=(18,))
+    planned = replace(topology(r01="a[01-18]", r02="b[01-18]", r03="c01"), block_sizes=(1,))
+    known = expand("a[01-18],b[01-18],c01")
+    (found,) = gates.check(live, planned, known, (), chosen=True)
+    assert (found["code"], found["severity"]) == ("base_shrinks", "error")
+    assert found["message"].startswith(
+        "The base block size would shrink from 18 to 1, since block r03 has fewer nodes: a job of 2 to 18 nodes"
+    )
+    assert found["message"].endswith("set slurm_topology_override to base_shrinks if this is intended.")
+    # The site's own size passes, and so does the override.
+    assert gates.check(live, planned, known, ()) == []
+    (warned,) = gates.check(live, planned, known, ("base_shrinks",), chosen=True)
+    assert warned["code"] == "slurm_gate_overridden"
+    assert gates.check(planned, live, known, (), chosen=True)[0]["code"] != "base_shrinks"
+
+
+def test_small_cliques_are_left_out_before_25_05_alone() -> None:
+    blocks = topology(r01="a[01-18]", r02="b[01-17]", r03="c01").blocks
+    kept, left_out = rules.leave_out(blocks, 16, (24, 11, 5))
+    assert ([block.name for block in kept], [block.name for block in left_out]) == (["r01", "r02"], ["r03"])
+    assert rules.auto_block_sizes(kept, (24, 11, 5)) == (17,)
+    assert rules.leave_out(blocks, 16, (25, 5, 0)) == (blocks, ())
+    assert rules.leave_out(blocks, 0, (24, 11, 5)) == (blocks, ())
