@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
     applying,
@@ -224,6 +224,27 @@ LIVE = [
 ]
 
 
+# Lines that slurmctld prints in other words.
+PARTITIONS = (
+    "State=DRAIN MaxTime=2-0 DefaultTime=90:30 MaxNodes=3 MinNodes=2",
+    "MaxTime=1:30:0 MaxNodes=INFINITE AllowAccounts=b,A AllowGroups=root,daemon AllocNodes=ALL AllowQos=ALL",
+    "DenyAccounts=y Hidden=YES RootOnly=YES OverSubscribe=FORCE:2 PriorityTier=7 PriorityJobFactor=3",
+    "Priority=5 Shared=YES GraceTime=30 LLN=YES",
+    "OverSubscribe=EXCLUSIVE ReqResv=TRUE",
+    "OverSubscribe=YES:3 ExclusiveUser=YES",
+    "OverSubscribe=FORCE ExclusiveTopo=YES",
+    "Alternate=gpu TRESBillingWeights=CPU=1.0,Mem=0.25G AllocNodes=r01t01",
+)
+
+
+def test_a_slurmctld_that_runs_its_file_has_no_live_changes(slurmctld: Slurmctld) -> None:
+    path = slurmctld.conf_dir / "slurm.conf"
+    lines = [f"PartitionName=p{number} Nodes=r01t[01-04] {keys}\n" for number, keys in enumerate(PARTITIONS)]
+    path.write_text(path.read_text() + "".join(lines))
+    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+    assert live.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), {}) == []
+
+
 def test_live_changes_stop_a_reconfigure_unless_overridden(slurmctld: Slurmctld) -> None:
     """The gate agrees with the daemon on each of them, and on none of them."""
     sizes = {"block_sizes": (9,)}
@@ -243,7 +264,7 @@ def test_live_changes_stop_a_reconfigure_unless_overridden(slurmctld: Slurmctld)
     stopped = plan(slurmctld, SPLIT, override=others, **sizes)
     assert stopped.stopped_by()[0]["message"] == (
         "A reconfigure would undo live changes (State of partition gpu is DRAIN, configured UP): write the live"
-        " values into slurm.conf, or set slurm_topology_override to"
+        " values into slurm.conf, or set override (variable slurm_topology_override) to"
         f" {','.join(sorted(gates.GATES))} if this is intended."
     )
     allowed = plan(slurmctld, SPLIT, **sizes)

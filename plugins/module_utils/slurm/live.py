@@ -11,6 +11,8 @@ Observed on slurmctld 24.11.5 and 26.05.5, the same for a reconfigure and a rest
   State; KeepPartInfo keeps all but JobDefaults and the limits of memory.
 - Nodes lose Weight, Features, Gres and CpuBind. They keep State, Reason, Comment and Extra.
 - DebugFlags, SlurmctldDebug and SuspendExc* are those of slurm.conf again.
+- 26.05.5 alone: a live ExclusiveTopo of a partition with ExclusiveUser makes the saved state of partitions unreadable
+  ("Invalid data for partition"), and then no ReconfigFlags keep anything of any partition.
 A setting whose form in slurm.conf differs from that of scontrol (node sets, memory limits, NodeAddr) is not compared,
 so that no apply stops without cause.
 """
@@ -120,6 +122,10 @@ def _shared(value: str) -> object:
     return (word, number or "4") if word in ("yes", "force") else "exclusive" if word == "exclusive" else ""
 
 
+def _exclusive(value: str) -> object:
+    return "" if value.lower() == "no" else value.lower()
+
+
 def _state(value: str) -> object:
     return value.lower() or "up"
 
@@ -171,6 +177,7 @@ _PARTITION: dict[str, tuple[Form, tuple[str, ...]]] = {
     "ReqResv": (_flag, ()),
     "ExclusiveUser": (_flag, ()),
     "ExclusiveTopo": (_flag, ()),
+    "Exclusive": (_exclusive, ()),
     "PowerDownOnIdle": (_flag, ()),
     "OverSubscribe": (_shared, ("oversubscribe", "shared")),
     "PriorityTier": (_one, ("prioritytier", "priority")),
@@ -246,24 +253,43 @@ def lost(
 def _lost_partitions(
     records: Sequence[Record], before: Configured, after: Configured, flags: set[str]
 ) -> Iterable[Change]:
-    keeps_all = "keeppartinfo" in flags
+    keeps_all, keeps_state = "keeppartinfo" in flags, "keeppartstate" in flags
+    if any(_saves_invalid(record, before.partitions.get(record.get("PartitionName", ""), {})) for record in records):
+        keeps_all = keeps_state = False
     for record in records:
         name = record.get("PartitionName", "")
-        old, new = before.partitions.get(name), after.partitions.get(name)
+        old, new = (_by_release(known.partitions.get(name), record) for known in (before, after))
         if old is None or new is None:
             # One that the plan removes is in its own diff.
             if name and old is None and new is None and not keeps_all:
                 yield Change("partition", name, "", "", "")
             continue
         for key, (form, aliases) in _PARTITION.items():
-            if (keeps_all and key not in _NOT_KEPT) or (key == "State" and "keeppartstate" in flags):
+            if (keeps_all and key not in _NOT_KEPT) or (key == "State" and keeps_state):
                 continue
             if key not in record and key not in _ONLY_IF_SET:
                 continue  # this release does not print it
-            values = (_value(line, key, aliases) for line in (old, new))
-            yield from _differing("partition", name, key, record.get(key, ""), *values, form)
+            was, becomes = (_value(line, key, aliases) for line in (old, new))
+            yield from _differing("partition", name, key, record.get(key, ""), was, becomes, form)
         if not keeps_all:
             yield from _lost_members(name, record, old, new, before, after)
+
+
+def _by_release(line: Record | None, record: Record) -> Record | None:
+    """A line of slurm.conf with Exclusive= where scontrol prints that (26.05): older keys set it too."""
+    if line is None or "Exclusive" not in record:
+        return line
+    shared = _value(line, "", ("oversubscribe", "shared"))
+    older = {"topo": _flag(line.get("exclusivetopo", "")), "user": _flag(line.get("exclusiveuser", ""))}
+    older["node"] = _shared(shared) == "exclusive"
+    value = line.get("exclusive") or next((value for value, holds in older.items() if holds), "")
+    return {**line, "exclusive": value, "oversubscribe": "" if older["node"] else shared}
+
+
+def _saves_invalid(record: Record, line: Record) -> bool:
+    """Whether slurmctld could not read this partition again from its state: an exclusiveness that was changed live."""
+    line = _by_release(line, record) or {}
+    return "Exclusive" in record and _exclusive(record["Exclusive"]) != _exclusive(line.get("exclusive", ""))
 
 
 def _lost_members(
@@ -294,8 +320,8 @@ def _lost_nodes(records: Sequence[Record], before: Configured, after: Configured
             # A plugin changes features with each boot.
             if key == "AvailableFeatures" and settings.get("nodefeaturesplugins"):
                 continue
-            values = (_value(line, key, aliases) for line in (old, new))
-            yield from _differing("node", name, key, record.get(key, ""), *values, form)
+            was, becomes = (_value(line, key, aliases) for line in (old, new))
+            yield from _differing("node", name, key, record.get(key, ""), was, becomes, form)
 
 
 def _differing(kind: str, name: str, key: str, live: str, old: str, new: str, form: Form) -> Iterable[Change]:

@@ -74,7 +74,8 @@ def check(
     known = frozenset(known_nodes)
     before = {block.name: known.intersection(block.nodes) for block in live.blocks}
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
-    step = Step(before, after, *(frozenset().union(*blocks.values()) for blocks in (after, before)))
+    placed, running = (frozenset[str]().union(*blocks.values()) for blocks in (after, before))
+    step = Step(before, after, placed, running)
     if chosen and live.block_sizes and planned.block_sizes:
         step = replace(step, bases=(live.block_sizes[0], planned.block_sizes[0]))
     return _findings(step, override)
@@ -130,8 +131,8 @@ def _base_shrinks(step: Step) -> Iterator[str]:
         small = [name for name, nodes in step.planned.items() if 0 < len(nodes) < before]
         yield (
             f"The base block size would shrink from {before} to {after}, since block {summarize(small)} has fewer"
-            f" nodes: a job of {after + 1} to {before} nodes could be spread over blocks, and before 25.11 --segment above"
-            f" {after} is refused; slurm_topology_min_block_size leaves such blocks out before 25.05"
+            f" nodes: a job of {after + 1} to {before} nodes could be spread over blocks, and before 25.11 --segment"
+            f" above {after} is refused; slurm_topology_min_block_size leaves such blocks out before 25.05"
         )
 
 

@@ -202,7 +202,7 @@ def test_a_base_that_is_chosen_here_must_not_shrink() -> None:
     assert found["message"].startswith(
         "The base block size would shrink from 18 to 1, since block r03 has fewer nodes: a job of 2 to 18 nodes"
     )
-    assert found["message"].endswith("set slurm_topology_override to base_shrinks if this is intended.")
+    assert found["message"].endswith("(variable slurm_topology_override) to base_shrinks if this is intended.")
     # The site's own size passes, and so does the override.
     assert gates.check(live, planned, known, ()) == []
     (warned,) = gates.check(live, planned, known, ("base_shrinks",), chosen=True)

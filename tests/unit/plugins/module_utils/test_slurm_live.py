@@ -113,3 +113,20 @@ def test_nodes_with_the_same_change_are_folded() -> None:
     nodes = [{**NODE, "NodeName": name, "Weight": "9"} for name in ("n1", "n2", "n3")]
     clauses = live.describe(live.lost([PARTITION], nodes, {"debugflags": "Backfill"}, live.configured(LINES)))
     assert clauses == ["Weight of node n[1-3] is 9, configured 5"]
+
+
+def test_exclusive_of_26_05_is_compared_with_the_older_keys() -> None:
+    for keys, live_value in (
+        ("OverSubscribe=EXCLUSIVE", "NODE"),
+        ("ExclusiveTopo=YES", "TOPO"),
+        ("Exclusive=no", "NO"),
+    ):
+        line = f"PartitionName=gpu Nodes=n[1-3] AllowAccounts=x,y {keys}"
+        assert found({"Exclusive": live_value}, more=(line,)) == []
+    assert found({"Exclusive": "USER"}) == ["Exclusive of partition gpu is USER, configured unset"]
+
+
+def test_no_flag_keeps_the_state_where_26_05_cannot_read_its_own() -> None:
+    flags = ("ReconfigFlags=KeepPartState",)
+    assert found({"State": "DRAIN", "Exclusive": "NO"}, more=flags) == []
+    assert len(found({"State": "DRAIN", "Exclusive": "TOPO"}, more=flags)) == 2
