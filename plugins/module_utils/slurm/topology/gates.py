@@ -132,7 +132,8 @@ def _base_shrinks(step: Step) -> Iterator[str]:
         yield (
             f"The base block size would shrink from {before} to {after}, since block {summarize(small)} has fewer"
             f" nodes: a job of {after + 1} to {before} nodes could be spread over blocks, and before 25.11 --segment"
-            f" above {after} is refused; slurm_topology_min_block_size leaves such blocks out before 25.05"
+            f" above {after} is refused; before 25.05 min_block_size (variable slurm_topology_min_block_size) leaves"
+            " such blocks out"
         )
 
 

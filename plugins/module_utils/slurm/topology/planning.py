@@ -117,8 +117,8 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     for block in left_out:
         message = (
             f"Block {block.name} ({count(len(block.nodes), 'node')}: {block.hostlist()}) is left out, since"
-            f" slurm_topology_min_block_size is {desired.min_block_size}: its nodes get no job where other nodes of the"
-            " partition have a block; complete the clique, or upgrade to 25.05."
+            f" min_block_size (variable slurm_topology_min_block_size) is {desired.min_block_size}: its nodes are in no"
+            " block; complete the clique, or upgrade to 25.05."
         )
         findings.append(finding("slurm_block_left_out", message, block=block.name))
     sizes = desired.block_sizes or rules.auto_block_sizes(blocks, observed.version)
