@@ -13,6 +13,7 @@ import contextlib
 import os
 import stat
 import time
+from typing import Callable
 
 _MAX_READ = 1 << 24
 # A temporary file that is older is left over from a write that was killed: no write takes that long.
@@ -30,6 +31,7 @@ def write(
     follow: bool = True,
     executable: bool = False,
     previous: str | None = None,
+    check: Callable[[], None] | None = None,
 ) -> None:
     """Replace the content of a file in one step; any number of processes may write and read it at once.
 
@@ -37,7 +39,8 @@ def write(
     without one those of the umask and the user. durable: the new content also survives a power loss; without it the
     file may then be empty. follow: a symbolic link stays one, and its target is replaced; without it the link is
     replaced, which a folder that another user can write needs. executable: who may read the file may also run it.
-    previous: a second name under which the old file stays.
+    previous: a second name under which the old file stays. check: called just before the file is replaced, which its
+    exception prevents.
     """
     path = os.path.realpath(path) if follow else os.path.abspath(path)
     folder, name = os.path.split(path)
@@ -69,6 +72,8 @@ def write(
                 os.fsync(descriptor)
         if keeps and previous is not None:
             keep(path, previous)
+        if check is not None:
+            check()
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

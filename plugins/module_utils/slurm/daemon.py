@@ -29,11 +29,14 @@ Jobs are not affected by either, nor by a restart.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import fcntl
+import functools
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
@@ -52,8 +55,33 @@ SETTLE = 5.0
 CALM = 1.0
 # Seconds for a restart: systemd kills a hung daemon after TimeoutStopSec, 90 s where the unit has no other.
 RESTART_SECONDS = 150.0
+# The largest file of which a message shows the change, and the number of its lines.
+MAX_TEXT, MAX_DIFF = 1 << 20, 10
+# A line with a password, which no message shows.
+SECRET = re.compile("pass", re.IGNORECASE)
 
-Stamps = Mapping[str, tuple[int, int, int]]
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """The files of a folder at one time: path -> stamp, and the text of the small ones, for the diff of a change."""
+
+    known: Mapping[str, Stamp] = field(default_factory=dict)
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+
+    def require_unchanged(self, path: str) -> None:
+        """Outdated, with a diff, where the file is not the one of that time."""
+        if stamp(path) == self.known.get(path):
+            return
+        shown = ""
+        with contextlib.suppress(OSError):
+            old, new = self.texts.get(path, b""), atomic.read(path) or b""
+            if old == new and path in self.texts:
+                return  # written again, with the same content
+            if path in self.texts or path not in self.known:
+                shown = _changes(old, new)
+        raise Outdated(f"Another program has changed {path} since it was read{shown}: run again to keep its change.")
 
 
 class Outdated(SlurmError):
@@ -94,17 +122,16 @@ class Transaction:
 
     def apply(self) -> None:
         """Apply all or nothing; SlurmError has in one sentence what failed and what was restored."""
-        changed = [path for path in self.files if self.stamps is not None and stamp(path) != self.stamps.get(path)]
-        if changed:
-            raise Outdated(f"Another program has changed {summarize(changed)} meanwhile: run again.")
-        files = Files(self.like or os.path.join(self.conf_dir, "slurm.conf"), self.keep)
+        for path in self.files if self.stamps is not None else ():
+            self.stamps.require_unchanged(path)
+        files = Files(self.like or os.path.join(self.conf_dir, "slurm.conf"), self.keep, self.stamps)
         loading = False
         try:
             for path, data in self.files.items():
                 files.put(path, data)
             if self.load is not None:
                 loading = True
-                files.done += [(path, True) for path in self.cut_off]
+                files.adopt(self.cut_off)
                 problem = self.load(self) or self.settle()
                 if problem:
                     raise SlurmError(problem)
@@ -115,7 +142,8 @@ class Transaction:
                 f" the mode of {self.conf_dir}; {restored}."
             ) from None
         except NvlinkError as error:
-            raise SlurmError(f"{str(error).rstrip('.')}; {self._restore(files, loading)}.") from None
+            kind = Outdated if isinstance(error, Outdated) else SlurmError
+            raise kind(f"{str(error).rstrip('.')}; {self._restore(files, loading)}.") from None
         except BaseException:
             # Interrupted or unforeseen: restore the old files in any case.
             self._restore(files, loading)
@@ -163,6 +191,8 @@ class Transaction:
     def _restore(self, files: Files, loading: bool) -> str:
         """Restore the old files and have slurmctld run them; the result in a clause."""
         text = "the old files were restored" if files.undo() else "nothing was changed"
+        if files.foreign:
+            text += f", but {summarize(files.foreign)}, which another program has changed meanwhile, stays"
         if not loading or not self.ran:
             return text
         timeout = self.slurm.timeout
@@ -267,7 +297,7 @@ def locked(conf_dir: str, timeout: float, check: bool = False) -> Iterator[None]
         os.close(handle)
 
 
-def stamp(path: str) -> tuple[int, int, int] | None:
+def stamp(path: str) -> Stamp | None:
     """Inode, time and size of a file, which every program that writes it changes; None where there is none."""
     try:
         found = os.stat(path)
@@ -277,46 +307,79 @@ def stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def stamps(conf_dir: str) -> Stamps:
-    """path -> stamp of all files in a folder; an empty map where it cannot be read."""
-    found = {}
+    """Those of all files in a folder; none where it cannot be read."""
+    known: dict[str, Stamp] = {}
+    texts: dict[str, bytes] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir(conf_dir):
             path = os.path.join(conf_dir, name)
-            known = stamp(path)
-            if known is not None:
-                found[path] = known
-    return found
+            found = stamp(path)
+            if found is None:
+                continue
+            known[path] = found
+            data = atomic.read_regular(path) if found[2] <= MAX_TEXT else None
+            if data is not None:
+                texts[path] = data
+    return Stamps(known, texts)
+
+
+def _changes(old: bytes, new: bytes) -> str:
+    """The changed lines in brackets, without those that may have a password."""
+    before, after = (data.decode("utf-8", "replace").splitlines() for data in (old, new))
+    lines = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if not line.startswith("@@")][2:]
+    shown = summarize((f"{line[0]}..." if SECRET.search(line) else line for line in lines), MAX_DIFF)
+    return f" ({shown})" if shown else ""
 
 
 class Files:
     """Replaces and removes files one by one and can restore all of them; the old one gets a second name."""
 
-    def __init__(self, like: str, suffix: str = PREVIOUS) -> None:
+    def __init__(self, like: str, suffix: str = PREVIOUS, known: Stamps | None = None) -> None:
         self.like = like  # a file whose owner and mode new files get
         self.suffix = suffix
-        self.done: list[tuple[str, bool]] = []  # path, and whether there was a file before
+        self.known = known  # a file that is not the known one is not replaced
+        # Path, whether there was a file before, and what is there now; None where it was removed.
+        self.done: list[tuple[str, bool, bytes | None]] = []
+        self.foreign: list[str] = []  # the files that undo() has left to another program
 
     def put(self, path: str, data: bytes | None) -> None:
-        """Replace a file atomically, keeping its owner and mode, or remove it; OSError where that is refused."""
+        """Replace a file atomically, keeping its owner and mode, or remove it; OSError where that is refused.
+
+        Outdated where it is no longer the known one at the last moment: writing a file to the disk takes a while.
+        """
+        check = functools.partial(self.known.require_unchanged, path) if self.known is not None else None
         if data is not None:
             path = os.path.realpath(path)  # a link stays a link, its target changes
         before, previous = stamp(path), path + self.suffix
         try:
             if data is not None:
-                atomic.write(path, data, model=self.like, previous=previous)
+                atomic.write(path, data, model=self.like, previous=previous, check=check)
             else:
                 atomic.keep(path, previous)
+                if check is not None:
+                    check()
                 os.unlink(path)
                 atomic.sync_folder(os.path.dirname(path))
         finally:
-            # Also where it was interrupted after it took effect.
-            if stamp(path) != before:
-                self.done.append((path, before is not None))
+            # Also where it was interrupted after it took effect, but not where another program has written the file.
+            if stamp(path) != before and atomic.read(path) == data:
+                self.done.append((path, before is not None, data))
+
+    def adopt(self, paths: Iterable[str]) -> None:
+        """Restore these files too, which an earlier run has replaced."""
+        self.done += [(path, True, atomic.read(path)) for path in paths]
 
     def undo(self) -> bool:
-        """Restore the old files; whether there were any. Renames only, so it works on a full disk too."""
-        undone = bool(self.done)
-        for path, existed in reversed(self.done):
+        """Restore the old files; whether there were any. Renames only, so it works on a full disk too.
+
+        A file that another program has changed since stays, in ``foreign``.
+        """
+        undone = False
+        for path, existed, data in reversed(self.done):
+            if atomic.read(path) != data:
+                self.foreign.append(path)
+                continue
+            undone = True
             with contextlib.suppress(FileNotFoundError):
                 if existed:
                     os.replace(path + self.suffix, path)
@@ -328,7 +391,7 @@ class Files:
 
     def commit(self) -> None:
         """Forget the old files, unless they are to stay."""
-        for path, existed in self.done:
+        for path, existed, _data in self.done:
             if existed and self.suffix != PREVIOUS:
                 os.unlink(path + self.suffix)
         self.done.clear()

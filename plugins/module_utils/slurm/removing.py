@@ -18,7 +18,13 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, REMOVED, Transaction
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import (
+    PREVIOUS,
+    REMOVED,
+    Stamps,
+    Transaction,
+    stamps,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments, tiers
@@ -42,9 +48,10 @@ TIERS = Part(tiers.INCLUDE_NAME, (segments.SCRIPT_NAME, segments.POLICY_NAME, se
 
 @dataclass(frozen=True)
 class Removal:
-    """Path -> the new content; None where the file is removed."""
+    """Path -> the new content; None where the file is removed. stamps: of the folder when its files were read."""
 
     files: Mapping[str, bytes | None]
+    stamps: Stamps
 
     def lines(self) -> list[str]:
         """One line for each file, as the diff shows it."""
@@ -57,6 +64,7 @@ class Removal:
 def plan(conf_dir: str, part: Part, topology: str = "") -> Removal:
     """What to remove of a part. ``topology``: its name in topology.yaml. SlurmError where slurm.conf is not there."""
     main = os.path.join(conf_dir, MAIN)
+    known = stamps(conf_dir)
     before = _read(main)
     if before is None:
         raise SlurmError(f"{main} is not there: set conf_dir to the folder of slurm.conf.")
@@ -77,7 +85,7 @@ def plan(conf_dir: str, part: Part, topology: str = "") -> Removal:
     paths = [os.path.join(conf_dir, name) for name in previous]
     # First, since writing a file replaces its .previous.
     changed = {path: text if text is None else text.encode("utf-8", "surrogateescape") for path, text in texts.items()}
-    return Removal({**{path: None for path in paths if os.path.exists(path)}, **changed})
+    return Removal({**{path: None for path in paths if os.path.exists(path)}, **changed}, known)
 
 
 def _included(line: str) -> str:
@@ -123,6 +131,7 @@ def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str) -> None:
         problem=problem,
         restored=lambda: (slurm.topologies(version), slurm.shown()) == before,
         load=Transaction.reconfigure,
+        stamps=removal.stamps,
         log=slurm.config().get("slurmctldlogfile", ""),
         keep=REMOVED,
     ).apply()

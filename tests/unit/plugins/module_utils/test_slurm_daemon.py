@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_fake import FakeSlurm
@@ -176,9 +176,50 @@ def test_an_interrupt_restores_and_loads_the_old_files(slurm: FakeSlurm) -> None
 def test_a_file_that_has_changed_since_the_plan_is_not_overwritten(slurm: FakeSlurm) -> None:
     transaction = change(slurm)
     slurm.file.write_bytes(b"of an editor\n")
-    with pytest.raises(daemon.Outdated, match=r"^Another program has changed .*topology\.conf meanwhile: run again\.$"):
+    with pytest.raises(daemon.Outdated, match=r"topology\.conf since it was read \(-old, \+of an editor\): run again"):
         transaction.apply()
     assert slurm.file.read_bytes() == b"of an editor\n"
+
+
+@pytest.mark.parametrize("data", [NEW, None])
+@pytest.mark.parametrize("renames", [False, True])
+def test_an_edit_during_the_write_is_not_overwritten(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, renames: bool, data: bytes | None
+) -> None:
+    """A second administrator saves, in place or by a rename, once the old file has its second name."""
+    transaction, real = change(slurm, data), atomic.keep
+
+    def keep(path: str, previous: str) -> None:
+        real(path, previous)
+        edited = slurm.file.with_name("edited") if renames else slurm.file
+        edited.write_bytes(b"of an editor\n")
+        edited.replace(slurm.file)
+
+    monkeypatch.setattr(atomic, "keep", keep)
+    with pytest.raises(daemon.Outdated, match=r"\(-old, \+of an editor\).*; nothing was changed\.$"):
+        transaction.apply()
+    assert slurm.file.read_bytes() == b"of an editor\n"
+    assert not list(slurm.conf_dir.glob(".*"))
+
+
+def test_an_edit_after_the_write_outlives_a_rollback(slurm: FakeSlurm) -> None:
+    slurm.on_reconfigure(f"echo 'of an editor' > {slurm.file}; exit 1", times=1)
+    assert "topology.conf, which another program has changed meanwhile, stays" in failure(change(slurm))
+    assert slurm.file.read_bytes() == b"of an editor\n"
+
+
+def test_a_file_that_was_written_again_with_the_same_content_is_no_change(slurm: FakeSlurm) -> None:
+    transaction = change(slurm)
+    slurm.file.unlink()
+    slurm.file.write_bytes(OLD)
+    transaction.apply()
+    assert slurm.file.read_bytes() == NEW
+
+
+def test_the_change_of_another_program_shows_no_password(slurm: FakeSlurm) -> None:
+    transaction = change(slurm)
+    slurm.file.write_bytes(b"AccountingStoragePass=hunter2\n")
+    assert "hunter2" not in failure(transaction)
 
 
 def test_a_slurmctld_that_exits_after_a_refused_reconfigure_is_started(slurm: FakeSlurm) -> None:
