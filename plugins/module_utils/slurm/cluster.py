@@ -19,7 +19,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host,
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import (
     UNIT,
-    Outdated,
     Transaction,
     locked,
     stamps,
@@ -52,6 +51,10 @@ CONTROL_SECONDS, MAX_STARTS = 90.0, 3
 DATABASE_SECONDS = 20.0
 # New files get the owner and mode of this file: root, readable by all.
 OWNER_OF_NEW_FILES = "/etc/passwd"
+
+
+class Outdated(SlurmError):
+    """Another run has changed the node lines from which the files were rendered: render again."""
 
 
 @dataclass(frozen=True)

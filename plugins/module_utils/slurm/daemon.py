@@ -71,7 +71,7 @@ class Stamps:
     texts: Mapping[str, bytes] = field(default_factory=dict)
 
     def require_unchanged(self, path: str) -> None:
-        """Outdated, with a diff, where the file is not the one of that time."""
+        """Edited, with a diff, where the file is not the one of that time."""
         if stamp(path) == self.known.get(path):
             return
         shown = ""
@@ -81,11 +81,11 @@ class Stamps:
                 return  # written again, with the same content
             if path in self.texts or path not in self.known:
                 shown = _changes(old, new)
-        raise Outdated(f"Another program has changed {path} since it was read{shown}: run again to keep its change.")
+        raise Edited(f"Another program has changed {path} since it was read{shown}: run again to keep its change.")
 
 
-class Outdated(SlurmError):
-    """A file has changed since the change was planned."""
+class Edited(SlurmError):
+    """Another program has changed a file since the change was planned."""
 
 
 @dataclass
@@ -122,8 +122,9 @@ class Transaction:
 
     def apply(self) -> None:
         """Apply all or nothing; SlurmError has in one sentence what failed and what was restored."""
-        for path in self.files if self.stamps is not None else ():
-            self.stamps.require_unchanged(path)
+        if self.stamps is not None:
+            for path in self.files:
+                self.stamps.require_unchanged(path)
         files = Files(self.like or os.path.join(self.conf_dir, "slurm.conf"), self.keep, self.stamps)
         loading = False
         try:
@@ -142,7 +143,7 @@ class Transaction:
                 f" the mode of {self.conf_dir}; {restored}."
             ) from None
         except NvlinkError as error:
-            kind = Outdated if isinstance(error, Outdated) else SlurmError
+            kind = Edited if isinstance(error, Edited) else SlurmError
             raise kind(f"{str(error).rstrip('.')}; {self._restore(files, loading)}.") from None
         except BaseException:
             # Interrupted or unforeseen: restore the old files in any case.
@@ -345,7 +346,7 @@ class Files:
     def put(self, path: str, data: bytes | None) -> None:
         """Replace a file atomically, keeping its owner and mode, or remove it; OSError where that is refused.
 
-        Outdated where it is no longer the known one at the last moment: writing a file to the disk takes a while.
+        Edited where it is no longer the known one at the last moment: writing a file to the disk takes a while.
         """
         check = functools.partial(self.known.require_unchanged, path) if self.known is not None else None
         if data is not None:
