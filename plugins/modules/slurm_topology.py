@@ -167,7 +167,8 @@ options:
       - V(block_vanishes), when a running block keeps no node, other than by a new name. V(block_shrinks), when it
         keeps fewer, other than by one node that moves to another block. V(nodes_lose_block), when nodes of another
         block would be in no block.
-        V(base_shrinks), when the base block size that is chosen from the cliques would be smaller than the running one.
+        V(base_shrinks), before Slurm 25.05, when the smallest clique would make the base block size smaller
+        than the running one.
         V(live_changes_lost), when a reconfigure would undo what operators changed with C(scontrol update).
       - Where no blocks run yet, no gate objects. In check mode they do as in a run.
     type: list

@@ -62,12 +62,12 @@ def check(
     planned: Topology,
     known_nodes: Collection[str],
     override: Collection[str],
-    chosen: bool = False,
+    base: bool = False,
 ) -> list[Finding]:
     """The findings of all gates: errors that stop the apply, and a warning for each one that is overridden.
 
     live: what runs now, None where no blocks do: then no gate objects. known_nodes: those that slurmctld has.
-    chosen: whether the base block size was chosen here, not by the site.
+    base: whether the smallest block gives the base block size: before 25.05, where the site sets none.
     """
     if live is None:
         return []
@@ -76,7 +76,7 @@ def check(
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
     placed, running = (frozenset[str]().union(*blocks.values()) for blocks in (after, before))
     step = Step(before, after, placed, running)
-    if chosen and live.block_sizes and planned.block_sizes:
+    if base and live.block_sizes and planned.block_sizes:
         step = replace(step, bases=(live.block_sizes[0], planned.block_sizes[0]))
     return _findings(step, override)
 
@@ -131,9 +131,8 @@ def _base_shrinks(step: Step) -> Iterator[str]:
         small = [name for name, nodes in step.planned.items() if 0 < len(nodes) < before]
         yield (
             f"The base block size would shrink from {before} to {after}, since block {summarize(small)} has fewer"
-            f" nodes: a job of {after + 1} to {before} nodes could be spread over blocks, and before 25.11 --segment"
-            f" above {after} is refused; before 25.05 min_block_size (variable slurm_topology_min_block_size) leaves"
-            " such blocks out"
+            f" nodes: a job of {after + 1} to {before} nodes could be spread over blocks, and --segment"
+            f" above {after} is refused; min_block_size (variable slurm_topology_min_block_size) leaves such blocks out"
         )
 
 

@@ -160,7 +160,9 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     )
     # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
     if not observed.acting and not any(found["code"] == "slurm_block_unknown" for found in linted):
-        findings += gates.check(before, topology, known, desired.override, chosen=not desired.block_sizes)
+        # From 25.05 on a small block does not limit the base.
+        smallest = not desired.block_sizes and observed.version < rules.YAML_SINCE
+        findings += gates.check(before, topology, known, desired.override, base=smallest)
     findings += linted
     findings += settings.twin_findings(observed.style, observed.version, observed.twin)
     findings += settings.settings_findings(observed.style, observed.config, observed.conf.settings, desired.manage_conf)

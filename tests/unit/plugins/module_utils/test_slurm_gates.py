@@ -197,7 +197,7 @@ def test_a_base_that_is_chosen_here_must_not_shrink() -> None:
     live = replace(topology(r01="a[01-18]", r02="b[01-18]"), block_sizes=(18,))
     planned = replace(topology(r01="a[01-18]", r02="b[01-18]", r03="c01"), block_sizes=(1,))
     known = expand("a[01-18],b[01-18],c01")
-    (found,) = gates.check(live, planned, known, (), chosen=True)
+    (found,) = gates.check(live, planned, known, (), base=True)
     assert (found["code"], found["severity"]) == ("base_shrinks", "error")
     assert found["message"].startswith(
         "The base block size would shrink from 18 to 1, since block r03 has fewer nodes: a job of 2 to 18 nodes"
@@ -205,9 +205,9 @@ def test_a_base_that_is_chosen_here_must_not_shrink() -> None:
     assert found["message"].endswith("(variable slurm_topology_override) to base_shrinks if this is intended.")
     # The site's own size passes, and so does the override.
     assert gates.check(live, planned, known, ()) == []
-    (warned,) = gates.check(live, planned, known, ("base_shrinks",), chosen=True)
+    (warned,) = gates.check(live, planned, known, ("base_shrinks",), base=True)
     assert warned["code"] == "slurm_gate_overridden"
-    assert gates.check(planned, live, known, (), chosen=True)[0]["code"] != "base_shrinks"
+    assert gates.check(planned, live, known, (), base=True)[0]["code"] != "base_shrinks"
 
 
 def test_small_cliques_are_left_out_before_25_05_alone() -> None:
