@@ -47,7 +47,8 @@ class ActionModule(GuardedAction):
             slurm_cluster = _cluster(fabric, cluster, str(arguments.get("cluster_name", "")), path)
             trays = _trays(fabric, str(register or ""), task_vars["hostvars"])
             addresses = trays.addresses if boolean(arguments.pop("node_addresses", False), strict=False) else {}
-            nodes = slurm_conf.nodes_of(fabric, slurm_cluster, trays.gpus, addresses)
+            features = boolean(arguments.pop("node_features", False), strict=False)
+            nodes = slurm_conf.nodes_of(fabric, slurm_cluster, trays.gpus, addresses, features)
             site = slurm_conf.Site(**{key: value for key, value in arguments.items() if key in FROM_SITE})
             return self._write(arguments, site, nodes, trays, task_vars)
         except NvlinkError as error:

@@ -126,6 +126,12 @@ options:
     description: Whether node lines have C(NodeAddr), from C(ansible_host). Needed where names do not resolve.
     type: bool
     default: false
+  node_features:
+    description:
+      - Whether node lines have the names of the tray's NVLink domain (rack) and clique as C(Features), after those of
+        O(node). Then there is a line for each clique.
+    type: bool
+    default: false
   settings:
     description: Settings of C(slurm.conf), which override the module's own. One without a value removes the module's.
     type: dict
@@ -272,6 +278,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "tiers": {"type": "list", "elements": "dict", "default": []},
     "memory_step": {"type": "int", "default": 1024},
     "node_addresses": {"type": "bool", "default": False},
+    "node_features": {"type": "bool", "default": False},
     "settings": {"type": "dict", "default": {}},
     "cgroup": {"type": "dict", "default": {}},
     "node": {"type": "dict", "default": {}},

@@ -15,7 +15,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf, spans
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
 from .slurm_site import FILE, plan, survey
 from .slurmctld import SUITES, Slurmctld, sandbox
@@ -249,3 +250,21 @@ def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path
         away += ",r06t[01-18]"
         assert racks_of(slurmctld, 36, "-p", "near", "-x", away)[0] == set()
         assert len(racks_of(slurmctld, 36, "-p", "near", "-x", away, "--segment=18")[0]) == 2
+
+
+def test_jobs_are_placed_by_the_features_of_rack_and_clique(tmp_path: Path) -> None:
+    """With rendered node lines; the site's own feature works as before."""
+    of = fabric(racks=3, split=(2,))
+    own = {"State": "CLOUD", "NodeAddr": "127.0.0.1", "Feature": "fast"}
+    nodes = conf.nodes_of(of, None, {}, {}, features=True)
+    records = {name: {"CPUs": 4, "RealMemory": 1000} for name in of.trays}
+    made = conf.render(conf.Site("sandbox", {}, gres="none", node=own), nodes, records, {}, {})
+    lines = [line for line in made.texts["nvlink_nodes.conf"].splitlines() if not line.startswith("#")]
+    with sandbox("forky", tmp_path / "slurm") as slurmctld:
+        slurmctld.configure(*lines, "PartitionName=all Nodes=ALL Default=YES", select="select/cons_tres")
+        slurmctld.start()
+        assert racks_of(slurmctld, 18, "-C", "r02")[0] == {"r02"}
+        assert racks_of(slurmctld, 19, "-C", "r02")[0] == set()
+        assert racks_of(slurmctld, 9, "-C", "r02b")[0] == {"r02"}
+        assert racks_of(slurmctld, 10, "-C", "r02b")[0] == set()
+        assert len(racks_of(slurmctld, 54, "-C", "fast")[0]) == 3

@@ -198,6 +198,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_mariadb_settings": {"type": "dict"},
         "slurm_memory_step": {"type": "int"},
         "slurm_node_addresses": {"type": "bool"},
+        "slurm_node_features": {"type": "bool"},
         "slurm_node_settings": {"type": "dict"},
         "slurm_override": {"type": "list", "elements": "str", "choices": ["nodes_removed"]},
         "slurm_partitions": {"type": "list", "elements": "dict"},

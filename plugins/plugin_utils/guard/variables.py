@@ -416,6 +416,7 @@ VARIABLES = frozenset(
         "slurm_mariadb_settings",
         "slurm_memory_step",
         "slurm_node_addresses",
+        "slurm_node_features",
         "slurm_node_settings",
         "slurm_override",
         "slurm_partitions",

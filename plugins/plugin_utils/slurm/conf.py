@@ -37,13 +37,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Node:
-    """One tray as a Slurm node; address is empty where its name resolves."""
+    """One tray as a Slurm node; address is empty where its name resolves. features: of its place in the fabric."""
 
     tray: str
     name: str
     clique: str
     gpus: int
     address: str = ""
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,18 +150,27 @@ def _is_between(least: int, value: object, most: int) -> bool:
 
 
 def nodes_of(
-    fabric: Fabric, slurm_cluster: str | None, gpus: Mapping[str, int], addresses: Mapping[str, str]
+    fabric: Fabric,
+    slurm_cluster: str | None,
+    gpus: Mapping[str, int],
+    addresses: Mapping[str, str],
+    features: bool = False,
 ) -> list[Node]:
     """The fabric's trays as nodes, of one Slurm cluster where several share it.
 
-    gpus: tray -> number of GPUs, for trays without gpu_uuids in the fabric file. addresses: tray -> NodeAddr.
+    gpus: tray -> number of GPUs, for trays without gpu_uuids in the fabric file. addresses: tray -> NodeAddr. features:
+    whether a node's features are the names of its NVLink domain (rack) and clique.
     """
     made = []
     for view in fabric.blocks(slurm_cluster):
+        # A rack that is one clique often has the clique's name.
+        place = (fabric.cliques[view.clique]["domain"], view.clique) if features and view.trays else ()
         for name in view.trays:
             tray = fabric.trays[name]
             count = len(tray["gpu_uuids"]) or gpus.get(name, 0)
-            made.append(Node(name, tray["slurm_node"], view.clique, count, addresses.get(name, "")))
+            made.append(
+                Node(name, tray["slurm_node"], view.clique, count, addresses.get(name, ""), tuple(dict.fromkeys(place)))
+            )
     # Node labels and Topograph report no GPUs: all trays of a clique have the same number.
     usual = {
         name: _most_common(node.gpus for node in members if node.gpus) for name, members in _by_clique(made).items()
@@ -394,20 +404,29 @@ def _line(first: str, keys: Mapping[str, object]) -> str:
 
 def _node_lines(site: Site, nodes: Sequence[Node], records: Mapping[str, Record]) -> str:
     """One line for each kind of tray, or for each clique of it where the hostlist is long or nodes have addresses."""
-    kinds: dict[tuple[tuple[tuple[str, int], ...], int], list[Node]] = {}
+    kinds: dict[tuple[tuple[tuple[str, int], ...], int, tuple[str, ...]], list[Node]] = {}
     for node in nodes:
-        kinds.setdefault((_frozen(records[node.name]), node.gpus), []).append(node)
+        kinds.setdefault((_frozen(records[node.name]), node.gpus, node.features), []).append(node)
     lines = [HEADER]
-    for (frozen, gpus), members in kinds.items():
+    for (frozen, gpus, features), members in kinds.items():
         rest = [f"{key}={value}" for key, value in frozen]
         if gpus and site.gres != "none":
             rest.append(f"Gres={_gres_name(site)}:{gpus}")
-        rest += [f"{key}={_value(value)}" for key, value in site.node.items()]
+        rest += [f"{key}={_value(value)}" for key, value in _with_features(site.node, features).items()]
         for group in _groups(members):
             addressed = [f"NodeAddr={','.join(n.address or n.name for n in group)}"] if group[0].address else []
             names = ",".join(n.name for n in group) if addressed else _folded(group)
             lines.append(" ".join([f"NodeName={names}", *addressed, *rest]) + "\n")
     return "".join(lines)
+
+
+def _with_features(node: Mapping[str, object], features: Sequence[str]) -> Mapping[str, object]:
+    """The site's keys of a node line, these features after its own. Of Feature and Features Slurm reads the first."""
+    if not features:
+        return node
+    key = next((key for key in sorted(node, key=str.lower) if key.lower() in ("feature", "features")), "Features")
+    there = [word.strip() for word in str(node.get(key, "")).split(",") if word.strip()]
+    return {**node, key: ",".join(dict.fromkeys([*there, *features]))}
 
 
 def _groups(members: list[Node]) -> list[list[Node]]:

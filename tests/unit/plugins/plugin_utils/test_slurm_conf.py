@@ -61,6 +61,32 @@ def test_trays_of_one_kind_are_one_line() -> None:
     assert made.findings == []
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "Features={}"),
+        ({"Weight": 2}, "Weight=2 Features={}"),
+        ({"Feature": "gb200, fast"}, "Feature=gb200,fast,{}"),
+        ({"FEATURES": "r01,r02a,r02", "Weight": 2}, None),
+    ],
+)
+def test_features_of_rack_and_clique_follow_the_sites(given: dict[str, Any], expected: str | None) -> None:
+    of = fabric(racks=2, split=(2,))
+    site = replace(SITE, node=given)
+    nodes = slurm_conf.nodes_of(of, None, {}, {}, features=True)
+    made = slurm_conf.render(site, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
+    places = [(of.cliques[view.clique]["domain"], view.clique) for view in of.blocks(None)]
+    for line, place in zip(lines(made), places, strict=True):
+        if expected is None:
+            words = next(word for word in line.split() if word.startswith("FEATURES=")).partition("=")[2].split(",")
+            assert words[:3] == ["r01", "r02a", "r02"]
+            assert set(place) <= set(words)
+            assert len(words) == len(set(words))
+        else:
+            assert line.endswith(f" {expected.format(','.join(dict.fromkeys(place)))}")
+    assert len(lines(rendered(of, dict.fromkeys(of.trays, GRACE), site=site))) == 1
+
+
 def test_a_run_of_one_tray_changes_the_line_of_that_tray_alone() -> None:
     of = fabric(racks=1)
     before = rendered(of, dict.fromkeys(of.trays, GRACE)).texts
