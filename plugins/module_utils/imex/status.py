@@ -107,7 +107,7 @@ def _read_json(text: str) -> dict[str, Any]:
 
 
 def is_same_version(one: str, other: str) -> bool:
-    """Whether two versions are equal, as far as the shorter one goes: R570's ctl prints 570.172 for 570.172.08.
+    """Whether two versions are equal in the parts of the shorter one: R570's ctl prints 570.172 for 570.172.08.
 
     At least two numbers must be equal: the first alone is the branch.
     """

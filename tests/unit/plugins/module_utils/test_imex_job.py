@@ -185,13 +185,13 @@ def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
     _script(tmp_path / "scancel", f"echo cancel $* >> {tmp_path}/called")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(state, "RUN", str(tmp_path))
-    told: list[str] = []
-    monkeypatch.setattr(failure, "_notify", lambda _job, _fields, text: told.append(text))
+    notified: list[str] = []
+    monkeypatch.setattr(failure, "_notify", lambda _job, _fields, text: notified.append(text))
     settings = state.Settings("r01", TRAYS, policy="requeue", gpus_counted=True)
     job = _job(SLURM_JOB_OVERSUBSCRIBE="OK", SLURM_JOB_GPUS="0,1,2,3", **environ)
     assert failure.apply_policy(settings, job.environ, state.Failure("r01t02 gave no answer", state.PEER)) == 0
     assert called in (tmp_path / "called").read_text()
-    assert ("the job has no GPU on r01t02" in told[0]) is (called == "cancel")
+    assert ("the job has no GPU on r01t02" in notified[0]) is (called == "cancel")
 
 
 @pytest.mark.parametrize(
