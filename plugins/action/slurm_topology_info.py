@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
@@ -42,7 +43,8 @@ class ActionModule(GuardedAction):
         end = ends.controller(arguments, ARGUMENTS["timeout"]["default"])
         result = self.run_module("rackscale.nvlink.slurm_topology_info", arguments, task_vars, SCHEMA, end)
         if fabric is not None and result.get("topology"):
-            result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes])
+            retries = rules.search_retries(rules.parse_version(str(result.get("version") or "26.5")))
+            result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes], retries)
         return result
 
 
@@ -50,7 +52,9 @@ def _state(path: str, task_vars: dict[str, Any]) -> State:
     return fabric_file.load_state(path, trust.state_dir(task_vars)) or State()
 
 
-def job_spans(topology: dict[str, Any], fabric: Fabric, state: State, sizes: list[int]) -> list[dict[str, Any]]:
+def job_spans(
+    topology: dict[str, Any], fabric: Fabric, state: State, sizes: list[int], retries: bool = True
+) -> list[dict[str, Any]]:
     """The rows of job_spans for the running topology; empty where no tray of it works.
 
     The blocks are the running ones; the fabric file and its state have the health of their nodes.
@@ -60,8 +64,9 @@ def job_spans(topology: dict[str, Any], fabric: Fabric, state: State, sizes: lis
         sum(spans.works(state.trays.get(name_of.get(node, node))) for node in set(block["nodes"]))
         for block in topology["blocks"]
     ]
-    block_sizes = topology["block_sizes"] or [len(block["nodes"]) for block in topology["blocks"] if block["nodes"]][:1]
+    base = next((len(block["nodes"]) for block in topology["blocks"] if block["nodes"]), 0)
+    block_sizes = rules.enabled_sizes(topology["block_sizes"], base)
     if not block_sizes or not sum(counts):
         return []
-    rows = spans.spans(counts, block_sizes, spans.sizes_of_interest(counts, block_sizes[0], sizes))
+    rows = spans.spans(counts, block_sizes, spans.sizes_of_interest(counts, block_sizes[0], sizes), retries)
     return [asdict(row) for row in rows]

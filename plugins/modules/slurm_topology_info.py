@@ -87,7 +87,9 @@ topology:
       description: Whether partitions without C(Topology=) use it.
       type: bool
     block_sizes:
-      description: The block sizes in nodes. With topology.conf those that a block has.
+      description:
+        - The block sizes in nodes, the base size first.
+        - Where the topology.conf differs from what runs, those that a block has.
       type: list
       elements: int
     blocks:

@@ -42,6 +42,7 @@ Objection = tuple[str, dict[str, Any]]
 OLDEST: Version = (24, 5, 0)
 YAML_SINCE: Version = (25, 5, 0)
 NODE_RANK_SINCE: Version = (25, 11, 0)
+RETRIES_SINCE: Version = (25, 11, 0)
 MAX_LEVEL = 15  # MAX_BLOCK_LEVELS is 16, the base is level 0
 MAX_BASE = 0xFFFF  # bblock_node_cnt has 16 bits
 MAX_NODES = 65536  # MaxNodeCount's limit
@@ -183,6 +184,11 @@ def leave_out(blocks: Sequence[Block], minimum: int, version: Version) -> tuple[
     return tuple(block for block in blocks if block not in small), small
 
 
+def enabled_sizes(block_sizes: Sequence[int], base: int) -> tuple[int, ...]:
+    """The block sizes that slurmctld schedules with, the base first: without block_sizes five, each twice the last."""
+    return tuple(block_sizes) or tuple(base << level for level in range(5) if base)
+
+
 def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]]]:
     """The aggregated blocks that slurmctld creates: (size in nodes, names of the blocks), in the order of their size.
 
@@ -192,7 +198,7 @@ def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]
     names = [block.name for block in topology.blocks]
     if not names or base < 1:
         return []
-    sizes = topology.block_sizes or tuple(base << level for level in range(5))
+    sizes = enabled_sizes(topology.block_sizes, base)
     # The base level is always enabled: with topology.conf it is the first size, with topology.yaml Slurm sets it.
     levels = sorted({1, *(size // base for size in sizes if size > 0 and size % base == 0)})
     used: list[int] = []
@@ -214,6 +220,14 @@ def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]
 def segment_limit(version: Version, base: int) -> int | None:
     """The largest ``--segment`` that Slurm accepts, None where there is no limit (25.11 and later; from source)."""
     return base if version < (25, 11, 0) else None
+
+
+def search_retries(version: Version) -> bool:
+    """Whether slurmctld searches again, with one node less, where its search for a job's blocks met one without nodes.
+
+    Observed on 24.11.5 and 26.05.5; 25.11 from its source.
+    """
+    return version >= RETRIES_SINCE
 
 
 def update_drops_nodes(version: Version) -> bool:
@@ -422,28 +436,43 @@ def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
     for size, number in Counter(sizes).items():
         if number > 1:
             yield f"The block size {size} is listed {number} times: list it once.", {}
-    # Slurm stops at the first level that covers all blocks, and drops larger sizes without a message.
-    covering = next((size for size in sorted(sizes) if size // base >= len(candidate.topology.blocks)), None)
+    # A size makes aggregated blocks up to the first that covers all blocks. For jobs the first counts that covers all
+    # nodes, which is larger where blocks have more nodes than the base size.
+    blocks, nodes = len(candidate.topology.blocks), sum(map(candidate.known, candidate.topology.blocks))
+    enough = max(_first_power(blocks), _first_power(-(-nodes // base)))
+    covering = next((size for size in sorted(sizes) if size // base >= enough), None)
     for size in sorted(set(sizes)):
         if covering is not None and size > covering:
             yield (
                 f"The block size {size} has no effect, since {covering} already covers all"
-                f" {len(candidate.topology.blocks)} blocks: leave it out until there are more.",
+                f" {count(blocks, 'block')} and {count(nodes, 'node')}: leave it out until there are more.",
                 {},
             )
+
+
+def _first_power(number: int) -> int:
+    """The smallest power of two from this number on."""
+    return 1 << max(number - 1, 0).bit_length()
 
 
 def _last_group_counts(candidate: Candidate) -> Iterator[Objection]:
     sizes, base, number = candidate.topology.block_sizes, candidate.base, len(candidate.topology.blocks)
     if base < 1 or any(size < 1 or size % base for size in sizes):
         return
+    nodes = sum(map(candidate.known, candidate.topology.blocks))
     top = max((size // base for size in sizes), default=0)
-    rest = number % top if 1 < top < number else 0
+    rest = number % top if top > 1 and nodes > top * base else 0
     if rest:
+        what = (
+            f"A job of more than {top * base} nodes is placed only if it has room without the last"
+            f" {count(rest, 'block')}"
+            if top < number
+            else f"A job of more than {top * base} nodes never starts"
+        )
         yield (
-            f"A job of more than {top * base} nodes gets none of the last {count(rest, 'block')}, since Slurm counts"
-            f" whole groups of {top * base} only: add the block size {base << (number - 1).bit_length()}, or"
-            " placeholders.",
+            f"{what}, since Slurm counts whole groups of {count(top, 'block')} only: add the block size"
+            f" {base * max(_first_power(number), _first_power(-(-nodes // base)))}"
+            f"{', or placeholders' if top < number else ''}.",
             {},
         )
 
@@ -669,7 +698,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_block_size", _base_fits_its_field, "silent", SOURCE),
     Rule("slurm_block_size_unused", _sizes_are_used, "silent", OBSERVED),
     # Source: eval_nodes_block.c uses an integer division of the blocks by the group;
-    # tests/integration/test_slurm_spans.py.
+    # tests/integration/test_slurm_prediction.py.
     Rule("slurm_block_size_remainder", _last_group_counts, "silent", OBSERVED),
     Rule("slurm_clique_above_base", _larger_cliques, "ours", OBSERVED),
     Rule("slurm_block_overlap", _overlaps, "silent", OBSERVED),

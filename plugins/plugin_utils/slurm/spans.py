@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compute what a Slurm job may span: the blocks that topology/block allows, and those that it needs.
 
-Pure. From eval_nodes_block.c of Slurm 24.11 and 26.05, whose rules are the same for jobs without a segment;
-tests/integration/test_slurm_spans.py compares it with real slurmctlds. The cluster is assumed to be idle.
+Pure. After eval_nodes_block.c of Slurm 24.11 and 26.05, whose rules are the same for jobs without a segment;
+tests/integration/test_slurm_prediction.py compares it with real slurmctlds. The cluster is assumed to be idle.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 
+# slurmctld may retry once for each node. A job that starts after more than this is predicted to wait.
+MAX_RETRIES = 500
 # A tray in one of these states cannot run jobs.
 UNAVAILABLE = frozenset((model.STALE, model.CONFLICT, model.UNPLACED))
 
@@ -59,47 +61,123 @@ def sizes_of_interest(counts: Sequence[int], base: int, more: Iterable[int] = ()
     return sorted(size for size in sizes if size > 0)
 
 
-def spans(counts: Sequence[int], block_sizes: Sequence[int], jobs: Iterable[int]) -> list[Span]:
-    """A Span for each job size. counts: working trays of each block in file order; block_sizes: the base first."""
-    base = block_sizes[0]
-    levels = _levels(base, block_sizes, len(counts))
-    return [_span(counts, base, levels, nodes) for nodes in jobs]
+def spans(counts: Sequence[int], block_sizes: Sequence[int], jobs: Iterable[int], retries: bool = True) -> list[Span]:
+    """A Span for each job size. counts: working trays of each block in file order; block_sizes: the base first.
+
+    retries: whether slurmctld retries (rules.search_retries).
+    """
+    base, levels = block_sizes[0], _levels(block_sizes)
+    return [_span(counts, base, levels, nodes, retries) for nodes in jobs]
 
 
-def _levels(base: int, sizes: Sequence[int], blocks: int) -> list[int]:
-    """The enabled powers of two above the base, which is always one, up to the first that covers all blocks."""
-    powers = sorted({0, *((size // base).bit_length() - 1 for size in sizes if size >= base)})
-    covering = next((power for power in powers if 1 << power >= blocks), powers[-1])
-    return [power for power in powers if power <= covering]
+def segments_fit(counts: Sequence[int], nodes: int, segment: int) -> bool:
+    """Whether Slurm can place a job with this ``--segment``, each segment inside one block."""
+    return nodes % segment == 0 and sum(count // segment for count in counts) >= nodes // segment
 
 
-def _span(counts: Sequence[int], base: int, levels: Sequence[int], nodes: int) -> Span:
+@dataclass(frozen=True)
+class _Rule:
+    """What limits the blocks of a job: it gets blocks of one group of ``step`` consecutive ones.
+
+    Of the group it may use ``limit`` lower blocks of ``below`` consecutive blocks each.
+    """
+
+    step: int
+    below: int
+    limit: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether the group has no more blocks than the job may use, so that Slurm does not count lower blocks."""
+        return self.step == self.below * self.limit
+
+
+def _levels(sizes: Sequence[int]) -> list[int]:
+    """The enabled powers of two above the base, which is always one.
+
+    slurmctld makes no records for levels above the first that covers all blocks, but it schedules with them: blocks
+    larger than the base size bring jobs of such levels.
+    """
+    return sorted({0, *((size // sizes[0]).bit_length() - 1 for size in sizes if size >= sizes[0])})
+
+
+def _rule(base: int, levels: Sequence[int], nodes: int, blocks: int) -> _Rule:
     target = (-(-nodes // base) - 1).bit_length()
     lower = max((level for level in levels if level < target), default=0)
     upper = next((level for level in levels if level >= target), None)
-    limit = -(-nodes // (base << lower))
-    step = len(counts) or 1 if upper is None else 1 << upper
-    starts = any(_room(counts[at : at + step], step, 1 << lower, limit) >= nodes for at in range(0, len(counts), step))
+    return _Rule(max(blocks, 1) if upper is None else 1 << upper, 1 << lower, -(-nodes // (base << lower)))
+
+
+def _span(counts: Sequence[int], base: int, levels: Sequence[int], nodes: int, retries: bool) -> Span:
+    rule = _rule(base, levels, nodes, len(counts))
     largest = sorted(counts, reverse=True)
     needed = next((number for number in range(1, len(counts) + 1) if sum(largest[:number]) >= nodes), None)
     one = nodes <= base and needed == 1
-    return Span(nodes, limit << lower, needed, starts, None if one else _segment(counts, base, nodes))
+    segment = None if one else _segment(counts, base, nodes)
+    return Span(nodes, rule.limit * rule.below, needed, _starts(counts, rule, nodes, retries), segment)
 
 
-def _room(counts: Sequence[int], step: int, below: int, limit: int) -> int:
-    """The working trays that Slurm counts in ``step`` base blocks, in groups of ``below`` of them."""
-    if step == below * limit:
-        return sum(counts)
-    groups = [sum(counts[at : at + below]) for at in range(0, len(counts), below)]
-    # Slurm uses an integer division: an incomplete last group does not count where all blocks are one group.
-    return sum(sorted(groups[: step // below], reverse=True)[:limit])
+def _starts(counts: Sequence[int], rule: _Rule, nodes: int, retries: bool) -> bool:
+    left = list(counts)
+    for _try in range(MAX_RETRIES if retries else 1):
+        # Slurm tries one group, the last of those with the fewest trays that have room.
+        enough = [at for at in range(0, len(left), rule.step) if _room(left[at : at + rule.step], rule) >= nodes]
+        if not enough:
+            return False
+        start = min(reversed(enough), key=lambda at: sum(left[at : at + rule.step]))
+        tried = _search(left[start : start + rule.step], rule, nodes)
+        if not tried:
+            return True
+        # It then leaves out the first tray that it had found, and tries again.
+        left[start + min(tried)] -= 1
+    return False
+
+
+def _room(group: Sequence[int], rule: _Rule) -> int:
+    """The working trays that Slurm counts in one group."""
+    if rule.whole:
+        return sum(group)
+    # Slurm uses an integer division: an incomplete last lower block does not count where all blocks are one group.
+    return sum(sorted(_lower(group, rule)[: rule.step // rule.below], reverse=True)[: rule.limit])
+
+
+def _lower(group: Sequence[int], rule: _Rule) -> list[int]:
+    return [sum(group[at : at + rule.below]) for at in range(0, len(group), rule.below)]
+
+
+def _search(group: Sequence[int], rule: _Rule, nodes: int) -> list[int]:
+    """Search a group that has room as Slurm does: empty if it finds the trays, else the blocks whose trays it found.
+
+    It takes all of a lower block before the next, and gives up at a block without a working tray.
+    """
+    if rule.whole or rule.below == 1 or all(group):
+        return []
+    lower = {at: list(group[at : at + rule.below]) for at in range(0, len(group), rule.below)}
+    tried: list[int] = []
+    for _use in range(rule.limit):
+        chosen = max(lower, key=lambda at: _preference(lower[at], at, nodes))
+        taken = lower.pop(chosen)
+        nodes -= sum(taken)
+        if nodes <= 0:
+            return []
+        tried += [chosen + offset for offset, number in enumerate(taken) if number]
+        if not all(taken) or not lower:
+            break
+    return tried
+
+
+def _preference(lower: Sequence[int], at: int, nodes: int) -> tuple[bool, int, tuple[bool, int, int]]:
+    """A lower block that is just large enough comes first, else the largest; then its best block by the same rule."""
+
+    def rank(number: int) -> tuple[bool, int]:
+        return (True, -number) if number >= nodes else (False, number)
+
+    best = max((*rank(number), at + offset) for offset, number in enumerate(lower))
+    return (*rank(sum(lower)), best)
 
 
 def _segment(counts: Sequence[int], base: int, nodes: int) -> int | None:
-    for size in range(min(base, nodes), 1, -1):
-        if nodes % size == 0 and sum(count // size for count in counts) >= nodes // size:
-            return size
-    return None
+    return next((size for size in range(min(base, nodes), 1, -1) if segments_fit(counts, nodes, size)), None)
 
 
 def table(

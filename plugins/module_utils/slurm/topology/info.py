@@ -53,19 +53,23 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
     else:
         mine = same_named(written, topology.name) if topology else None
         matches = mine is not None and not difference(mine, observed)
+        if topology is not None and mine is not None and matches:
+            # `show topology` lacks sizes above all blocks, with which Slurm schedules nevertheless.
+            topology = replace(topology, block_sizes=mine.block_sizes)
+    sizes: tuple[int, ...] = ()
     if topology is not None:
-        findings += rules.lint(
-            rules.Candidate(
-                version=observed.version,
-                style=observed.style,
-                topology=topology,
-                known_nodes=slurm.nodes(),
-                partitions=slurm.partitions(),
-                others=others,
-                node_rank=settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
-                power_saving=observed.power_saving,
-            )
+        candidate = rules.Candidate(
+            version=observed.version,
+            style=observed.style,
+            topology=topology,
+            known_nodes=slurm.nodes(),
+            partitions=slurm.partitions(),
+            others=others,
+            node_rank=settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
+            power_saving=observed.power_saving,
         )
+        findings += rules.lint(candidate)
+        sizes = rules.enabled_sizes(topology.block_sizes, candidate.base)
     if topology is not None and not matches:
         message = (
             f"slurmctld runs another topology than {observed.path} has: run slurm_topology or scontrol reconfigure."
@@ -78,10 +82,10 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
     shown = topology and {
         "name": topology.name,
         "cluster_default": topology.cluster_default,
-        "block_sizes": list(topology.block_sizes),
+        "block_sizes": list(sizes),
         "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in topology.blocks],
     }
-    base = topology.block_sizes[0] if topology and topology.block_sizes else 0
+    base = sizes[0] if sizes else 0
     return {
         "version": observed.version_text,
         "cluster": observed.config.get("clustername", "") or None,

@@ -97,6 +97,16 @@ CASES = (
     both(Case("whole racks")),
     both(Case("pairs above the racks", sizes=(18, 36))),
     both(Case("a level that nothing fills", sizes=(18, 36, 72)), "slurm_block_size_unused"),
+    both(Case("a level for racks larger than the base", sizes=(9, 18, 36)), *2 * ["slurm_clique_above_base"]),
+    both(
+        Case("a level too few for racks larger than the base", sizes=(9, 36)),
+        *2 * ["slurm_clique_above_base"],
+    ),
+    both(
+        Case("all levels below the size of a rack", sizes=(4, 8, 16)),
+        *2 * ["slurm_clique_above_base"],
+        "slurm_block_size_remainder",
+    ),
     both(Case("a size twice", sizes=(18, 18)), "slurm_block_size_unused"),
     both(Case("no sizes", sizes=())),
     both(Case("no sizes, unknown first block", (("gone", "x[1-18]"), *RACKS), ()), "slurm_block_unknown"),
@@ -147,8 +157,8 @@ CASES = (
         "a placeholder and pairs",
         (RACKS[0], ("gone", ""), RACKS[1]),
         (18, 36),
-        ("slurm_block_empty", "slurm_block_size_remainder"),
-        ("slurm_block_size_remainder",),
+        ("slurm_block_empty",),
+        (),
     ),
     both(
         Case("pairs of three halves", (("a", "r01t[01-09]"), ("b", "r01t[10-18]"), ("c", "r02t[01-09]")), (9, 18)),

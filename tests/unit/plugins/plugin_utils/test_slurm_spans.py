@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 from hypothesis import given
@@ -57,8 +58,15 @@ def test_spans_of_worked_examples(
         ([18] * 5, [18, 36], 72, 4, True),
         # A size that covers all blocks takes it in again.
         ([18] * 5, [18, 36, 72, 144], 80, 8, True),
-        # A level beyond the first that covers all has no effect.
+        # A level beyond the first that covers all blocks and nodes has no effect.
         ([18] * 2, [18, 36, 72], 36, 2, True),
+        # One that covers all blocks and not all nodes has.
+        ([18] * 3, [9, 18, 36, 72], 54, 8, True),
+        ([18] * 3, [9, 18, 36], 54, 8, False),
+        ([18] * 2, [4, 8, 16], 30, 8, False),
+        ([18] * 2, [4, 8, 16, 32], 30, 8, True),
+        # The smallest group with room is tried alone: here the last pair.
+        ([18, 18, 18, 17], [18, 36], 35, 2, True),
     ],
 )
 def test_larger_block_sizes_count_whole_groups(
@@ -66,6 +74,21 @@ def test_larger_block_sizes_count_whole_groups(
 ) -> None:
     [span] = spans.spans(counts, sizes, [nodes])
     assert (span.allowed, span.starts) == (allowed, starts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "nodes"),
+    [
+        ([9, 9, 0, 18, 9, 0, 7, 7], [3, 6, 48, 96], 24),
+        ([9, 9, 0, 18, 9, 0, 7, 7], [3, 6, 48, 96], 38),
+        ([18, 0, 9, 9, 9, 9, 9, 9, 9], [4, 8, 32, 64], 24),
+    ],
+)
+def test_a_block_without_nodes_ends_the_search_before_25_11(counts: list[int], sizes: list[int], nodes: int) -> None:
+    # Random cases that 26.05.5 placed.
+    [old] = spans.spans(counts, sizes, [nodes], rules.search_retries((24, 11, 5)))
+    [new] = spans.spans(counts, sizes, [nodes], rules.search_retries((26, 5, 5)))
+    assert (old.starts, new.starts) == (False, True)
 
 
 @given(
