@@ -803,6 +803,9 @@ CATALOGUE: dict[str, Entry] = {
         ERROR, "TopologyPlugin is not set, so topology.conf is not read", "set TopologyPlugin=topology/block"
     ),
     "slurm_prolog_flags": Entry(WARNING, "the prolog does not run at allocation", "set PrologFlags=Alloc"),
+    "slurm_rehearsal_all": Entry(
+        WARNING, "in a rehearsal a job of all trays never starts without a segment", "set --segment for such jobs"
+    ),
     "slurm_rehearsal_block": Entry(
         ERROR, "in a rehearsal a job of the size of a block does not fit into it", "follow the message of the finding"
     ),

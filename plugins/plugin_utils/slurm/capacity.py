@@ -31,7 +31,7 @@ class Capacity:
     """The capacity of one Slurm cluster; its name is empty where there is only one.
 
     working: the trays that work now; largest: the most in one block; reaches: by segment, rising; advice: which segment
-    to use, empty where there is no choice; jobs: what jobs may span.
+    to use, and whether a job of all trays needs one, empty where there is no choice; jobs: what jobs may span.
     """
 
     cluster: str
@@ -52,7 +52,8 @@ def capacities(fabric: model.Fabric, state: model.State) -> list[Capacity]:
         size = max(len(block.trays) for block in fabric.blocks(name or None))
         jobs = spans.table(fabric, state, name or None)
         reaches = tuple(reach(counts, segment) for segment in _segments(size))
-        found.append(Capacity(name, sum(counts), max(counts), reaches, advice(counts, size), tuple(jobs)))
+        sentences = filter(None, (advice(counts, size), of_all(jobs, sum(counts))))
+        found.append(Capacity(name, sum(counts), max(counts), reaches, " ".join(sentences), tuple(jobs)))
     return found
 
 
@@ -79,6 +80,18 @@ def advice(counts: Sequence[int], size: int) -> str:
             f" block has lost {count(spare, 'tray')}."
         )
     return f"{numbers}: use {smaller}, since too many blocks lack a tray."
+
+
+def of_all(jobs: Sequence[spans.Span], working: int) -> str:
+    """A sentence where a job of all working trays never starts without a segment, as with racks that are cut in two."""
+    span = next((row for row in jobs if row.nodes == working), None)
+    if span is None or span.starts:
+        return ""
+    remedy = f"use --segment={span.segment}" if span.segment else "use segments and a smaller job"
+    return (
+        f"A job of all {count(working, 'working tray')} never starts without a segment, since Slurm allows it"
+        f" {count(span.allowed, 'block')} and it needs {span.needed}: {remedy}."
+    )
 
 
 def _segments(size: int) -> list[int]:

@@ -97,7 +97,8 @@ class TestJob:
     """A test job: its nodes and segment (0: none) in a partition.
 
     kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``larger`` (one tray
-    more than a block), ``partition`` (a partition's own sizes), ``site`` (the site's list). block: the block under
+    more than a block), ``all`` (all trays),
+    ``partition`` (a partition's own sizes), ``site`` (the site's list). block: the block under
     test. trays, without: nodes that the job requires or excludes. required: its refusal is an error. user: the job's
     owner, with account and qos; the accounting records apply to such a job alone.
     """
@@ -557,6 +558,8 @@ def _of_blocks(names: Sequence[str], blocks: Sequence[tuple[str, ...]]) -> Itera
         taken = tuple(node for nodes in blocks for node in nodes[size - 1 :])
         if size > 1 and total - len(taken) >= size:
             yield TestJob("spread", size, OPEN_PARTITION, without=taken)
+    if total and total not in shapes:
+        yield TestJob("all", total, OPEN_PARTITION)
 
 
 def _of_partitions(
@@ -655,6 +658,14 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
                 f" base block size is {base}: give such a block a partition of its own."
             )
             yield finding("slurm_rehearsal_spread", message)
+    elif outcome.outcome == "refused" and outcome.kind == "all":
+        filled = sum(1 for size in sizes.values() if size)
+        message = (
+            f"Rehearsal: {job}, all that the blocks have, never starts without --segment, since slurmctld allows it"
+            f" {count(-(-outcome.nodes // max(base, 1)), 'block')} and its trays are in {filled} (base size {base}):"
+            " inform the users to set --segment for jobs of so many trays."
+        )
+        yield finding("slurm_rehearsal_all", message)
     elif outcome.outcome == "refused" and outcome.kind == "site":
         message = (
             f"Rehearsal: {job} in partition {outcome.partition or '(the default)'} would be pending for ever"

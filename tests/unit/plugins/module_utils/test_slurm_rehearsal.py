@@ -159,6 +159,7 @@ def test_small_sites_get_every_size_of_job() -> None:
         ("spread", "", 2, 4),
         ("larger", "", 5, 0),
         ("spread", "", 4, 1),
+        ("all", "", 6, 0),
         ("site", "", 3, 0),
     ]
 
@@ -260,6 +261,8 @@ def verdict(outcome: Outcome | None = None, base: int = 4, **more: Any) -> list[
         (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 2, [("warning", "slurm_rehearsal_spread")]),
         (Outcome("partition", 4, "p", 0, "", "refused"), 4, []),
         (Outcome("larger", 5, "p", 0, "", "refused"), 4, []),
+        (Outcome("all", 8, "p", 0, "", "refused"), 4, [("warning", "slurm_rehearsal_all")]),
+        (Outcome("all", 8, "p", 0, "", "placed", "x", ["a", "b"]), 4, []),
         (Outcome("site", 9, "p", 3, "", "refused"), 4, [("warning", "slurm_rehearsal_job")]),
         (Outcome("site", 9, "", 0, "", "refused", required=True), 4, [("error", "slurm_rehearsal_job_required")]),
         (Outcome("site", 9, "p", 0, "", "placed", required=True), 4, []),

@@ -56,6 +56,15 @@ def test_capacity_of_a_healthy_and_of_a_degraded_fabric() -> None:
     assert hurt.reaches[-1] == capacity.Reach(18, 2, 36)
 
 
+def test_a_job_of_all_trays_of_split_racks_needs_a_segment() -> None:
+    fabric = fabrics.fabric(racks=3, trays=4, split=(2, 3))
+    (found,) = capacity.capacities(fabric, fabrics.state(fabric))
+    assert "A job of all 12 working trays never starts without a segment" in found.advice
+    assert "Slurm allows it 3 blocks and it needs 5: use --segment=2." in found.advice
+    (whole,) = capacity.capacities(fabrics.fabric(racks=3, split=()), State())
+    assert "never starts" not in whole.advice
+
+
 def test_a_fabric_without_working_trays_has_no_capacity() -> None:
     fabric = fabrics.fabric(racks=1, trays=2)
     away = {name: {"state": "stale"} for name in fabric.trays}
