@@ -207,12 +207,14 @@ def test_a_size_above_all_blocks_may_matter(
     candidate = rules.Candidate((*cluster.version, 5), FILE[cluster.suite].partition(".")[2], read(cluster, text))
     notes = {found["code"]: found["message"] for found in rules.lint(candidate)}
     assert "slurm_block_size_unused" not in notes
-    assert ("slurm_block_size_remainder" in notes) == (not starts)
     if not starts:
-        # The size that it advises to add is the one that lets the job start.
-        larger = sizes[-1] * 2
-        assert f"add the block size {larger}" in notes["slurm_block_size_remainder"]
-        assert spans.spans(counts, [*sizes, larger], [job])[0].starts
+        # With the size that it advises to add, the job starts.
+        advised = int(notes["slurm_block_size_remainder"].partition("add the block size ")[2].rstrip("."))
+        assert spans.spans(counts, [*sizes, advised], [job])[0].starts
+        more = [*sizes, advised]
+        text = _conf(chance, blocks, more) if cluster.suite == "trixie" else _yaml(chance, blocks, more)
+        assert load(cluster, text) == ""
+        assert place(cluster, ((job, 0),), ()) != [None]
 
 
 def read(cluster: Slurmctld, text: str) -> files.Topology:
