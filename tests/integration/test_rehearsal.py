@@ -157,14 +157,18 @@ def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None
 
 
 def test_the_base_size_of_the_largest_clique_keeps_its_job_inside(stage: Stage, folder: Path) -> None:
-    rehearsal, findings = stage.rehearse(stage.request(folder, SPLIT, [18]))
+    jobs = [{"nodes": 36, "segment": 9}]
+    rehearsal, findings = stage.rehearse(stage.request(folder, SPLIT, [18], jobs=jobs))
     if stage.slurmctld.suite == "trixie":
         # Shorter blocks are fatal there.
         assert codes(findings) == ["slurm_rehearsal_refused"]
         assert "children count lower than bblock_node_cnt" in rehearsal["fatal"]
     else:
-        assert findings == []
+        # Two blocks are allowed to a job of all trays, which are in three.
+        assert codes(findings) == ["slurm_rehearsal_all"]
+        assert "set --segment=9 for" in findings[0]["message"]
         spread = [outcome for outcome in rehearsal["outcomes"] if outcome["kind"] == "spread"]
+        assert [outcome["outcome"] for outcome in rehearsal["outcomes"] if outcome["kind"] == "site"] == ["placed"]
         # No nine-tray clique is free: base 18 is one block for nine too, and the whole rack has eight left.
         assert {(outcome["nodes"], outcome["outcome"]) for outcome in spread} == {(18, "refused"), (9, "refused")}
 

@@ -150,7 +150,17 @@ def _yaml(chance: random.Random, blocks: list[tuple[str, list[str]]], sizes: lis
 
 
 def _hostlist(chance: random.Random, nodes: list[str]) -> str:
-    return ",".join(nodes) if chance.random() < 0.3 else fold(nodes)
+    """The nodes as names, or folded by runs of consecutive numbers, in their order."""
+    if chance.random() < 0.3:
+        return ",".join(nodes)
+    runs: list[list[str]] = []
+    for node in nodes:
+        last = runs[-1][-1] if runs else ""
+        if last[:-2] == node[:-2] and int(last[-2:]) + 1 == int(node[-2:]):
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    return ",".join(run[0] if len(run) == 1 else f"{run[0][:-2]}[{run[0][-2:]}-{run[-1][-2:]}]" for run in runs)
 
 
 @pytest.fixture(params=sorted(SUITES), scope="module")

@@ -21,6 +21,7 @@ a job longer than its list is refused even where it could be placed, so sizes ab
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import re
@@ -97,10 +98,9 @@ class TestJob:
     """A test job: its nodes and segment (0: none) in a partition.
 
     kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``larger`` (one tray
-    more than a block), ``all`` (all trays),
-    ``partition`` (a partition's own sizes), ``site`` (the site's list). block: the block under
-    test. trays, without: nodes that the job requires or excludes. required: its refusal is an error. user: the job's
-    owner, with account and qos; the accounting records apply to such a job alone.
+    more than a block), ``all`` (all trays), ``partition`` (a partition's own sizes), ``site`` (the site's list). block:
+    the block under test. trays, without: nodes that the job requires or excludes. required: its refusal is an error.
+    user: the job's owner, with account and qos; the accounting records apply to such a job alone.
     """
 
     __test__ = False  # not a test class of pytest
@@ -614,7 +614,7 @@ def findings(rehearsal: Rehearsal, candidate: Candidate, mandatory: bool = False
         return [finding("slurm_rehearsal_refused", message)]
     found: list[Finding] = []
     sizes = {block.name: len(block.nodes) for block in candidate.topology.blocks}
-    base = candidate.topology.block_sizes[0] if candidate.topology.block_sizes else 0
+    base = next(iter((*candidate.topology.block_sizes, *filter(None, sizes.values()))), 0)
     for outcome in rehearsal.outcomes:
         found += _verdict(outcome, sizes, base)
     if not rehearsal.complete:
@@ -659,11 +659,17 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
             )
             yield finding("slurm_rehearsal_spread", message)
     elif outcome.outcome == "refused" and outcome.kind == "all":
-        filled = sum(1 for size in sizes.values() if size)
+        filled = [size for size in sizes.values() if size]
+        allowed = -(-outcome.nodes // max(base, 1))
+        why = (
+            f"since slurmctld allows it {count(allowed, 'block')} of the base size {base} and its trays are in"
+            f" {len(filled)}"
+            if allowed < len(filled)
+            else "since slurmctld counts whole groups of a larger block size only"
+        )
         message = (
-            f"Rehearsal: {job}, all that the blocks have, never starts without --segment, since slurmctld allows it"
-            f" {count(-(-outcome.nodes // max(base, 1)), 'block')} and its trays are in {filled} (base size {base}):"
-            " inform the users to set --segment for jobs of so many trays."
+            f"Rehearsal: {job}, all that the blocks have, never starts without --segment, {why}: inform the users to"
+            f" set --segment={math.gcd(*filled)} for jobs of so many trays."
         )
         yield finding("slurm_rehearsal_all", message)
     elif outcome.outcome == "refused" and outcome.kind == "site":

@@ -272,6 +272,25 @@ def test_each_outcome_has_its_findings(outcome: Outcome, base: int, expected: li
     assert verdict(outcome, base) == expected
 
 
+@pytest.mark.parametrize(
+    ("sizes", "base", "expected"),
+    [
+        ({"a": 9, "b": 18, "c": 9}, (18,), "allows it 2 blocks of the base size 18 and its trays are in 3"),
+        ({"a": 18, "b": 9, "c": 9, "d": 0}, (), "allows it 2 blocks of the base size 18 and its trays are in 3"),
+        (dict.fromkeys("abcde", 9), (9, 18), "counts whole groups of a larger block size only"),
+    ],
+)
+def test_a_job_of_all_trays_gets_a_segment_with_which_it_starts(
+    sizes: dict[str, int], base: tuple[int, ...], expected: str
+) -> None:
+    job = Outcome("all", sum(sizes.values()), "p", 0, "", "refused")
+    made = Rehearsal(ran=True, loaded=True, outcomes=[job])
+    [found] = rehearsal.findings(made, candidate(sizes, base=base))
+    assert found["code"] == "slurm_rehearsal_all"
+    assert expected in found["message"]
+    assert "set --segment=9 for" in found["message"]
+
+
 def test_a_missing_or_unfinished_rehearsal_is_a_finding() -> None:
     assert verdict(ran=False, why="it needs root") == [("info", "slurm_rehearsal_skipped")]
     assert verdict(ran=False, why="no", fatal="words") == [("warning", "slurm_rehearsal_unfinished")]
