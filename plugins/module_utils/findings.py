@@ -716,6 +716,11 @@ CATALOGUE: dict[str, Entry] = {
         "gate: nodes of running blocks would be in no block",
         "check the fabric file, name the gate in slurm_topology_override if it is intended",
     ),
+    "slurm_aggregates_irregular": Entry(
+        WARNING,
+        "no aggregated blocks, since one block has at least twice the trays of another",
+        "set slurm_topology_block_sizes",
+    ),
     "slurm_aggregates_shift": Entry(WARNING, "blocks above the base size get other members", "keep retired blocks"),
     "slurm_block_duplicate": Entry(
         ERROR, "two blocks have the same name", "give each clique its own block name in the fabric file"

@@ -89,6 +89,14 @@ options:
     type: list
     elements: int
     default: []
+  aggregate_blocks:
+    description:
+      - Whether the doubles of the base block size are block sizes too, such as 18, 36, 72, so that Slurm aggregates 2,
+        4, 8 ... consecutive blocks, in the order of the fabric file. A job of 19 to 36 trays then gets two neighbours
+        (V(36)), and waits for them. Instead of O(block_sizes).
+      - Has no effect where one clique has twice the trays of another, which is a finding.
+    type: bool
+    default: false
   topology_name:
     description: Name of the topology in C(topology.yaml), which partitions use in C(Topology=).
     type: str
@@ -525,6 +533,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "allow_moving_jobs": {"type": "bool", "default": False},
     "override": {"type": "list", "elements": "str", "choices": list(gates.GATES), "default": []},
     "min_block_size": {"type": "int", "default": 0},
+    "aggregate_blocks": {"type": "bool", "default": False},
     "live_update": {"type": "bool", "default": True},
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
@@ -584,6 +593,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         live_update=params["live_update"],
         override=tuple(params["override"]),
         min_block_size=params["min_block_size"],
+        aggregate_blocks=params["aggregate_blocks"],
     )
     with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)

@@ -195,6 +195,30 @@ def test_a_size_that_the_segment_does_not_divide_is_refused(racks: Slurmctld) ->
     assert blocks_of(racks, 24, "", "--segment=8") in ([16, 8], [8, 8, 8])
 
 
+def test_aggregated_blocks_give_a_job_neighbours(racks: Slurmctld) -> None:
+    """A job of 36 trays gets the racks 1 and 2, 3 and 4, or 5 and 6, and waits where no two are free; others start."""
+    blocks = tuple(Block(f"r{number:02d}", tuple(expand(f"r{number:02d}t[01-18]"))) for number in range(1, MOST + 1))
+    load(racks, [18] * MOST, [18])
+    made = plan(racks, blocks, aggregate_blocks=True)
+    assert made.topology.block_sizes == (18, 36, 72, 144)
+    assert made.stopped_by() == []
+    apart = "r01t01,r03t01"
+    assert len(racks_of(racks, 36, "-x", "r01t01,r04t01,r06t01")[0]) == 2
+    load(racks, [18] * MOST, list(made.topology.block_sizes))
+    assert racks_of(racks, 36, "-x", apart)[0] == {"r05", "r06"}
+    assert racks_of(racks, 36, "-x", "r02t01,r04t01,r05t01")[0] == set()
+    assert racks_of(racks, 18, "-x", apart)[0] <= {"r02", "r04", "r05", "r06"}
+    # The level that covers all blocks is there, so that the largest jobs start.
+    assert len(racks_of(racks, 18 * 5)[0]) == 5
+    assert len(racks_of(racks, 18 * MOST)[0]) == MOST
+    halves = (*blocks[:2], Block("r03a", tuple(expand("r03t[01-09]"))), Block("r03b", tuple(expand("r03t[10-18]"))))
+    irregular = plan(
+        racks, halves, aggregate_blocks=True, override=("block_vanishes", "block_shrinks", "nodes_lose_block")
+    )
+    assert irregular.topology.block_sizes == ((9,) if racks.suite == "trixie" else (18,))
+    assert "slurm_aggregates_irregular" in {found["code"] for found in irregular.findings}
+
+
 def racks_of(slurmctld: Slurmctld, nodes: int, *options: str) -> tuple[set[str], str]:
     """The racks of a job on the idle cluster, and all that sbatch prints."""
     printed = slurmctld.run("sbatch", "--test-only", "--exclusive", f"-N{nodes}", *options, "--wrap", "true").stderr

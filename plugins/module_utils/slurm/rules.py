@@ -176,6 +176,20 @@ def auto_block_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ..
     return (max(counts) if version >= YAML_SINCE else min(counts),)
 
 
+def aggregated_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ...]:
+    """The base block size with its doubles up to that of all blocks; the base alone where the fabric is not regular.
+
+    Slurm's aggregated blocks are 2, 4, 8 ... consecutive blocks. Where one block has twice the nodes of another, as a
+    rack has next to the halves of a split one, they are not groups of racks. A rack that lacks some trays is regular.
+    """
+    sizes = auto_block_sizes(blocks, version)
+    counts = [len(set(block.nodes)) for block in blocks if block.nodes]
+    if not sizes or max(counts) >= 2 * min(counts):
+        return sizes
+    covering = (len(blocks) - 1).bit_length()
+    return tuple(size for level in range(min(covering, MAX_LEVEL) + 1) if (size := sizes[0] << level) <= MAX_NODES)
+
+
 def leave_out(blocks: Sequence[Block], minimum: int, version: Version) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     """The blocks to write, and those that the site leaves out: before 25.05 the smallest limits the base for all."""
     if version >= YAML_SINCE:

@@ -339,6 +339,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_tiers_topology_name": {},
     },
     "slurm_topology": {
+        "slurm_topology_aggregate_blocks": {"type": "bool"},
         "slurm_topology_allow_moving_jobs": {"type": "bool"},
         "slurm_topology_bin_dir": {},
         "slurm_topology_block_sizes": {"type": "list", "elements": "int"},

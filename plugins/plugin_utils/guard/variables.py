@@ -444,6 +444,7 @@ VARIABLES = frozenset(
         "slurm_tiers_timeout",
         "slurm_tiers_topology_name",
         "slurm_timeout",
+        "slurm_topology_aggregate_blocks",
         "slurm_topology_allow_moving_jobs",
         "slurm_topology_bin_dir",
         "slurm_topology_block_sizes",

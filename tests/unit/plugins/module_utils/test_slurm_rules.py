@@ -114,6 +114,39 @@ def test_the_base_size_is_that_of_the_cliques(
     assert rules.auto_block_sizes(racks(*sizes).blocks, version) == base
 
 
+@pytest.mark.parametrize(
+    ("version", "sizes", "expected"),
+    [
+        (NEW, (18, 18, 18), (18, 36, 72)),
+        (NEW, (18, 17, 16, 18), (18, 36, 72)),
+        (OLD, (18, 17, 16, 18), (16, 32, 64)),
+        (NEW, (9, 9, 9, 9), (9, 18, 36)),
+        # A rack next to the halves of a split one.
+        (NEW, (18, 9, 9), (18,)),
+        (NEW, (18,), (18,)),
+        (NEW, (18, 18), (18, 36)),
+        (NEW, (), ()),
+        (NEW, (18,) * 576, tuple(18 << level for level in range(11))),
+        (NEW, (1,) * 65536, tuple(1 << level for level in range(16))),
+    ],
+)
+def test_the_aggregated_sizes_are_the_doubles_of_the_base(
+    version: rules.Version, sizes: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    blocks = [
+        Block(f"b{number}", tuple(f"b{number}t{tray}" for tray in range(size))) for number, size in enumerate(sizes)
+    ]
+    assert rules.aggregated_sizes(blocks, version) == expected
+
+
+def test_the_aggregated_sizes_of_a_regular_fabric_have_no_finding() -> None:
+    for number in range(2, 20):
+        topology = racks(*[18] * number)
+        topology = replace(topology, block_sizes=rules.aggregated_sizes(topology.blocks, NEW))
+        hit = codes(Candidate(NEW, "yaml", topology))
+        assert [code for code in hit if "size" in code] == [], number
+
+
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_without_sizes_the_base_is_that_of_the_first_block_with_known_nodes(version: rules.Version) -> None:
     known = frozenset(("b0", "b1", "c0"))
