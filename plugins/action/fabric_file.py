@@ -518,8 +518,8 @@ def _edited(files: _Files, options: Mapping[str, Any], observe: Callable[..., An
     if before is None:
         raise fabric_file.FabricFileError(f"{files.path}: does not exist; name a fabric file that discover wrote")
     today, rename = files.now[:10], {str(old): str(new) for old, new in (options["rename"] or {}).items()}
-    remove = options["remove"] or []
     after, renamed = editing.rename(before, rename, today)
+    remove = [tray for names in options["remove"] or [] for tray in after.trays_of(names)]
     after, removed = editing.remove(after, remove, today)
     changes: list[Change] = [*renamed, *removed]
     outcome: Result = {"changed": bool(changes), "changes": changes, "findings": [], "diff": []}

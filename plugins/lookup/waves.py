@@ -137,7 +137,7 @@ class LookupModule(LookupBase):
         path = self._loader.path_dwim(str(option("fabric_file") or option("nvlink_fabric_file") or ""))
         # The first trays are named before a fabric file exists.
         fabric = fabric_file.load(path) if os.path.isfile(path) else Fabric()
-        names = waves.trays_of(fabric, str(option("rollout_trays") or ""))
+        names = fabric.trays_of(str(option("rollout_trays") or ""))
         if shape == "new":
             return [name for name in names if name not in fabric.trays]
         return [
@@ -154,8 +154,9 @@ class LookupModule(LookupBase):
         selected = set(hosts)
         if trays:
             # In check mode a new tray has no place yet.
-            named = waves.trays_of if option("ansible_check_mode") else waves.placed
-            chosen = set(waves.cliques_of(fabric, named(fabric, str(trays))))
+            text = str(trays)
+            named = fabric.trays_of(text) if option("ansible_check_mode") else waves.placed(fabric, text)
+            chosen = set(waves.cliques_of(fabric, named))
             selected = {tray for tray in selected if tray in fabric.trays and fabric.trays[tray]["clique"] in chosen}
         only = waves.known_cliques(fabric, list(progress.read(str(resume))), str(resume)) if resume else None
         state = fabric_file.load_state(path, option("fabric_state_dir") or option("nvlink_fabric_state_dir") or None)

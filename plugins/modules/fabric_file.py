@@ -112,8 +112,9 @@ options:
     type: dict
   remove:
     description:
-      - Names of trays that are gone for good. Their cliques and blocks keep name and position, also without any tray.
-      - With O(state=edited).
+      - Trays that are gone for good, as hostlists such as V(r01t04) or V(r01t[01-04\]); the name of a clique or domain
+        stands for its trays. Cliques and blocks keep name and position, also without any tray.
+      - A tray that the file does not have is removed already. With O(state=edited).
     type: list
     elements: str
   imex_network:

@@ -41,7 +41,7 @@ def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric
 
 
 def remove(fabric: Fabric, names: Collection[str], today: str) -> tuple[Fabric, list[Change]]:
-    """Remove trays; their cliques and blocks keep names and positions."""
+    """Remove trays; their cliques and blocks keep names and positions. A tray that the fabric lacks is gone already."""
     trays = {name: tray for name, tray in fabric.trays.items() if name not in names}
     changes: list[Change] = [
         {"tray": name, "from": tray["clique"], "to": None, "kind": "removed", "why": f"removed {today}"}

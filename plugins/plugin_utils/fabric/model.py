@@ -10,12 +10,13 @@ TypedDict: one object for each of ten thousand trays would cost more than readin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 
 SCHEMA_VERSION = 1
 
@@ -162,6 +163,21 @@ class Fabric:
         for name in natural_sorted(self.trays):
             members[self.trays[name]["clique"]].append(name)
         return members
+
+    def trays_of(self, names: str) -> list[str]:
+        """The trays of hostlists, clique names and domain names; any other name is that of a new tray."""
+        found: dict[str, None] = {}
+        for name in expand(names):
+            found.update(dict.fromkeys(self._named(name)))
+        return list(found)
+
+    def _named(self, name: str) -> Iterator[str]:
+        if name in self.trays or not (name in self.domains or name in self.cliques):
+            yield name
+            return
+        for clique, trays in self.members.items():
+            if name in (clique, self.cliques[clique]["domain"]):
+                yield from trays
 
     def blocks(self, cluster: str | None = None) -> list[BlockView]:
         """All blocks of a Slurm cluster in the order of their positions, with their trays there; retired ones too.

@@ -9,11 +9,10 @@ A wave has whole cliques: the trays of a clique share what is changed (a node li
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     HEALTHY,
     PRESENT,
@@ -93,26 +92,9 @@ def _by_domain(fabric: Fabric, members: Mapping[str, Sequence[str]]) -> list[lis
     return [domains[name] for name in natural_sorted(domains)]
 
 
-def trays_of(fabric: Fabric, names: str) -> list[str]:
-    """The trays of hostlists, clique names and domain names; any other name is that of a new tray."""
-    found: dict[str, None] = {}
-    for name in expand(names):
-        found.update(dict.fromkeys(_named(fabric, name)))
-    return list(found)
-
-
-def _named(fabric: Fabric, name: str) -> Iterator[str]:
-    if name in fabric.trays or not (name in fabric.domains or name in fabric.cliques):
-        yield name
-        return
-    for clique, trays in fabric.members.items():
-        if name in (clique, fabric.cliques[clique]["domain"]):
-            yield from trays
-
-
 def placed(fabric: Fabric, names: str) -> list[str]:
-    """trays_of() for placed trays; RolloutError for an unknown name."""
-    found = trays_of(fabric, names)
+    """Fabric.trays_of() for placed trays; RolloutError for an unknown name."""
+    found = fabric.trays_of(names)
     for name in found:
         if name not in fabric.trays:
             hint = _suggestion(name, (*fabric.domains, *fabric.cliques, *fabric.trays))

@@ -55,7 +55,8 @@ MISTAKES = [
     Mistake("rackscale.nvlink.resume", "resume_trays: is not set; add -e resume_trays=r01t04."),
     Mistake(
         "rackscale.nvlink.edit -e edit_remove=r99t01",
-        "edit_remove: 'r99t01' is no tray, clique or domain of the fabric file; did you mean r0",
+        "edit_remove: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
+        " mean r0",
     ),
     Mistake(
         "rackscale.nvlink.edit -e edit_rename=r01t03",

@@ -717,6 +717,24 @@ def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site)
     assert (again["changed"], again["changes"]) == (False, [])
 
 
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [("r01t[01-02]", ["r02t01", "r02t02"]), ("r01,r02t01", ["r02t02"]), ("r02", ["r01t01", "r01t02"])],
+)
+def test_a_hostlist_and_the_name_of_a_rack_remove_their_trays(site: Site, names: str, left: list[str]) -> None:
+    site.discover(accept="gates")
+    site.run(state="edited", remove=[names])
+    assert sorted(json.loads(site.path.read_text())["trays"]) == left
+
+
+def test_a_hostlist_that_cannot_be_read_removes_nothing(site: Site) -> None:
+    site.discover(accept="gates")
+    before = site.path.read_bytes()
+    with pytest.raises(AnsibleActionFail, match=r"r01t\[01"):
+        site.run(state="edited", remove=["r01t[01"])
+    assert site.path.read_bytes() == before
+
+
 def test_one_renamed_tray_is_counted_in_the_singular(site: Site) -> None:
     site.discover(accept="gates")
     edited = site.run(state="edited", rename={"r01t01": "left"})

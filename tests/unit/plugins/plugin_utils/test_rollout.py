@@ -77,9 +77,9 @@ def test_an_invalid_plan_is_rejected(racks: list[int], canary: str) -> None:
 
 
 def test_trays_are_named_by_hostlists_cliques_and_domains() -> None:
-    assert waves.trays_of(TWO, "r01t[01-02]") == ["r01t01", "r01t02"]
-    assert waves.trays_of(TWO, "r02a,r02t01") == ["r02t01", "r02t02"]
-    assert waves.trays_of(TWO, "r02 r03t01") == [*(f"r02t0{n}" for n in range(1, 5)), "r03t01"]
+    assert TWO.trays_of("r01t[01-02]") == ["r01t01", "r01t02"]
+    assert TWO.trays_of("r02a,r02t01") == ["r02t01", "r02t02"]
+    assert TWO.trays_of("r02 r03t01") == [*(f"r02t0{n}" for n in range(1, 5)), "r03t01"]
     assert waves.cliques_of(TWO, ["r02t01", "r02t04", "r03t01"]) == ["r02a", "r02b"]
 
 
