@@ -704,7 +704,7 @@ CATALOGUE: dict[str, Entry] = {
     "live_changes_lost": Entry(
         ERROR,
         "gate: a reconfigure would undo live changes of partitions, nodes or settings",
-        "write them into slurm.conf, or name the gate in slurm_topology_override if they may go",
+        "write them into slurm.conf, or name the gate in the override that the message names",
     ),
     "block_vanishes": Entry(
         ERROR,

@@ -165,9 +165,10 @@ options:
     description:
       - Names of gates that do not object in this run. V(nodes_removed), when more than one of the present nodes would
         be removed from Slurm, jobs or not.
+      - V(live_changes_lost), when a reconfigure would undo what operators changed with C(scontrol update).
     type: list
     elements: str
-    choices: [nodes_removed]
+    choices: [nodes_removed, live_changes_lost]
     default: []
   accounting:
     description: Set by the action plugin.

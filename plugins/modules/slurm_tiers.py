@@ -266,6 +266,14 @@ options:
     description: Whether to add the line C(Include nvlink_partitions.conf) to C(slurm.conf) where it is missing.
     type: bool
     default: false
+  override:
+    description:
+      - Names of gates that do not object in this run. V(live_changes_lost), when a reconfigure would undo what
+        operators changed with C(scontrol update), other than settings of the tiers' own partitions.
+    type: list
+    elements: str
+    choices: [live_changes_lost]
+    default: []
   segment_script:
     description:
       - Whether Slurm applies the policy for segments, from 25.11.2 on by job_submit/lua, before by cli_filter/lua.
@@ -466,6 +474,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "topology_name": {"type": "str", "default": "nvlink"},
     "create_accounts": {"type": "bool", "default": False},
     "manage_conf": {"type": "bool", "default": False},
+    "override": {"type": "list", "elements": "str", "choices": ["live_changes_lost"], "default": []},
     "segment_script": {"type": "bool", "default": False},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},

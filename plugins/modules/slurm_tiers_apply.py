@@ -71,7 +71,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs, removing
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
@@ -100,8 +100,11 @@ def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         removal = removing.plan(params["conf_dir"], removing.TIERS)
         findings.extend(plan.findings)
         stopped = bool(plan.stopped_by())
-        if not module.check_mode and not stopped:
-            tier_apply.apply(plan, removal.files)
+        override = _override(module.params["request"])
+        if not stopped and not module.check_mode:
+            tier_apply.apply(plan, override, removal.files)
+        elif not stopped:
+            plan.require_no_loss(removal.files, override)
     changes = [*plan.difference, *removal.lines()]
     result: dict[str, Any] = {
         "changed": bool(changes) and not stopped,
@@ -129,7 +132,9 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         findings.extend(plan.findings)
         stopped = bool(plan.stopped_by())
         if not stopped and not module.check_mode:
-            tier_apply.apply(plan)
+            tier_apply.apply(plan, _override(params))
+        elif not stopped:
+            plan.require_no_loss(plan.writes, _override(params))
     result: dict[str, Any] = {
         "changed": plan.changed and not stopped,
         "version": plan.survey.observed.version_text,
@@ -144,6 +149,11 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     if module._diff and plan.difference:
         result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
     return result
+
+
+def _override(params: Mapping[str, Any]) -> str:
+    """The variable that permits that live changes are undone; empty where it does."""
+    return "" if live.GATE in params["override"] else "slurm_tiers_override"
 
 
 def _rehearse(plan: tier_plan.TierPlan, params: Mapping[str, Any]) -> rehearsal.Rehearsal | None:

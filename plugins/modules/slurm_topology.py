@@ -475,7 +475,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs, removing
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
@@ -558,8 +558,11 @@ def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, params["topology_name"])
+        override = "" if live.GATE in params["override"] else "slurm_topology_override"
         if removal.files and not module.check_mode:
-            removing.apply(slurm, params["conf_dir"], removal, params["topology_name"])
+            removing.apply(slurm, params["conf_dir"], removal, params["topology_name"], override)
+        elif removal.files and override:
+            live.require_none(slurm, params["conf_dir"], removal.files, override)
     changes = removal.lines()
     result: dict[str, Any] = {
         "changed": bool(changes),

@@ -248,14 +248,14 @@ def test_a_slurmctld_that_runs_its_file_has_no_live_changes(slurmctld: Slurmctld
 def test_live_changes_stop_a_reconfigure_unless_overridden(slurmctld: Slurmctld) -> None:
     """The gate agrees with the daemon on each of them, and on none of them."""
     sizes = {"block_sizes": (9,)}
-    others = tuple(name for name in gates.GATES if name != gates.LIVE)
+    others = tuple(name for name in gates.GATES if name != live.GATE)
     for change, undone in LIVE:
         before = shown(slurmctld)
         assert slurmctld.run("scontrol", "update", *change).returncode == 0
         changed = shown(slurmctld)
         stopped = plan(slurmctld, SPLIT, override=others, **sizes)
         codes = [found["code"] for found in stopped.stopped_by()]
-        assert codes == ([gates.LIVE] if undone else []), change
+        assert codes == ([live.GATE] if undone else []), change
         assert slurmctld.run("scontrol", "reconfigure").returncode == 0
         assert (shown(slurmctld) == before) == undone, change
         assert changed != before
@@ -271,7 +271,7 @@ def test_live_changes_stop_a_reconfigure_unless_overridden(slurmctld: Slurmctld)
     assert "slurm_gate_overridden" in [found["code"] for found in allowed.findings]
     # One that follows the plan stops the apply too.
     late = plan(slurmctld, SPLIT, **sizes)
-    late.override = others
+    late.may_undo = False
     files_before = state(slurmctld)
     with pytest.raises(files.SlurmError, match=r"DRAIN.*nothing was changed\.$"):
         applying.apply(late)
@@ -284,7 +284,7 @@ def test_keeppartstate_keeps_a_drained_partition(slurmctld: Slurmctld) -> None:
     path.write_text(f"ReconfigFlags=KeepPartState\n{path.read_text()}")
     assert slurmctld.run("scontrol", "reconfigure").returncode == 0
     slurmctld.run("scontrol", "update", "partition=gpu", "State=DRAIN")
-    others = tuple(name for name in gates.GATES if name != gates.LIVE)
+    others = tuple(name for name in gates.GATES if name != live.GATE)
     made = plan(slurmctld, SPLIT, override=others, block_sizes=(9,))
     assert not made.stopped_by()
     applying.apply(made)

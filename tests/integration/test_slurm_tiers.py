@@ -476,6 +476,20 @@ def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(tiers: Cluster) 
     assert tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}])["changed"]
 
 
+def test_a_slurmctld_that_is_killed_is_started_with_the_old_files(tiers: Cluster) -> None:
+    before = tiers.records()
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 300")
+    tiers.until(job, "RUNNING")
+    tiers.shell(HANGING_SCONTROL.replace("kill -STOP", "kill -KILL"))
+    failed = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}], ok=False, bin_dir="/opt/hang", timeout=8)
+    assert failed["msg"].endswith(
+        "; the old files were restored, and slurmctld, which had exited and was started again, runs as before."
+    )
+    assert "UP" in tiers.run("scontrol", "ping")
+    assert tiers.job(job)[0] == "RUNNING"
+    assert tiers.records() == before
+
+
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)
 def test_without_slurmdbd_the_module_fails_in_one_sentence_and_changes_nothing(tiers: Cluster) -> None:
     before = tiers.records()

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import (
     UNIT,
     Transaction,
@@ -31,7 +31,7 @@ CONF, NODES, GRES, CGROUP = "slurm.conf", "nvlink_nodes.conf", "gres.conf", "cgr
 NAMES = (CONF, NODES, GRES, CGROUP)
 # Stops a run that would remove more than one node; its name is that of the option's value.
 REMOVED = "nodes_removed"
-GATES = (REMOVED,)
+GATES = (REMOVED, live.GATE)
 # Settings that slurmctld reads only at its start: sockets, user and keys.
 ONLY_AT_START = frozenset(
     (
@@ -86,8 +86,12 @@ def digest(text: str | None) -> str:
 
 def apply(host: Host, desired: DesiredState) -> list[str]:
     """Write the files and have slurmctld load them; returns the changed files' names. A failure rolls back."""
+    override = "" if live.GATE in desired.override else "slurm_override"
     if host.check:
-        changed = _plan(host, desired, present(desired.conf_dir))[1]
+        texts, changed = _plan(host, desired, present(desired.conf_dir))
+        if changed and override and host.is_active(UNIT):
+            slurm = Slurm("", host.timeout, desired.conf_dir)
+            live.require_none(slurm, desired.conf_dir, _writes(desired, texts, changed), override)
         host.run(UNIT)
         return changed
     os.makedirs(desired.conf_dir, exist_ok=True)
@@ -126,12 +130,10 @@ def apply(host: Host, desired: DesiredState) -> list[str]:
                 else ""
             )
 
-        # slurm.conf last: it includes the others.
-        names = sorted(changed, key=lambda name: name == CONF)
         Transaction(
             slurm,
             desired.conf_dir,
-            {os.path.join(desired.conf_dir, name): texts[name].encode() for name in names},
+            _writes(desired, texts, changed),
             what="the new configuration",
             problem=problem,
             restored=lambda: not _missing(slurm, before),
@@ -142,8 +144,16 @@ def apply(host: Host, desired: DesiredState) -> list[str]:
             seconds=min(host.timeout, 60.0),
             ran=running,
             restart=restart,
+            override=override,
+            reloads=bool(changed),
         ).apply()
     return changed
+
+
+def _writes(desired: DesiredState, texts: Mapping[str, str], changed: list[str]) -> dict[str, bytes]:
+    # slurm.conf last: it includes the others.
+    names = sorted(changed, key=lambda name: name == CONF)
+    return {os.path.join(desired.conf_dir, name): texts[name].encode() for name in names}
 
 
 def _plan(host: Host, desired: DesiredState, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

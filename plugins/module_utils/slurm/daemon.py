@@ -36,12 +36,13 @@ import functools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import LogCursor
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -101,6 +102,9 @@ class Transaction:
     log: SlurmctldLogFile. like: the file whose owner and mode new files get, slurm.conf if empty.
     seconds: how long slurmctld may take until it runs what was written.
     ran: whether slurmctld ran before. restart: whether the old files take a restart, not a reconfigure.
+    override: the role's variable with which a site permits that live changes of operators are undone; empty where that
+    is permitted, or where none can be lost. own: partitions whose settings these files have. reloads: whether ``load``
+    has slurmctld read all its files in any case; one that does it later calls ``require_no_loss()`` first.
     keep: PREVIOUS or REMOVED. cut_off: files that an earlier run has replaced and not loaded, restored like those here.
     """
 
@@ -117,6 +121,9 @@ class Transaction:
     seconds: float = field(default_factory=lambda: SETTLE)
     ran: bool = True
     restart: bool = False
+    override: str = ""
+    own: Collection[str] = ()
+    reloads: bool = True
     keep: str = PREVIOUS
     cut_off: tuple[str, ...] = ()
 
@@ -128,6 +135,9 @@ class Transaction:
         files = Files(self.like or os.path.join(self.conf_dir, "slurm.conf"), self.keep, self.stamps)
         loading = False
         try:
+            # An operator may have changed something since the plan, during a rehearsal of minutes.
+            if self.load is not None and self.reloads:
+                self.require_no_loss()
             for path, data in self.files.items():
                 files.put(path, data)
             if self.load is not None:
@@ -143,13 +153,20 @@ class Transaction:
                 f" the mode of {self.conf_dir}; {restored}."
             ) from None
         except NvlinkError as error:
-            kind = Edited if isinstance(error, Edited) else SlurmError
-            raise kind(f"{str(error).rstrip('.')}; {self._restore(files, loading)}.") from None
+            # After require_no_loss() no reconfigure.
+            restored = self._restore(files, loading and not isinstance(error, live.LiveChanges))
+            kind = type(error) if isinstance(error, (Edited, live.LiveChanges)) else SlurmError
+            raise kind(f"{str(error).rstrip('.')}; {restored}.") from None
         except BaseException:
             # Interrupted or unforeseen: restore the old files in any case.
             self._restore(files, loading)
             raise
         files.commit()
+
+    def require_no_loss(self) -> None:
+        """LiveChanges where a reconfigure would undo what operators changed, and the site does not permit it."""
+        if self.override and self.ran:
+            live.require_none(self.slurm, self.conf_dir, self.files, self.override, self.own)
 
     def reconfigure(self) -> str:
         """Have slurmctld read its files; why it did not, in a clause."""

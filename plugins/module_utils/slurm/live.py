@@ -20,7 +20,7 @@ so that no apply stops without cause.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Callable
 
@@ -30,10 +30,19 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import parse_time
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+
+# The gate's name, and the number of changes that a message lists.
+GATE = "live_changes_lost"
+MAX_CHANGES = 8
 
 Record = Mapping[str, str]
 Form = Callable[[str], object]
 _UNSET = ("", "(null)", "none", "n/a")
+
+
+class LiveChanges(SlurmError):
+    """A reconfigure would undo what operators changed with scontrol update."""
 
 
 @dataclass(frozen=True)
@@ -372,9 +381,30 @@ def _shown(value: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def survey(slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None]) -> list[str]:
-    """What a reconfigure with these files written would undo, in clauses."""
+def survey(slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None], own: Collection[str] = ()) -> list[str]:
+    """What a reconfigure with these files written would undo, in clauses.
+
+    own: partitions whose settings the caller writes each time, all but their State.
+    """
     partitions, nodes = (
         files.parse_records(slurm.scontrol("-a", "-o", "show", what)) for what in ("partitions", "nodes")
     )
-    return describe(lost(partitions, nodes, slurm.config(), read(conf_dir, {}), read(conf_dir, writes)))
+    found = lost(partitions, nodes, slurm.config(), read(conf_dir, {}), read(conf_dir, writes))
+    return describe([one for one in found if one.kind != "partition" or one.key == "State" or one.name not in own])
+
+
+def sentence(changes: Sequence[str]) -> str:
+    return f"A reconfigure would undo live changes ({summarize(changes, MAX_CHANGES)})"
+
+
+def require_none(
+    slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None], variable: str, own: Collection[str] = ()
+) -> None:
+    """LiveChanges where ``survey()`` finds any; variable: the role's variable of the option override."""
+    # One that does not answer is to be repaired, and cannot show what it would lose.
+    found = survey(slurm, conf_dir, writes, own) if slurm.answers() else []
+    if found:
+        raise LiveChanges(
+            f"{sentence(found)}: write the live values into slurm.conf, or set override (variable {variable}) to {GATE}"
+            " if this is intended."
+        )

@@ -111,8 +111,8 @@ def _without_topology(name: str, text: str, topology: str) -> str | None:
     return files.render(others, files.YAML).partition("\n")[2] if others else None
 
 
-def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str) -> None:
-    """Remove a topology in one transaction. The caller holds the lock of the folder."""
+def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str, override: str) -> None:
+    """Remove a topology in one transaction. The caller holds the lock of the folder. override: as of Transaction."""
     version = slurm.version()
     names = {os.path.basename(path) for path, data in removal.files.items() if data is None}
     before = slurm.topologies(version), slurm.shown()
@@ -132,6 +132,7 @@ def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str) -> None:
         restored=lambda: (slurm.topologies(version), slurm.shown()) == before,
         load=Transaction.reconfigure,
         stamps=removal.stamps,
+        override=override,
         log=slurm.config().get("slurmctldlogfile", ""),
         keep=REMOVED,
     ).apply()

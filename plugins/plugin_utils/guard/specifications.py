@@ -200,7 +200,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_node_addresses": {"type": "bool"},
         "slurm_node_features": {"type": "bool"},
         "slurm_node_settings": {"type": "dict"},
-        "slurm_override": {"type": "list", "elements": "str", "choices": ["nodes_removed"]},
+        "slurm_override": {"type": "list", "elements": "str", "choices": ["nodes_removed", "live_changes_lost"]},
         "slurm_partitions": {"type": "list", "elements": "dict"},
         "slurm_settings": {"type": "dict"},
         "slurm_spool_dir": {"type": "path"},
@@ -317,6 +317,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_tiers_create_accounts": {"type": "bool"},
         "slurm_tiers_fabric_file": {"type": "path"},
         "slurm_tiers_manage_conf": {"type": "bool"},
+        "slurm_tiers_override": {"type": "list", "elements": "str", "choices": ["live_changes_lost"]},
         "slurm_tiers_rehearsal_file": {"type": "path"},
         "slurm_tiers_rehearse": {"choices": ["auto", "always", "never"]},
         "slurm_tiers_rehearse_jobs": {

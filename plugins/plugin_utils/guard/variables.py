@@ -434,6 +434,7 @@ VARIABLES = frozenset(
         "slurm_tiers_create_accounts",
         "slurm_tiers_fabric_file",
         "slurm_tiers_manage_conf",
+        "slurm_tiers_override",
         "slurm_tiers_rehearsal_file",
         "slurm_tiers_rehearse",
         "slurm_tiers_rehearse_jobs",

@@ -19,10 +19,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accou
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_plan import TierPlan, running_partitions
 
 
-def apply(plan: TierPlan, removal: Mapping[str, bytes | None] | None = None) -> None:
+def apply(plan: TierPlan, override: str, removal: Mapping[str, bytes | None] | None = None) -> None:
     """Apply all of the plan or nothing; SlurmError has in one sentence what failed and what was restored.
 
-    removal: the files to remove (None) or to change, instead of those of the plan.
+    override: as of Transaction. removal: the files to remove (None) or to change, instead of those of the plan.
     """
     observed = plan.survey.observed
     accounts = Sacctmgr(observed.slurm, plan.survey.cluster)
@@ -46,6 +46,8 @@ def apply(plan: TierPlan, removal: Mapping[str, bytes | None] | None = None) -> 
         restored=lambda: names() == before,
         load=Transaction.reconfigure if plan.reconfigure or removal else None,
         stamps=observed.stamps,
+        override=override,
+        own=plan.own(),
         log=observed.config.get("slurmctldlogfile", ""),
         keep=PREVIOUS if removal is None else REMOVED,
     )

@@ -21,7 +21,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
@@ -97,6 +97,16 @@ class TierPlan:
     @property
     def changed(self) -> bool:
         return bool(self.before or self.writes or self.reconfigure or self.after)
+
+    def own(self) -> set[str]:
+        """The partitions of tiers, those that are removed included."""
+        return {*(partition.name for partition in self.desired.partitions), *self.removed}
+
+    def require_no_loss(self, writes: Mapping[str, bytes | None], override: str) -> None:
+        """In check mode the refusal that Transaction has in a run."""
+        if override and (writes or self.reconfigure) and not self.survey.observed.acting:
+            observed = self.survey.observed
+            live.require_none(observed.slurm, observed.conf_dir, writes, override, self.own())
 
     def stopped_by(self) -> list[Finding]:
         return [found for found in self.findings if found["severity"] == "error"]

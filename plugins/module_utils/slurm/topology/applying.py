@@ -14,11 +14,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import difference
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.planning import Plan, same_named
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import refresh
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 
 def apply(plan: Plan) -> None:
@@ -39,20 +37,9 @@ def apply(plan: Plan) -> None:
             result = observed.slurm.place(plan.live.node, plan.live.units)
             if result.rc == 0 and not transaction.settle():
                 return ""
-            undone = objection()
-            if undone:
-                return f"scontrol update of {plan.live.node} failed ({result.reason.rstrip('.')}), and {undone}"
+            transaction.require_no_loss()
             plan.live = None  # the result then has reconfigured: true
         return transaction.reconfigure()
-
-    def objection() -> str:
-        found = [] if gates.LIVE in plan.override else plan.live_changes()
-        text = summarize(found, gates.MAX_CHANGES)
-        return f"a reconfigure would undo live changes ({text}): run again" if found else ""
-
-    # An operator may have changed something since the plan, during a rehearsal of minutes.
-    if plan.reconfigure and plan.live is None and (undone := objection()):
-        raise SlurmError(f"{undone[0].upper()}{undone[1:]}; nothing was changed.")
 
     def restored() -> bool:
         after = refresh(observed)
@@ -73,6 +60,8 @@ def apply(plan: Plan) -> None:
         restored=restored,
         load=load if plan.reconfigure else None,
         stamps=observed.stamps,
+        override="" if plan.may_undo else "slurm_topology_override",
+        reloads=plan.live is None,
         log=observed.config.get("slurmctldlogfile", ""),
         # Written by an earlier run that was interrupted before slurmctld has read it.
         cut_off=(observed.path,) if previous is not None and not difference(previous, observed) else (),

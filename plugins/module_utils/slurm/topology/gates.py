@@ -17,15 +17,13 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live as live_changes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 Finding = dict[str, Any]
 # A folded list up to this length is shown; names that do not fold are summarized.
 MAX_HOSTLIST = 120
-# The number of live changes that a message lists.
-MAX_CHANGES = 8
-LIVE = "live_changes_lost"
 
 
 @dataclass(frozen=True)
@@ -81,15 +79,15 @@ def check(
     return _findings(step, override)
 
 
-def check_live(live_changes: Sequence[str], override: Collection[str]) -> list[Finding]:
+def check_live(clauses: Sequence[str], override: Collection[str]) -> list[Finding]:
     """The finding of what a reconfigure would undo, clauses of live.describe()."""
-    return _findings(Step({}, {}, live_changes=tuple(live_changes)), override)
+    return _findings(Step({}, {}, live_changes=tuple(clauses)), override)
 
 
 def _findings(step: Step, override: Collection[str]) -> list[Finding]:
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    cause = "write the live values into slurm.conf" if LIVE in found else "check the fabric file"
+    cause = "write the live values into slurm.conf" if live_changes.GATE in found else "check the fabric file"
     remedy = f"{cause}, or set override (variable slurm_topology_override) to {names} if this is intended."
     return [
         finding("slurm_gate_overridden", f"The gate {name} is overridden: {what}.")
@@ -138,7 +136,7 @@ def _base_shrinks(step: Step) -> Iterator[str]:
 
 def _live_changes(step: Step) -> Iterator[str]:
     if step.live_changes:
-        yield f"A reconfigure would undo live changes ({summarize(step.live_changes, MAX_CHANGES)})"
+        yield live_changes.sentence(step.live_changes)
 
 
 def _unplaced(nodes: list[str]) -> str:
@@ -155,5 +153,5 @@ GATES = {
     "block_shrinks": _shrinks,
     "nodes_lose_block": _lose_block,
     "base_shrinks": _base_shrinks,
-    LIVE: _live_changes,
+    live_changes.GATE: _live_changes,
 }

@@ -82,11 +82,7 @@ class Plan:
     moves: list[dict[str, str | None]] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     difference: list[str] = field(default_factory=list)
-    override: tuple[str, ...] = ()
-
-    def live_changes(self) -> list[str]:
-        """What a reconfigure would undo now, in clauses."""
-        return live.survey(self.survey.slurm, self.survey.conf_dir, self.writes)
+    may_undo: bool = False  # whether live changes may be undone
 
     @property
     def changed(self) -> bool:
@@ -192,9 +188,9 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
         made_plan.reconfigure, made_plan.waits_for = False, differs
     elif made_plan.reconfigure and desired.live_update:
         made_plan.live = _live(made_plan, before)
-    made_plan.override = desired.override
+    made_plan.may_undo = live.GATE in desired.override
     if made_plan.reconfigure and made_plan.live is None:
-        findings += gates.check_live(made_plan.live_changes(), desired.override)
+        findings += gates.check_live(live.survey(observed.slurm, observed.conf_dir, writes), desired.override)
     _jobs(made_plan, desired.allow_moving_jobs)
     lines += [f"block {block.name}: left out, {block.hostlist()}" for block in left_out if lines or made_plan.writes]
     lines += [f"topology {gone}: removed, since it is no longer listed" for gone in _gone(observed, desired, name)]

@@ -21,10 +21,12 @@ class FakeSlurm:
         self._script, self._stuck = state / "script", state / "stuck"
         self.loads = f"cat {self.file} > {self._running} 2>/dev/null || true"
         self.hangs, self.exits = f"echo active > {self._silent}", f"echo failed > {self._silent}"
+        self.shown = state / "shown"  # what scontrol show prints
         self._program(
             "scontrol",
             f"""case "$1" in
 ping) [ -e {self._silent} ] && echo "Slurmctld(primary) at ctl is DOWN" || echo "Slurmctld(primary) at ctl is UP" ;;
+show|-a) cat {self.shown} 2>/dev/null ;;
 reconfigure)
     [ -e {self._silent} ] && sleep 60
     if [ -s {self._times} ]; then sed -i 1d {self._times}; . {self._script}; exit 0; fi

@@ -14,6 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_fake import FakeSlurm
 
 OURS = "ClusterName=x\nInclude nvlink_nodes.conf\nPartitionName=all Nodes=ALL\n"
 
@@ -138,3 +139,23 @@ def test_a_slurmdbd_that_refuses_for_a_moment_is_queried_again(tmp_path: Path, m
 def test_partitions_leave_out_included_files() -> None:
     text = "PartitionName=a Nodes=ALL\n# PartitionName=b\npartitionname=c Nodes=x\nNodeName=d\nInclude e.conf\n"
     assert cluster.partitions(text) == {"a", "c"}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_bring_up_undoes_no_live_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: bool) -> None:
+    fake = FakeSlurm(tmp_path)
+    monkeypatch.setenv("PATH", f"{fake.bin_dir}:/usr/bin:/bin")
+    conf = fake.conf_dir / cluster.CONF
+    conf.write_text(OURS)
+    (fake.conf_dir / cluster.NODES).write_text("")
+    fake.shown.write_text("PartitionName=all State=DRAIN MaxTime=UNLIMITED\n")
+    texts = {cluster.CONF: f"{OURS}MaxJobCount=9\n", cluster.NODES: ""}
+    made_from = cluster.digest("")
+    desired = cluster.DesiredState(texts, made_from, str(fake.conf_dir), "x", accounting=False, log=str(fake.log))
+    lost = r"State of partition all is DRAIN.*override \(variable slurm_override\) to live_changes_lost"
+    with pytest.raises(SlurmError, match=lost):
+        cluster.apply(Host(check), desired)
+    assert conf.read_text() == OURS
+    kept = replace(desired, texts={**texts, cluster.CONF: f"ReconfigFlags=KeepPartState\n{texts[cluster.CONF]}"})
+    for allowed in (kept, replace(desired, override=(cluster.live.GATE,))):
+        assert cluster.CONF in cluster.apply(Host(check), allowed)

@@ -222,6 +222,73 @@ def test_the_change_of_another_program_shows_no_password(slurm: FakeSlurm) -> No
     assert "hunter2" not in failure(transaction)
 
 
+# ------------------------------------------------------------------------------------------------------ live changes
+
+
+DRAINED = "PartitionName=gpu State=DRAIN\n"
+UNDONE = (
+    "A reconfigure would undo live changes (State of partition gpu is DRAIN, configured UP): write the live values into"
+    " slurm.conf, or set override (variable slurm_x_override) to live_changes_lost if this is intended; "
+)
+
+
+@pytest.fixture
+def drained(slurm: FakeSlurm) -> FakeSlurm:
+    (slurm.conf_dir / "slurm.conf").write_text("PartitionName=gpu\n")
+    slurm.shown.write_text(DRAINED)
+    return slurm
+
+
+def test_live_changes_stop_a_change_before_it_is_written(drained: FakeSlurm) -> None:
+    assert failure(change(drained, override="slurm_x_override")) == f"{UNDONE}nothing was changed."
+    assert sorted(os.listdir(drained.conf_dir)) == ["slurm.conf", "topology.conf"]
+    assert "reconfigure" not in drained.calls("scontrol")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"override": ""},  # permitted
+        {"override": "slurm_x_override", "ran": False},
+        {"override": "slurm_x_override", "load": None},
+        {"override": "slurm_x_override", "reloads": False},
+    ],
+)
+def test_live_changes_stop_nothing_where_they_may_go_or_stay(drained: FakeSlurm, more: dict[str, object]) -> None:
+    change(drained, **more).apply()
+    assert drained.file.read_bytes() == NEW
+
+
+def test_the_partitions_that_a_change_writes_keep_their_state_alone(drained: FakeSlurm) -> None:
+    more = {"override": "slurm_x_override", "own": {"gpu"}}
+    assert failure(change(drained, **more)).startswith(UNDONE)
+    drained.shown.write_text("PartitionName=gpu State=UP MaxTime=02:00:00\n")
+    change(drained, **more).apply()
+    assert drained.file.read_bytes() == NEW
+
+
+def test_a_rollback_before_a_late_reconfigure_undoes_no_live_change(drained: FakeSlurm) -> None:
+    """A live move failed, and the reconfigure that would do the same would undo live changes."""
+
+    def load(transaction: daemon.Transaction) -> str:
+        transaction.require_no_loss()
+        return transaction.reconfigure()
+
+    late = change(drained, override="slurm_x_override", reloads=False, load=load)
+    assert failure(late) == f"{UNDONE}the old files were restored."
+    assert drained.file.read_bytes() == OLD
+    assert "reconfigure" not in drained.calls("scontrol")
+
+
+def test_a_slurmctld_that_does_not_answer_is_repaired(drained: FakeSlurm) -> None:
+    drained.on_reconfigure("exit 1", times=9)
+    os.system(drained.exits)
+    assert "live changes" not in failure(change(drained, override="slurm_x_override"))
+
+
+# ---------------------------------------------------------------------------------------------------- a dead slurmctld
+
+
 def test_a_slurmctld_that_exits_after_a_refused_reconfigure_is_started(slurm: FakeSlurm) -> None:
     slurm.on_reconfigure(f"{slurm.exits}; exit 1", times=1)
     assert failure(change(slurm)).endswith(

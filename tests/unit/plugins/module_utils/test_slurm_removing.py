@@ -83,7 +83,7 @@ def contents(folder: Path) -> dict[str, tuple[str, int]]:
 
 
 def remove(folder: Path, part: removing.Part, slurm: Any = None) -> None:
-    removing.apply(slurm or Slurmctld(), str(folder), removing.plan(str(folder), part, "nvlink"), "nvlink")
+    removing.apply(slurm or Slurmctld(), str(folder), removing.plan(str(folder), part, "nvlink"), "nvlink", "")
 
 
 def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:

@@ -70,7 +70,7 @@ def calls(log: Path, program: str) -> list[str]:
 def test_a_failed_step_undoes_the_earlier_ones_in_reverse_order(tmp_path: Path) -> None:
     log = programs_that(tmp_path, sacctmgr='case "$*" in *"add qos three"*) echo no room >&2; exit 1;; esac')
     with pytest.raises(SlurmError) as caught:
-        tier_apply.apply(plan(tmp_path, *STEPS))
+        tier_apply.apply(plan(tmp_path, *STEPS), "")
     assert str(caught.value) == (
         "sacctmgr add qos three failed (no room); no file was changed, and the records in slurmdbd were restored."
     )
@@ -91,7 +91,7 @@ def test_an_interrupted_run_undoes_all_started_steps(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(accounting.Sacctmgr, "run", run)
     with pytest.raises(SystemExit):
-        tier_apply.apply(plan(tmp_path, *STEPS))
+        tier_apply.apply(plan(tmp_path, *STEPS), "")
     assert calls(log, "sacctmgr") == ["add qos one", "add qos two", "delete qos two", "delete qos one"]
     assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
 
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_written_undoes_the_records(tmp_path: Path) -> Non
     with pytest.raises(
         SlurmError, match=r"could not be written \(.*; nothing was changed, and the records in slurmdbd were restored"
     ):
-        tier_apply.apply(made)
+        tier_apply.apply(made, "")
     assert calls(log, "sacctmgr") == ["add qos one", "delete qos one"]
     assert calls(log, "scontrol") == []
 
@@ -119,7 +119,7 @@ def test_a_slurmctld_that_does_not_run_the_new_partitions_gets_the_old_file(
         SlurmError,
         match=r"gold is missing.*the old files were restored, and slurmctld runs as before, and the records",
     ):
-        tier_apply.apply(plan(tmp_path, STEPS[0]))
+        tier_apply.apply(plan(tmp_path, STEPS[0]), "")
     assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
     assert calls(log, "scontrol").count("reconfigure") == 2
     assert calls(log, "sacctmgr") == ["add qos one", "delete qos one"]
@@ -131,6 +131,6 @@ def test_removals_come_last_and_their_failure_keeps_the_applied_partitions(tmp_p
     made = plan(tmp_path)
     made.after = accounting.delete_steps(["old"])
     with pytest.raises(SlurmError, match="The partitions are applied, but sacctmgr delete qos old failed"):
-        tier_apply.apply(made)
+        tier_apply.apply(made, "")
     assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "new\n"
     assert [line.split()[0] for line in log.read_text().splitlines()][-1] == "sacctmgr"
