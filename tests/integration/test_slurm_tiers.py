@@ -480,6 +480,7 @@ def test_a_slurmctld_that_is_killed_is_started_with_the_old_files(tiers: Cluster
     before = tiers.records()
     job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 300")
     tiers.until(job, "RUNNING")
+    tiers.run("scontrol", "reconfigure")  # it saves its state with it
     tiers.shell(HANGING_SCONTROL.replace("kill -STOP", "kill -KILL"))
     failed = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}], ok=False, bin_dir="/opt/hang", timeout=8)
     assert failed["msg"].endswith(
