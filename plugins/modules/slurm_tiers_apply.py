@@ -152,8 +152,8 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
 
 
 def _override(params: Mapping[str, Any]) -> str:
-    """The variable that permits that live changes are undone; empty where it does."""
-    return "" if live.GATE in params["override"] else "slurm_tiers_override"
+    """The option that permits that live changes are undone; empty where it does."""
+    return "" if live.GATE in params["override"] else "override (variable slurm_tiers_override)"
 
 
 def _rehearse(plan: tier_plan.TierPlan, params: Mapping[str, Any]) -> rehearsal.Rehearsal | None:

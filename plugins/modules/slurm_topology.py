@@ -558,7 +558,7 @@ def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, params["topology_name"])
-        override = "" if live.GATE in params["override"] else "slurm_topology_override"
+        override = "" if live.GATE in params["override"] else "override (variable slurm_topology_override)"
         if removal.files and not module.check_mode:
             removing.apply(slurm, params["conf_dir"], removal, params["topology_name"], override)
         elif removal.files and override:

@@ -86,7 +86,7 @@ def digest(text: str | None) -> str:
 
 def apply(host: Host, desired: DesiredState) -> list[str]:
     """Write the files and have slurmctld load them; returns the changed files' names. A failure rolls back."""
-    override = "" if live.GATE in desired.override else "slurm_override"
+    override = "" if live.GATE in desired.override else "override (variable slurm_override)"
     if host.check:
         texts, changed = _plan(host, desired, present(desired.conf_dir))
         if changed and override and host.is_active(UNIT):

@@ -102,9 +102,9 @@ class Transaction:
     log: SlurmctldLogFile. like: the file whose owner and mode new files get, slurm.conf if empty.
     seconds: how long slurmctld may take until it runs what was written.
     ran: whether slurmctld ran before. restart: whether the old files take a restart, not a reconfigure.
-    override: the role's variable with which a site permits that live changes of operators are undone; empty where that
-    is permitted, or where none can be lost. own: partitions whose settings these files have. reloads: whether ``load``
-    has slurmctld read all its files in any case; one that does it later calls ``require_no_loss()`` first.
+    override: the option, with its variable, that permits to undo live changes of operators; empty where the site does,
+    or where none can be lost. own: partitions whose settings these files have. reloads: whether ``load`` has slurmctld
+    read all its files in any case; one that does it later calls ``require_no_loss()`` first.
     keep: PREVIOUS or REMOVED. cut_off: files that an earlier run has replaced and not loaded, restored like those here.
     """
 

@@ -29,7 +29,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import parse_time
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # The gate's name, and the number of changes that a message lists.
@@ -110,7 +109,7 @@ def _word(value: str) -> object:
 
 
 def _time(value: str) -> object:
-    return "" if value.lower() in (*_UNSET, "unlimited", "infinite", "-1") else parse_time(value, "time")
+    return "" if value.lower() in (*_UNSET, "unlimited", "infinite", "-1") else syntax.parse_minutes(value)
 
 
 def _limit(value: str) -> object:
@@ -337,7 +336,7 @@ def _differing(kind: str, name: str, key: str, live: str, old: str, new: str, fo
     try:
         shown = form(live)
         differs = shown not in (form(old), form(new))
-    except SlurmError:
+    except ValueError:
         return
     if differs:
         yield Change(kind, name, key, live, new or _DEFAULTS.get(key, ""))
@@ -398,13 +397,13 @@ def sentence(changes: Sequence[str]) -> str:
 
 
 def require_none(
-    slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None], variable: str, own: Collection[str] = ()
+    slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None], override: str, own: Collection[str] = ()
 ) -> None:
-    """LiveChanges where ``survey()`` finds any; variable: the role's variable of the option override."""
+    """LiveChanges where ``survey()`` finds any; override: the option that permits them, with its variable."""
     # One that does not answer is to be repaired, and cannot show what it would lose.
     found = survey(slurm, conf_dir, writes, own) if slurm.answers() else []
     if found:
         raise LiveChanges(
-            f"{sentence(found)}: write the live values into slurm.conf, or set override (variable {variable}) to {GATE}"
-            " if this is intended."
+            f"{sentence(found)}: write the live values into slurm.conf, or set {override} to {GATE} if this is"
+            " intended."
         )

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Callable
 
 MAX_INCLUDES = 10
+_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?\Z", re.ASCII)
 
 
 def logical_lines(text: str) -> Iterable[str]:
@@ -74,3 +75,23 @@ def shown_values(line: str) -> list[tuple[str, str]]:
     A value ends at white space.
     """
     return re.findall(r"(?:^|(?<=\s))([A-Za-z_][\w/:]*)=(\S*)", line)
+
+
+def parse_minutes(text: str) -> int | None:
+    """Minutes of a time in one of Slurm's forms (minutes, hours:minutes:seconds, days-hours...), None for no limit.
+
+    ValueError for another text.
+    """
+    if text.upper() in ("UNLIMITED", "INFINITE", "NONE", "-1"):
+        return None
+    match = _TIME.match(text)
+    if match is None:
+        raise ValueError(text)
+    days, first, second, third = (int(part) if part is not None else None for part in match.groups())
+    if days is not None:
+        seconds = ((days * 24 + (first or 0)) * 60 + (second or 0)) * 60 + (third or 0)
+    elif third is not None:
+        seconds = ((first or 0) * 60 + (second or 0)) * 60 + third
+    else:
+        seconds = (first or 0) * 60 + (second or 0)
+    return -(-seconds // 60)  # Slurm rounds up

@@ -35,7 +35,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}\Z", re.ASCII)
 _LOWER = re.compile(r"[a-z0-9_][a-z0-9._-]{0,63}\Z", re.ASCII)
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}\Z", re.ASCII)
 _VALUE = re.compile(r"[^\s\"'#\\]{1,4000}\Z")
-_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -353,21 +352,12 @@ def _segment(tier: Mapping[str, Any], name: str, version: rules.Version) -> Segm
 
 
 def parse_time(value: Any, where: str) -> int | None:
-    """Minutes of a time in one of Slurm's forms (minutes, hours:minutes:seconds, days-hours...), None for no limit."""
+    """syntax.parse_minutes(); ``where`` is the option for the message."""
     text = str(value).strip()
-    if text.upper() in ("UNLIMITED", "INFINITE", "NONE", "-1"):
-        return None
-    match = _TIME.match(text)
-    if match is None:
-        raise SlurmError(f"{where}: {_shown(text)} is not a time, use minutes, HH:MM:SS or D-HH:MM:SS.")
-    days, first, second, third = (int(part) if part is not None else None for part in match.groups())
-    if days is not None:
-        seconds = ((days * 24 + (first or 0)) * 60 + (second or 0)) * 60 + (third or 0)
-    elif third is not None:
-        seconds = ((first or 0) * 60 + (second or 0)) * 60 + third
-    else:
-        seconds = (first or 0) * 60 + (second or 0)
-    return -(-seconds // 60)  # Slurm rounds up
+    try:
+        return syntax.parse_minutes(text)
+    except ValueError:
+        raise SlurmError(f"{where}: {_shown(text)} is not a time, use minutes, HH:MM:SS or D-HH:MM:SS.") from None
 
 
 def _named(value: Any, where: str, form: re.Pattern[str]) -> str:

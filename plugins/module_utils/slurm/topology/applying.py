@@ -60,7 +60,7 @@ def apply(plan: Plan) -> None:
         restored=restored,
         load=load if plan.reconfigure else None,
         stamps=observed.stamps,
-        override="" if plan.may_undo else "slurm_topology_override",
+        override="" if plan.may_undo else "override (variable slurm_topology_override)",
         reloads=plan.live is None,
         log=observed.config.get("slurmctldlogfile", ""),
         # Written by an earlier run that was interrupted before slurmctld has read it.

@@ -225,6 +225,7 @@ def test_the_change_of_another_program_shows_no_password(slurm: FakeSlurm) -> No
 # ------------------------------------------------------------------------------------------------------ live changes
 
 
+OVERRIDE = "override (variable slurm_x_override)"
 DRAINED = "PartitionName=gpu State=DRAIN\n"
 UNDONE = (
     "A reconfigure would undo live changes (State of partition gpu is DRAIN, configured UP): write the live values into"
@@ -240,7 +241,7 @@ def drained(slurm: FakeSlurm) -> FakeSlurm:
 
 
 def test_live_changes_stop_a_change_before_it_is_written(drained: FakeSlurm) -> None:
-    assert failure(change(drained, override="slurm_x_override")) == f"{UNDONE}nothing was changed."
+    assert failure(change(drained, override=OVERRIDE)) == f"{UNDONE}nothing was changed."
     assert sorted(os.listdir(drained.conf_dir)) == ["slurm.conf", "topology.conf"]
     assert "reconfigure" not in drained.calls("scontrol")
 
@@ -249,9 +250,9 @@ def test_live_changes_stop_a_change_before_it_is_written(drained: FakeSlurm) -> 
     "more",
     [
         {"override": ""},  # permitted
-        {"override": "slurm_x_override", "ran": False},
-        {"override": "slurm_x_override", "load": None},
-        {"override": "slurm_x_override", "reloads": False},
+        {"override": OVERRIDE, "ran": False},
+        {"override": OVERRIDE, "load": None},
+        {"override": OVERRIDE, "reloads": False},
     ],
 )
 def test_live_changes_stop_nothing_where_they_may_go_or_stay(drained: FakeSlurm, more: dict[str, object]) -> None:
@@ -260,7 +261,7 @@ def test_live_changes_stop_nothing_where_they_may_go_or_stay(drained: FakeSlurm,
 
 
 def test_the_partitions_that_a_change_writes_keep_their_state_alone(drained: FakeSlurm) -> None:
-    more = {"override": "slurm_x_override", "own": {"gpu"}}
+    more = {"override": OVERRIDE, "own": {"gpu"}}
     assert failure(change(drained, **more)).startswith(UNDONE)
     drained.shown.write_text("PartitionName=gpu State=UP MaxTime=02:00:00\n")
     change(drained, **more).apply()
@@ -274,7 +275,7 @@ def test_a_rollback_before_a_late_reconfigure_undoes_no_live_change(drained: Fak
         transaction.require_no_loss()
         return transaction.reconfigure()
 
-    late = change(drained, override="slurm_x_override", reloads=False, load=load)
+    late = change(drained, override=OVERRIDE, reloads=False, load=load)
     assert failure(late) == f"{UNDONE}the old files were restored."
     assert drained.file.read_bytes() == OLD
     assert "reconfigure" not in drained.calls("scontrol")
@@ -283,7 +284,7 @@ def test_a_rollback_before_a_late_reconfigure_undoes_no_live_change(drained: Fak
 def test_a_slurmctld_that_does_not_answer_is_repaired(drained: FakeSlurm) -> None:
     drained.on_reconfigure("exit 1", times=9)
     os.system(drained.exits)
-    assert "live changes" not in failure(change(drained, override="slurm_x_override"))
+    assert "live changes" not in failure(change(drained, override=OVERRIDE))
 
 
 # ---------------------------------------------------------------------------------------------------- a dead slurmctld
