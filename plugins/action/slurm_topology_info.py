@@ -43,8 +43,8 @@ class ActionModule(GuardedAction):
         end = ends.controller(arguments, ARGUMENTS["timeout"]["default"])
         result = self.run_module("rackscale.nvlink.slurm_topology_info", arguments, task_vars, SCHEMA, end)
         if fabric is not None and result.get("topology"):
-            retries = rules.search_retries(rules.parse_version(str(result.get("version") or "26.5")))
-            result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes], retries)
+            version = rules.parse_version(str(result.get("version") or "26.5"))
+            result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes], version)
         return result
 
 
@@ -53,7 +53,7 @@ def _state(path: str, task_vars: dict[str, Any]) -> State:
 
 
 def job_spans(
-    topology: dict[str, Any], fabric: Fabric, state: State, sizes: list[int], retries: bool = True
+    topology: dict[str, Any], fabric: Fabric, state: State, sizes: list[int], version: rules.Version = (26, 5, 0)
 ) -> list[dict[str, Any]]:
     """The rows of job_spans for the running topology; empty where no tray of it works.
 
@@ -68,5 +68,7 @@ def job_spans(
     block_sizes = rules.enabled_sizes(topology["block_sizes"], base)
     if not block_sizes or not sum(counts):
         return []
-    rows = spans.spans(counts, block_sizes, spans.sizes_of_interest(counts, block_sizes[0], sizes), retries)
-    return [asdict(row) for row in rows]
+    jobs = spans.sizes_of_interest(counts, block_sizes[0], sizes)
+    rows = spans.spans(counts, block_sizes, jobs, rules.search_retries(version))
+    known = version >= rules.SEGMENT_OPTIONS_SINCE
+    return [{**asdict(row), "segment_options": list(row.segment_options) if known else []} for row in rows]

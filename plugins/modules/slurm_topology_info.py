@@ -132,7 +132,7 @@ job_spans:
   returned: when a fabric file is given
   type: list
   elements: dict
-  sample: [{nodes: 72, allowed: 4, needed: 5, starts: false, segment: 12}]
+  sample: [{nodes: 72, allowed: 4, needed: 5, starts: false, segment: 12, segment_options: [--spread-segments]}]
   contains:
     nodes:
       description: The job's size in nodes.
@@ -151,6 +151,13 @@ job_spans:
         - The largest C(--segment) with which Slurm can place it, so that groups of this size share a clique.
         - Null where one block can hold the whole job, or where no segment above 1 fits.
       type: int
+    segment_options:
+      description:
+        - The options of sbatch, from Slurm 25.11 on, with each of which Slurm can place the job with that segment too.
+        - C(--spread-segments) has each segment in a block of its own, C(--consolidate-segments) all of them in one
+          aggregated block. Empty in other releases.
+      type: list
+      elements: str
 changes:
   description: Always empty; the module changes nothing.
   returned: success

@@ -98,6 +98,9 @@ def test_a_job_spans_the_computed_blocks(racks: Slurmctld, seed: int) -> None:
             inside = blocks_of(racks, span.nodes, away(counts, up), f"--segment={span.segment}")
             assert inside is not None, (counts, up, sizes, span)
             assert all(count % span.segment == 0 for count in inside)
+            for option in ("--spread-segments", "--consolidate-segments") if racks.suite == "forky" else ():
+                placed = blocks_of(racks, span.nodes, away(counts, up), f"--segment={span.segment}", option)
+                assert (placed is not None) == (option in span.segment_options), (counts, up, sizes, span, option)
 
 
 # A rack of 18 and one that its NVLink partitions cut in two halves of 9.

@@ -43,6 +43,7 @@ OLDEST: Version = (24, 5, 0)
 YAML_SINCE: Version = (25, 5, 0)
 NODE_RANK_SINCE: Version = (25, 11, 0)
 RETRIES_SINCE: Version = (25, 11, 0)
+SEGMENT_OPTIONS_SINCE: Version = (25, 11, 0)  # --spread-segments, --consolidate-segments
 MAX_LEVEL = 15  # MAX_BLOCK_LEVELS is 16, the base is level 0
 MAX_BASE = 0xFFFF  # bblock_node_cnt has 16 bits
 MAX_NODES = 65536  # MaxNodeCount's limit

@@ -133,3 +133,18 @@ def test_the_table_has_usual_and_requested_job_sizes() -> None:
     assert spans.table(fabrics.fabric(racks=0), State(), None) == []
     away = {name: {"state": "stale"} for name in fabric.trays}
     assert spans.table(fabric, fabrics.state(fabric, **away), None) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "expected"),
+    [
+        ([18, 18, 18, 18], [18, 36], ["--spread-segments", "--consolidate-segments"]),
+        # A free pair only across the aggregated blocks of two.
+        ([1, 18, 18, 1], [18, 36], ["--spread-segments"]),
+        # Without sizes above the base all blocks are one.
+        ([1, 18, 18, 1], [18], ["--spread-segments", "--consolidate-segments"]),
+    ],
+)
+def test_the_options_with_which_a_segment_fits(counts: list[int], sizes: list[int], expected: list[str]) -> None:
+    (span,) = spans.spans(counts, sizes, [36])
+    assert (span.segment, list(span.segment_options)) == (18, expected)
