@@ -824,6 +824,11 @@ CATALOGUE: dict[str, Entry] = {
         "in a rehearsal a required job would stay pending for ever",
         "correct its size, or the partition's trays and limits",
     ),
+    "slurm_rehearsal_past": Entry(
+        WARNING,
+        "a job like those of the last weeks would be pending for ever",
+        "compare the blocks and the base block size with what its user needs",
+    ),
     "slurm_rehearsal_missing": Entry(
         ERROR, "a rehearsal is required and did not finish", "correct the reason that the finding names"
     ),

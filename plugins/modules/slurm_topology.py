@@ -380,7 +380,8 @@ rehearsal:
     outcomes:
       description:
         - The test jobs. C(kind) is V(block) (on trays of C(block) alone), V(larger) (one tray more than a block has),
-          V(spread) (as many as a block has while no block has so many), V(partition) or V(site).
+          V(spread) (as many as a block has while no block has so many), V(partition), V(past) (as those of the
+          last weeks) or V(site).
       type: list
       elements: dict
       sample:

@@ -372,6 +372,16 @@ def test_jobs_of_users_are_rehearsed_with_the_saved_accounting_records(tiers: Cl
     assert tiers.records() == before
 
 
+def test_jobs_as_those_of_the_last_weeks_are_rehearsed(tiers: Cluster) -> None:
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "-N2", "--segment=2", "--wrap", "true")
+    tiers.until(job, "COMPLETED")
+    result = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 1}], "--check")
+    past = {(row["partition"], row["nodes"], row["segment"]): row for row in result["rehearsal"]["outcomes"]}
+    assert past["bronze", 2, 2]["kind"] == "past"
+    assert past["bronze", 2, 2]["outcome"] == "refused"
+    assert "slurm_rehearsal_past" in codes(result)
+
+
 def records_of(rehearsal: dict[str, Any]) -> str:
     (row,) = (row for row in rehearsal["left_out"] if row["where"] == "accounting")
     why: str = row["why"]

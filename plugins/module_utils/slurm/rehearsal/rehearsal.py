@@ -38,7 +38,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import history, rehearsal_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal_conf import OPEN_PARTITION
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.sandbox import (
     ADDRESS,
@@ -98,9 +98,10 @@ class TestJob:
     """A test job: its nodes and segment (0: none) in a partition.
 
     kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``larger`` (one tray
-    more than a block), ``all`` (all trays), ``partition`` (a partition's own sizes), ``site`` (the site's list). block:
-    the block under test. trays, without: nodes that the job requires or excludes. required: its refusal is an error.
-    user: the job's owner, with account and qos; the accounting records apply to such a job alone.
+    more than a block), ``all`` (all trays), ``partition`` (a partition's own sizes), ``past`` (as those of the last
+    weeks), ``site`` (the site's list). block: the block under test. trays, without: nodes that the job requires or
+    excludes. required: its refusal is an error. user: the job's owner, with account and qos; the accounting records
+    apply to such a job alone.
     """
 
     __test__ = False  # not a test class of pytest
@@ -188,7 +189,8 @@ class Candidate:
     """The configuration to rehearse: ``conf_dir`` as it would be after ``writes`` (path -> bytes), and the test jobs.
 
     topology: the one under test. style: format of the topology file (files.CONF, files.YAML). records: running nodes
-    (``scontrol show nodes``). state_dir: the StateSaveLocation with slurmctld's saved accounting records.
+    (``scontrol show nodes``). state_dir: the StateSaveLocation with slurmctld's saved accounting records. no_history:
+    why the jobs of the last weeks are unknown.
     """
 
     conf_dir: str
@@ -200,6 +202,7 @@ class Candidate:
     segments: tuple[int, ...] = ()
     records: tuple[Mapping[str, str], ...] = ()
     state_dir: str = ""
+    no_history: str = ""
 
     @property
     def users(self) -> dict[str, int]:
@@ -265,6 +268,8 @@ def before_apply(
     blocks = survey.style == files.YAML or loads or settings.satisfies("TopologyPlugin", survey.plugin)
     if mode == "never" or survey.acting or topology is None or not blocks or not (loads or mode == "always"):
         return None, []
+    past, no_history = history.read(survey.slurm, survey.config)
+    jobs += tuple(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)
     candidate = Candidate(
         conf_dir=survey.conf_dir,
         topology=topology,
@@ -275,9 +280,15 @@ def before_apply(
         segments=tuple(params.get("segments", ())),
         records=tuple(files.parse_records(survey.slurm.scontrol("-a", "-o", "show", "nodes"))),
         state_dir=survey.config.get("statesavelocation", ""),
+        no_history=no_history,
     )
     rehearsal = rehearse(survey.slurm, candidate, timeout)
     return rehearsal, findings(rehearsal, candidate, mandatory=mode == "always")
+
+
+def _history_left_out(candidate: Candidate) -> list[dict[str, str]]:
+    why = candidate.no_history
+    return [{"setting": f"jobs of the last {history.DAYS} days", "where": "sacct", "why": why}] if why else []
 
 
 def _uid(user: str) -> int:
@@ -301,7 +312,7 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
     rehearsal = Rehearsal(
         ran=False,
         version=rules.show_version(candidate.version),
-        left_out=[*_ALWAYS_LEFT_OUT, *derived.left_out],
+        left_out=[*_ALWAYS_LEFT_OUT, *derived.left_out, *_history_left_out(candidate)],
         added=list(derived.added),
     )
     programs = {}
@@ -537,7 +548,8 @@ def make_jobs(candidate: Candidate, partitions: Sequence[rules.Partition], known
         )
     ]
     jobs += _of_partitions(mine, candidate.topology, candidate.segments)
-    return jobs + list(candidate.jobs)
+    here = {partition.name for partition in partitions}
+    return jobs + [job for job in candidate.jobs if job.kind != "past" or job.partition in here]
 
 
 def _of_blocks(names: Sequence[str], blocks: Sequence[tuple[str, ...]]) -> Iterable[TestJob]:
@@ -672,6 +684,12 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
             f" set --segment={math.gcd(*filled)} for jobs of so many trays."
         )
         yield finding("slurm_rehearsal_all", message)
+    elif outcome.outcome == "refused" and outcome.kind == "past":
+        message = (
+            f"Rehearsal: {job} in partition {outcome.partition}, as one of the last {history.DAYS} days, would be"
+            f" pending for ever ({outcome.reason}): compare the blocks and their size with what its user needs."
+        )
+        yield finding("slurm_rehearsal_past", message)
     elif outcome.outcome == "refused" and outcome.kind == "site":
         message = (
             f"Rehearsal: {job} in partition {outcome.partition or '(the default)'} would be pending for ever"
