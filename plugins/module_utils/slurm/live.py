@@ -120,6 +120,10 @@ def _names(value: str) -> object:
     return frozenset(part for part in value.lower().split(",") if part not in (*_UNSET, "all"))
 
 
+def _hosts(value: str) -> object:
+    return frozenset(_expanded("" if value.lower() in (*_UNSET, "all") else value))
+
+
 def _flag(value: str) -> object:
     return value.lower() in ("yes", "true", "1")
 
@@ -179,7 +183,7 @@ _PARTITION: dict[str, tuple[Form, tuple[str, ...]]] = {
     "AllowQos": (_names, ()),
     "DenyAccounts": (_names, ()),
     "DenyQos": (_names, ()),
-    "AllocNodes": (_names, ("allowallocnodes", "allocnodes")),
+    "AllocNodes": (_hosts, ("allowallocnodes", "allocnodes")),
     "Hidden": (_flag, ()),
     "RootOnly": (_flag, ()),
     "ReqResv": (_flag, ()),

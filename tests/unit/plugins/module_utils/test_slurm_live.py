@@ -109,6 +109,12 @@ def test_node_sets_and_dynamic_nodes_are_not_compared() -> None:
     assert live.lost([partition], records, {"debugflags": "backfill"}, known) == []
 
 
+def test_a_hostlist_is_compared_by_its_hosts() -> None:
+    line = "PartitionName=gpu Nodes=n[1-3] AllowAccounts=x,y AllocNodes=n1,n2"
+    assert found({"AllocNodes": "n[1-2]"}, more=(line,)) == []
+    assert found({"AllocNodes": "n1"}) == ["AllocNodes of partition gpu is n1, configured unset"]
+
+
 def test_nodes_with_the_same_change_are_folded() -> None:
     nodes = [{**NODE, "NodeName": name, "Weight": "9"} for name in ("n1", "n2", "n3")]
     clauses = live.describe(live.lost([PARTITION], nodes, {"debugflags": "Backfill"}, live.configured(LINES)))
