@@ -618,6 +618,11 @@ CATALOGUE: dict[str, Entry] = {
         "two ready members are not connected",
         "open port 50000 in both directions, then restart the clique's daemons",
     ),
+    "imex_peer_authentication": Entry(
+        ERROR,
+        "members of an IMEX domain cannot authenticate each other (!A!)",
+        "check that their TLS files are of one authority and not expired, then restart the daemons of the clique",
+    ),
     "imex_peer_lost": Entry(
         WARNING, "a tray is not connected to some peers", "check those trays, and ports 50000 and 50005"
     ),

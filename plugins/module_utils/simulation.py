@@ -39,6 +39,9 @@ NVML_FAULTS = (
     "only_v2",
     "only_v1",
     "no_fabric",
+    "v3_deprecated",
+    "handle_refused",
+    "fabric_refused",
 )
 
 Split = Mapping[Union[str, int], int]

@@ -475,7 +475,8 @@ ansible_facts:
             connection:
               description:
                 - One of V(connected), V(never_connected), V(recovering), V(disconnected), V(invalid),
-                  V(authenticating), V(version_mismatch) and V(map_mismatch), or a word of a newer release.
+                  V(authenticating), V(version_mismatch), V(map_mismatch) and V(authentication_error), or a word of a
+                  newer release.
               returned: success
               type: str
               sample: connected

@@ -26,6 +26,7 @@ MAX_TIMEOUT = 3600
 _ADDRESSES_TIMEOUT = 5.0
 # Findings that explain why a tray with readings is in no clique; without one of them fabric_unknown is added.
 _WHY_NOT_ATTACHED = {
+    "no_permission",
     "no_gpu",
     "gpu_lost",
     "gpu_reset_required",

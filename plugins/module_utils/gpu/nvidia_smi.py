@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import lost_gpu, stuck
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import NO_PERMISSION_TEXT, lost_gpu, stuck
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     MAX_GPUS,
     UINT8,
@@ -40,6 +40,8 @@ _ABSENT = ("", "n/a", "[n/a]", "not supported", "[not supported]")
 # Texts of an element whose call failed.
 _LOST = "gpu is lost"
 _RESET = ("gpu requires reset", "gpu requires restart")
+# Not allowed in XML, but nvidia-smi prints the name of a process as it is. The value checks refuse the replacement.
+_ILLEGAL = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")
 _FAILED = ("unknown error", "err!", "[unknown error]", "insufficient permissions", "[insufficient permissions]")
 
 # Texts that nvidia-smi prints instead of XML -> (code of the finding, sentence with the remedy).
@@ -71,11 +73,20 @@ _TEXTS = (
         "nvidia-smi cannot list the GPUs because one of them is lost; drain the tray and reboot it.",
     ),
     (
+        "gpu requires reset",
+        "gpu_reset_required",
+        "nvidia-smi cannot list the GPUs because one of them needs a reset; drain the tray and reset that GPU, or"
+        " reboot.",
+    ),
+    (
         "insufficient permissions",
         "no_permission",
-        "The NVIDIA driver refuses this user; run the task with become: true, or check the modes of /dev/nvidia*.",
+        NO_PERMISSION_TEXT,
     ),
 )
+
+# "Unable to determine the device handle for GPU0000:0F:00.0: GPU requires reset"
+_NAMED_GPU = re.compile(r"device handle for GPU ?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
 
 
 class NvidiaSmiError(NvlinkError):
@@ -151,7 +162,8 @@ def _not_xml(text: str, rc: int | None) -> dict[str, Any]:
     lowered = text.lower()
     for part, code, message in _TEXTS:
         if part in lowered:
-            return finding(code, message, gpu=None)
+            named = _NAMED_GPU.search(text)
+            return finding(code, message.replace("one of them", f"GPU {named[1]}") if named else message, gpu=None)
     line = next((line for line in text.splitlines() if line.strip()), "")
     if not line:
         return finding(
@@ -191,7 +203,7 @@ class _Tree:
 
     def parse(self, text: str) -> Element:
         """The root element's content. Raises NvidiaSmiError."""
-        raw = text.lstrip("\ufeff \t\r\n").encode("utf-8", "replace")
+        raw = text.lstrip("\ufeff \t\r\n").translate(_ILLEGAL).encode()
         if len(raw) > MAX_XML:
             raise self._refused(f"is longer than {MAX_XML} bytes")
         try:
@@ -314,11 +326,21 @@ def _fabric(element: Any, check: Checker) -> dict[str, Any]:
         # Only here are the texts of failed calls values: "Unknown Error" and "Not Supported" are statuses.
         status = _first(element, "fabric", "status")
         if status is not None and status.lower() not in ("", "n/a"):
-            fabric["status"] = _word(constants.STATUSES, "fabric status", status, check, absent=())
+            fabric["status"] = _status(status, check)
     fabric["clique_id"] = check.number("clique_id", _first(element, "fabric", "cliqueId"), UINT32)
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", _first(element, "fabric", "clusterUuid"))
     fabric["health"] = _health(element, check)
     return settle_fabric(fabric)
+
+
+def _status(text: str, check: Checker) -> str | None:
+    """The word of a status; one that no release had so far is in its own words, because it is no success either."""
+    known = constants.word_of_text(constants.STATUSES, text)
+    if known is None and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 _/.-]{0,79}", text):
+        return re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")
+    if known is None:
+        check.refuse("fabric status", text)
+    return known
 
 
 _TRUTH = {"true": True, "false": False}

@@ -50,8 +50,11 @@ GPU_IS_LOST = 15
 RESET_REQUIRED = 16
 LIB_RM_VERSION_MISMATCH = 18
 ARGUMENT_VERSION_MISMATCH = 25
-# A driver without a function or a version of a struct returns one of these.
-_TOO_OLD = (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, 2)
+DEPRECATED = 26
+# A driver without a function or a version of a struct, or one that has dropped it, returns one of these.
+_WITHOUT = (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED, 2)
+# No other version of a call can have an answer then.
+_FINAL = (NO_PERMISSION, GPU_IS_LOST, RESET_REQUIRED)
 
 
 class FabricInfoV2(ctypes.Structure):
@@ -136,6 +139,9 @@ class Pdi(ctypes.Structure):
     _fields_ = (("version", c_uint), ("value", c_ulonglong))
 
 
+NO_PERMISSION_TEXT = (
+    "The NVIDIA driver refuses this user; run the task with become: true, or check the modes of /dev/nvidia*."
+)
 # The sizes that the driver checks through the version word, or assumes.
 SIZES = {FabricInfoV2: 36, FabricInfoV3: 40, FabricInfoV4: 548, PlatformInfo: 44, PciInfo: 68, FieldValue: 40, Pdi: 16}
 
@@ -271,24 +277,30 @@ def _query_platform(call: Callable[..., bool]) -> dict[str, Any] | None:
 
 
 def _query_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]:
-    """Version 3 (health summary), 2 (R550 and newer), or 4; ``{"code": n}`` where none of them succeeds."""
-    for version, struct in ((3, FabricInfoV3), (2, FabricInfoV2)):
-        info = struct(version=version_word(struct, version))
-        if call("nvmlDeviceGetGpuFabricInfoV", ctypes.byref(info)):
-            return _raw_fabric(info, info.cliqueId, getattr(info, "healthSummary", 0))
-        if codes[-1] not in _TOO_OLD:
-            return {"code": codes[-1]}
-    # Versions 2 and 3 are deprecated: where a driver drops them, 4 has the same in its entries of type 0.
+    """Version 4 (R615 and newer), 3 (health summary) or 2 (R550); ``{"code": n}`` where none of them succeeds.
+
+    nvml.h deprecates 2 and 3, so a driver may answer one of them with DEPRECATED and another with the fabric. The
+    clique id of 2 and 3 is the first of type unicast pointer in 4 (nvml.h of CUDA 13.5, nvmlGpuFabricInfo_v4_t).
+    """
     newest = FabricInfoV4()
     if call("nvmlDeviceGetGpuFabricInfo_v4", ctypes.byref(newest)):
         cliques = [newest.cliques[at] for at in range(min(newest.numCliques, len(newest.cliques)))]
         first = next((clique.id for clique in cliques if clique.type == TYPE_UNICAST_POINTER), None)
         return _raw_fabric(newest, first, newest.healthSummary)
-    if codes[-1] not in _TOO_OLD:
-        return {"code": codes[-1]}
+    failed = [codes[-1]]
+    for version, struct in ((3, FabricInfoV3), (2, FabricInfoV2)):
+        if failed[-1] in _FINAL:
+            break
+        info = struct(version=version_word(struct, version))
+        if call("nvmlDeviceGetGpuFabricInfoV", ctypes.byref(info)):
+            return _raw_fabric(info, info.cliqueId, getattr(info, "healthSummary", 0))
+        failed.append(codes[-1])
+    code = next((code for code in failed if code in _FINAL or code not in _WITHOUT), None)
+    if code is not None:
+        return {"code": code}
     # Of the unversioned first call only its existence counts, never its result.
     space = ctypes.create_string_buffer(256)
-    return {"code": codes[-1], "only_v1": call("nvmlDeviceGetGpuFabricInfo", space)}
+    return {"code": failed[-1], "only_v1": call("nvmlDeviceGetGpuFabricInfo", space)}
 
 
 def _raw_fabric(info: Any, clique_id: int | None, summary: int) -> dict[str, Any]:
@@ -363,6 +375,8 @@ def interpret(raw: dict[str, Any]) -> Readings:
     if raw["count"] > len(readings.gpus):
         readings.complete = False
         Checker("NVML", notes).refuse("device count", raw["count"])
+    if any((gpu["fabric"].get("code") if "fabric" in gpu else gpu["codes"][0]) == NO_PERMISSION for gpu in raw["gpus"]):
+        notes.append(finding("no_permission", NO_PERMISSION_TEXT, gpu=None))
     old = [gpu["index"] for gpu in raw["gpus"] if (gpu.get("fabric") or {}).get("only_v1")]
     if old:
         notes.append(
@@ -395,10 +409,7 @@ def _failure(error: dict[str, Any]) -> dict[str, Any]:
             "The NVIDIA kernel module and NVML have different versions, as after an upgrade without a reboot; reboot"
             " the tray or reload the module.",
         ),
-        NO_PERMISSION: (
-            "no_permission",
-            "The NVIDIA driver refuses this user; run the task with become: true, or check the modes of /dev/nvidia*.",
-        ),
+        NO_PERMISSION: ("no_permission", NO_PERMISSION_TEXT),
     }
     if code in known:
         return finding(known[code][0], known[code][1], gpu=None)
@@ -430,6 +441,8 @@ def _gpu(raw: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
     check = Checker("NVML", notes, index)
     if "fabric" not in raw:
         # No handle: NVML counts this GPU, but cannot read it.
+        if codes[0] == NO_PERMISSION:
+            return gpu
         name = constants.STATUSES.get(codes[0], ("an unknown code",))[0]
         notes.append(
             finding(
@@ -462,12 +475,13 @@ def _fabric(raw: dict[str, Any], check: Checker) -> dict[str, Any]:
     if "code" in raw:
         if raw["code"] == NOT_SUPPORTED:
             fabric["state"] = "not_supported"
-        elif raw["code"] not in _TOO_OLD:
+        elif raw["code"] not in (*_WITHOUT, NO_PERMISSION):
             check.refuse("fabric state (NVML's return code)", raw["code"])
         return fabric
     fabric["state"] = _word(constants.STATES, "fabric state", raw["state"], check)
     if fabric["state"] == "completed":
-        fabric["status"] = _word(constants.STATUSES, "fabric status", raw["status"], check)
+        # One that a newer driver has added is no success either.
+        fabric["status"] = constants.STATUSES.get(raw["status"], (f"status_{raw['status']}",))[0]
     fabric["clique_id"] = check.number("clique_id", raw["clique_id"], UINT32)
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", raw["cluster_uuid"])
     fabric["health"] = health(raw["mask"], raw["summary"], check)

@@ -405,6 +405,16 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
                 " version of driver and IMEX on the whole clique.",
             )
         )
+    unproven = by_connection.pop("authentication_error", [])
+    if unproven:
+        notes.append(
+            finding(
+                "imex_peer_authentication",
+                f"This tray and {summarize(unproven)} cannot authenticate (!A!) and do not connect; check on both that"
+                " the TLS files of config.cfg are of one authority and not expired, then restart the daemons of the"
+                " clique.",
+            )
+        )
     by_connection.pop("connected", None)
     if by_connection:
         total = sum(map(len, by_connection.values()))
@@ -417,12 +427,13 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
                 " are open between members.",
             )
         )
-    elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not differing and not versions:
+    elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not (differing or versions or unproven):
+        what = "This tray is connected to all its peers" if facts["peers"] else "No peer of this tray is known"
         notes.append(
             finding(
                 "imex_domain_degraded",
-                f"This tray is connected to all its peers, but the domain is {facts['domain_state']}; run fabric_facts"
-                " with gather_subset=imex on the other members, and check that port 50005 is open between members.",
+                f"{what}, but the domain is {facts['domain_state']}; run fabric_facts with gather_subset=imex on the"
+                " other members, and check that port 50005 is open between members.",
             )
         )
 

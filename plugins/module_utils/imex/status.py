@@ -36,6 +36,7 @@ CELLS = {
     "A": "authenticating",
     "!V!": "version_mismatch",
     "!M!": "map_mismatch",
+    "!A!": "authentication_error",
 }
 MAX_NODES = 4096
 _MAX_WORD = 48
@@ -196,7 +197,7 @@ def _connection(value: Any) -> str | None:
         return "version_mismatch"
     if "mismatch" in word and ("map" in word or "config" in word):
         return "map_mismatch"
-    return word
+    return "authentication_error" if word.startswith("auth") and ("error" in word or "fail" in word) else word
 
 
 def _word(value: Any) -> str | None:

@@ -18,7 +18,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
-_MISMATCHES = {"map_mismatch": "imex_list_differs", "version_mismatch": "imex_peer_version"}
+_MISMATCHES = {
+    "map_mismatch": "imex_list_differs",
+    "version_mismatch": "imex_peer_version",
+    "authentication_error": "imex_peer_authentication",
+}
 
 # Findings by which the ctl of a tray returned no row.
 _NO_STATUS = ("imex_timeout", "imex_ctl_failed")
@@ -211,15 +215,18 @@ def _judge_pairs(
         pairs = [pair for pair in disconnected if pair[2] == word]
         if pairs and code not in codes:
             culprit = _common_tray(pairs)
-            what = "lists (!M!)" if word == "map_mismatch" else "versions (!V!)"
-            _add(
-                findings,
-                code,
-                clique,
-                culprit,
-                f"{_pairs(pairs)} do not connect because of different {what}, which the files of clique {clique} no"
-                " longer show; stop all its daemons, then start all.",
-            )
+            if word == "authentication_error":
+                message = (
+                    f"{_pairs(pairs)} cannot authenticate (!A!) and do not connect; check that the TLS files on all"
+                    f" trays of clique {clique} are of one authority and not expired, then restart its daemons."
+                )
+            else:
+                what = "lists (!M!)" if word == "map_mismatch" else "versions (!V!)"
+                message = (
+                    f"{_pairs(pairs)} do not connect because of different {what}, which the files of clique {clique} no"
+                    " longer show; stop all its daemons, then start all."
+                )
+            _add(findings, code, clique, culprit, message)
     ready = {tray for tray, entry in answered.items() if entry["ready"]}
     rest = [pair for pair in disconnected if pair[2] not in _MISMATCHES and pair[0] in ready and pair[1] in ready]
     if not rest:

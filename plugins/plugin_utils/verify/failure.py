@@ -144,6 +144,7 @@ REASONS: dict[str, Reason] = {
         f"set imex_channel_count: 2048 in group_vars/all.yml, then {_IMEX}, then {_REBOOT}",
     ),
     "imex_list_differs": Reason(IMEX, "a program other than the role imex wrote the node list", _IMEX),
+    "imex_peer_authentication": Reason(IMEX, "certificates expired, or were renewed on some trays only", _RESTART_IMEX),
     "imex_list_edited": Reason(IMEX, "the node list was edited by hand", _IMEX),
     "imex_list_not_running": Reason(IMEX, "the node list was written and nvidia-imex was not restarted", _IMEX),
     "imex_two_owners": Reason(

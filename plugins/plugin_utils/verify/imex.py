@@ -18,7 +18,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure im
 
 # verdict.judge() decides these from the facts of all members, not from what one member reports of the others.
 _OF_THE_CLIQUE = frozenset(
-    {"imex_list_differs", "imex_peer_version", "imex_peer_lost", "imex_domain_degraded", "imex_member_unreachable"}
+    {
+        "imex_list_differs",
+        "imex_peer_version",
+        "imex_peer_authentication",
+        "imex_peer_lost",
+        "imex_domain_degraded",
+        "imex_member_unreachable",
+    }
 )
 _ELSEWHERE = _OF_THE_CLIQUE | set(channels.FINDINGS)
 _ENABLED = ("enabled", "enabled-runtime", "linked", "alias")

@@ -40,6 +40,8 @@ typedef struct {
     unsigned int state, status, clique, mask, summary;
     unsigned int slot, tray, host;
     unsigned char cluster[16];
+    unsigned int clique_count; /* of version 4; 0: the driver does not have that version */
+    nvmlGpuFabricClique_v1_t cliques[NVML_GPU_FABRIC_CLIQUE_MAX];
 } gpu_t;
 
 static struct {
@@ -97,6 +99,14 @@ static void parse_gpu(gpu_t *gpu, const char *key, const char *value)
         gpu->has_fabric = sscanf(value, "%u %u %u %63s %x %u", &gpu->state, &gpu->status, &gpu->clique, cluster,
                                  &gpu->mask, &gpu->summary) == 6;
         hex_bytes(cluster, gpu->cluster);
+    } else if (strcmp(key, "cliques") == 0) {
+        unsigned int type, id;
+        int length;
+        while (gpu->clique_count < NVML_GPU_FABRIC_CLIQUE_MAX && sscanf(value, "%u:%u%n", &type, &id, &length) == 2) {
+            gpu->cliques[gpu->clique_count].type = (unsigned char)type;
+            gpu->cliques[gpu->clique_count++].id = id;
+            value += length;
+        }
     }
 }
 
@@ -242,6 +252,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice
         return NVML_ERROR_UNINITIALIZED;
     if (!device || index >= lab.count)
         return NVML_ERROR_INVALID_ARGUMENT;
+    if (fault_is("handle_refused"))
+        return NVML_ERROR_NO_PERMISSION;
     /* The handle of a lost GPU is given out, the calls on it fail: what a GPU lost at run time looks like. */
     *device = (nvmlDevice_t)&lab.gpus[index];
     return NVML_SUCCESS;
@@ -351,6 +363,8 @@ static nvmlReturn_t fabric(const gpu_t *gpu, const char *fault_that_leaves_it)
         hang();
     if (fault_is("no_fabric"))
         return NVML_ERROR_FUNCTION_NOT_FOUND;
+    if (fault_is("fabric_refused"))
+        return NVML_ERROR_NO_PERMISSION;
     if (strncmp(lab.fault, "only_", 5) == 0 && !strstr(fault_that_leaves_it, lab.fault))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     return gpu->has_fabric ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
@@ -377,7 +391,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t handle, nvmlGpuFabr
     DEVICE(handle, info);
     if (info->version == nvmlGpuFabricInfo_v3) {
         nvmlGpuFabricInfo_v3_t *answer = (nvmlGpuFabricInfo_v3_t *)info;
-        nvmlReturn_t result = fabric(gpu, "");
+        nvmlReturn_t result = fault_is("v3_deprecated") ? NVML_ERROR_DEPRECATED : fabric(gpu, "");
         if (result != NVML_SUCCESS)
             return result;
         FILL(answer);
@@ -402,16 +416,16 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t handle, nvmlGpuFabr
 EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t handle, nvmlGpuFabricInfo_v4_t *info)
 {
     DEVICE(handle, info);
+    if (!gpu->clique_count && !fault_is("only_v4"))
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
     nvmlReturn_t result = fabric(gpu, "only_v4");
     if (result != NVML_SUCCESS)
         return result;
     memset(info, 0, sizeof *info);
     FILL(info);
-    info->numCliques = 2;
-    info->cliques[0].type = 0;
+    info->numCliques = gpu->clique_count ? gpu->clique_count : 1;
     info->cliques[0].id = gpu->clique;
-    info->cliques[1].type = 1;
-    info->cliques[1].id = gpu->clique + 1000;
+    memcpy(info->cliques, gpu->cliques, gpu->clique_count * sizeof *gpu->cliques);
     info->healthMask = gpu->mask;
     info->healthSummary = (unsigned char)gpu->summary;
     return NVML_SUCCESS;

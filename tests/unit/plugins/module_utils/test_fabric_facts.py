@@ -122,6 +122,15 @@ def test_an_unhealthy_gpu_has_a_finding_for_each_bad_row_and_stays_in_its_clique
     ]
 
 
+def test_a_status_of_a_newer_driver_is_named_as_the_reason() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("gb200").replace(">Success<", ">Fabric Error 5<", 1))
+    readings.gpus[1]["fabric"]["status"] = "status_31"  # as NVML's reader names a number without a word
+    facts = _assemble(readings)
+    assert (trays.codes(facts), facts["attached"]) == (["fabric_refused"] * 2, False)
+    for word, found in zip(("fabric_error_5", "status_31"), facts["findings"], strict=True):
+        assert f"rejected by the fabric manager with {word};" in found["message"]
+
+
 def _change(gpu: int, *path: str, value: Any) -> dict[str, Any]:
     facts = trays.tray()
     target = facts["gpus"][gpu]

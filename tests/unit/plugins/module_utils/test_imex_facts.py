@@ -62,6 +62,7 @@ def test_an_own_row_that_was_filled_in_is_not_used() -> None:
     [
         ("NODE_MAP_MISMATCH", "imex_list_differs"),
         ("VERSION_MISMATCH", "imex_peer_version"),
+        ("AUTHENTICATION_ERROR", "imex_peer_authentication"),
         ("NEVER_CONNECTED", "imex_peer_lost"),
         ("RECOVERING", "imex_peer_lost"),
         ("A_NEW_WORD", "imex_peer_lost"),
@@ -138,6 +139,14 @@ def test_a_ctl_that_prints_a_short_version_is_of_the_same_version(name: str) -> 
         package={"name": name, "version": "570.172.08-1"},
     )
     assert (facts["version"], facts["ready"], facts["reason"], facts["findings"]) == ("570.172", True, None, [])
+
+
+def test_a_tray_without_a_row_is_not_said_to_be_connected_to_its_peers() -> None:
+    without = {"state": answer("READY\n"), "domain": answer('{"nodes": {}, "status": "DEGRADED"}')}
+    facts = tray(answers=without)
+    assert facts["peers"] == []
+    assert codes(facts) == ["imex_domain_degraded"]
+    assert facts["findings"][0]["message"].startswith("No peer of this tray is known, but the domain is degraded;")
 
 
 def test_a_daemon_that_is_ready_is_not_said_not_to_start() -> None:

@@ -129,6 +129,7 @@ def test_json_of_early_releases_and_of_absent_members_is_parsed() -> None:
         ("Node map mismatch", "map_mismatch"),
         ("CONFIG_MISMATCH", "map_mismatch"),
         ("VERSION_MISMATCH", "version_mismatch"),
+        ("AUTH_FAILED", "authentication_error"),
         ("SOMETHING_NEW", "something_new"),
     ],
 )
@@ -276,3 +277,9 @@ def test_one_row_is_read_from_a_table_and_from_no_other_output() -> None:
 )
 def test_a_version_that_ends_early_is_the_same_version(one: str, other: str, same: bool) -> None:
     assert status.is_same_version(one, other) == status.is_same_version(other, one) == same
+
+
+def test_an_authentication_error_in_a_table_has_its_word() -> None:
+    """The legend of R580 has it."""
+    table = TABLE_570.replace("!V!", "!A!")
+    assert status.parse_row(table, 0) == ("ready", {0: "connected", 1: "authentication_error", 2: "never_connected"})

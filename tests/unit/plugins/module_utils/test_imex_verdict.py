@@ -86,6 +86,12 @@ def test_a_tray_with_another_version_is_named() -> None:
     assert "t1 (595.58.03)" in judged.findings[0]["message"]
 
 
+def test_members_that_cannot_authenticate_have_a_finding_of_their_own() -> None:
+    judged = verdict.judge("r01", members(3), clique(3, both_ways([(0, 1), (1, 2)], "AUTHENTICATION_ERROR")))
+    assert found(judged) == [("imex_peer_authentication", "t1")]
+    assert "cannot authenticate (!A!)" in judged.findings[0]["message"]
+
+
 def test_a_short_version_is_that_of_the_rest_of_the_clique() -> None:
     facts = clique(3)
     for number, version in enumerate(("570.172", "570.172.08", "570.172")):

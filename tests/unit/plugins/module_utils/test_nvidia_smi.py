@@ -123,6 +123,8 @@ def test_a_rejected_gpu_keeps_its_status() -> None:
     assert (fabric["status"], fabric["cluster_uuid"], fabric["clique_id"]) == ("insufficient_resources", None, 0)
     unknown = nvidia_smi.parse_xml(trays.fixture("refused").replace("Insufficient Resources", "Unknown Error"))
     assert unknown.gpus[0]["fabric"]["status"] == "unknown_error"
+    newer = nvidia_smi.parse_xml(trays.fixture("refused").replace("Insufficient Resources", "Fabric Error 5"))
+    assert (newer.gpus[0]["fabric"]["status"], newer.findings) == ("fabric_error_5", [])
 
 
 def test_a_gpu_in_progress_has_a_state_and_nothing_else() -> None:
@@ -163,6 +165,7 @@ def test_a_driver_without_the_fabric_section_gives_an_unknown_fabric() -> None:
         ("Failed to initialize NVML: Insufficient Permissions\n", "no_permission"),
         ("Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system", "gpu_lost"),
         ("Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n", "smi_not_xml"),
+        ("Unable to determine the device handle for GPU0000:0F:00.0: GPU requires reset\n", "gpu_reset_required"),
         ("+------+\n| {{ 7 * 7 }} [x] |\n", "smi_not_xml"),
     ],
 )
@@ -171,6 +174,36 @@ def test_text_instead_of_xml_is_recognized_or_quoted_safely(text: str, code: str
     assert found["code"] == code
     assert "{" not in found["message"]
     assert "\n" not in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "Unable to determine the device handle for GPU0000:0F:00.0: GPU requires reset\n",
+            "cannot list the GPUs because GPU 0000:0F:00.0 needs a reset;",
+        ),
+        (
+            "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot",
+            "because GPU 0000:01:00.0 is",
+        ),
+        ("GPU requires reset", "one of them needs a reset;"),
+    ],
+)
+def test_a_gpu_that_stops_nvidia_smi_is_named(text: str, words: str) -> None:
+    assert words in _failure(text)["message"]
+
+
+@pytest.mark.parametrize("byte", ["\x00", "\x07", "\x1b", "\x0b", "\ufffe"])
+def test_a_process_may_have_any_name(byte: str) -> None:
+    """nvidia-smi prints a process name as it is, and XML has no such character."""
+    text = trays.fixture("gb200")
+    row = f"<process_info><pid>7</pid><process_name>a{byte}b</process_name></process_info>"
+    changed = text.replace("</processes>", f"{row}</processes>")
+    assert changed != text
+    assert vars(nvidia_smi.parse_xml(changed)) == vars(nvidia_smi.parse_xml(text))
+    spoilt = nvidia_smi.parse_xml(text.replace(">NVIDIA GB200<", f">NVIDIA{byte}GB200<", 1))
+    assert (spoilt.gpus[0]["name"], [found["code"] for found in spoilt.findings]) == (None, ["unusable_value"])
 
 
 @pytest.mark.parametrize("part", [1, 2, 3, 5, 8, 9])
@@ -238,7 +271,7 @@ def test_character_references_and_predefined_entities_are_data() -> None:
         ("<cliqueId>2<", "<cliqueId>two<", ("fabric", "clique_id")),
         (">7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091<", ">7b1d4c52<", ("fabric", "cluster_uuid")),
         ("<state>Completed<", "<state>Finished<", ("fabric", "state")),
-        ("<status>Success<", "<status>Fine<", ("fabric", "status")),
+        ("<status>Success<", "<status>Fine {{ 1 }}<", ("fabric", "status")),
         ("<summary>Healthy<", "<summary>Splendid<", ("fabric", "health", "summary")),
         ("<bandwidth>Full<", "<bandwidth>Half<", ("fabric", "health", "degraded_bandwidth")),
         ("<route_unhealthy>False<", "<route_unhealthy>Maybe<", ("fabric", "health", "route_unhealthy")),

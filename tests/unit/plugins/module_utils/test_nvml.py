@@ -125,7 +125,7 @@ def test_a_lost_gpu_is_reported_and_the_others_are_read(standin: Tray) -> None:
     ]
 
 
-@pytest.mark.parametrize("fault", ["only_v4", "only_v2"])
+@pytest.mark.parametrize("fault", ["only_v4", "only_v2", "v3_deprecated"])
 def test_older_and_newer_versions_of_the_fabric_call_return_the_same_clique(standin: Tray, fault: str) -> None:
     facts = trays.tray()
     standin(facts, fault)
@@ -135,8 +135,24 @@ def test_older_and_newer_versions_of_the_fabric_call_return_the_same_clique(stan
         key: expected[key] for key in ("state", "status", "cluster_uuid", "clique_id")
     }
     # Version 2 has the rows and no summary.
-    summary = None if fault == "only_v2" else "healthy"
+    summary = "healthy" if fault == "only_v4" else None
     assert fabric["health"] == {**expected["health"], "summary": summary}
+
+
+@pytest.mark.parametrize("fault", ["handle_refused", "fabric_refused"])
+def test_a_driver_that_refuses_the_user_a_gpu_is_one_finding(standin: Tray, fault: str) -> None:
+    standin(trays.tray(), fault)
+    readings = nvml.read(20)
+    assert [(found["code"], found["gpu"]) for found in readings.findings] == [("no_permission", None)]
+    assert [gpu["fabric"]["state"] for gpu in readings.gpus] == [None] * 4
+
+
+def test_a_status_of_a_newer_driver_is_its_number() -> None:
+    """nvmlReturn_t had no 31 in CUDA 13.5."""
+    fabric = {"state": 3, "status": 31, "cluster_uuid": constants.ZERO_UUID, "clique_id": 0, "mask": 0, "summary": 0}
+    gpu = {"index": 0, "codes": [0], "platform": None, "fabric": fabric}
+    readings = nvml.interpret({"driver_version": "630.10.01", "count": 1, "gpus": [gpu]})
+    assert (readings.gpus[0]["fabric"]["status"], readings.findings) == ("status_31", [])
 
 
 @pytest.mark.parametrize(("fault", "noted"), [("only_v1", ["nvml_too_old"]), ("no_fabric", [])])

@@ -138,7 +138,7 @@ def test_a_faulty_driver_costs_no_tray_its_facts(observe: Observe, tmp_path: Pat
     observed = observe(hosts, backend="auto", timeout=1)
     assert sorted((tmp_path / "calls").read_text().split()) == sorted(hosts)
     assert {host for host in hosts if observed[host].reachable} == set(hosts)
-    assert {host for host in hosts if not observed[host].gpu_uuids} == {"driver-no_gpu"}
+    assert {host for host in hosts if not observed[host].gpu_uuids} == {"driver-no_gpu", "driver-handle_refused"}
 
 
 def test_a_tray_without_facts_is_read_once(observe: Observe, tmp_path: Path) -> None:
