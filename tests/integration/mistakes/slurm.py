@@ -36,9 +36,10 @@ def running(
     version: str = "26.05.5",
     answers: bool = True,
     conf_dir: str = "etc",
+    state: str = "UP",
     **variables: Any,
 ) -> Step:
-    """A slurmctld that runs these blocks; record: the line of a node, with its name for {0}."""
+    """A slurmctld that runs these blocks; record: the line of a node, its name for {0}; state: of the partition."""
 
     def write(site: Path) -> None:
         given = {name: expand(text) for name, text in (RACKS if blocks is None else blocks).items()}
@@ -46,7 +47,9 @@ def running(
         made = tuple(files.Block(name, tuple(names)) for name, names in given.items())
         text = files.render([files.Topology("nvlink", blocks=made, block_sizes=(2,))], "yaml")
         (site / "etc").mkdir()
-        (site / "etc" / "slurm.conf").write_text("ClusterName=nvl\nSelectType=select/cons_tres\nPrologFlags=Alloc\n")
+        partition = f"PartitionName=all Nodes={','.join(known)}"
+        settings = "ClusterName=nvl\nSelectType=select/cons_tres\nPrologFlags=Alloc\n"
+        (site / "etc" / "slurm.conf").write_text(f"{settings}{partition}\n")
         (site / "etc" / "topology.yaml").write_text(text)
         config = {
             "SLURM_VERSION": version,
@@ -59,7 +62,7 @@ def running(
             "show config": "".join(f"{key} = {value}\n" for key, value in config.items()),
             "show topoconf": text,
             "show nodes": "".join(f"{record.format(node, node[-1])}\n" for node in known),
-            "show partitions": "PartitionName=all Nodes=" + ",".join(known) + "\n",
+            "show partitions": f"{partition} State={state}\n",
             "ping": "Slurmctld(primary) at ctl is UP\n",
         }
         (site / "bin").mkdir()
@@ -184,6 +187,14 @@ MISTAKES = [
         f"{SLURM} -e slurm_topology_override=block_shrinks",
         "set override (variable slurm_topology_override) to block_shrinks,block_vanishes if this is intended.",
         prepare=running({**MORE, "r03": "r03t[01-18]"}),
+    ),
+    # A partition that operators have drained, and a rack that grows.
+    Mistake(
+        SLURM,
+        "A reconfigure would undo live changes (State of partition all is DRAIN, configured UP): write the live"
+        " values into slurm.conf, or set override (variable slurm_topology_override) to live_changes_lost if this is"
+        " intended.",
+        prepare=running({"r01": "r01t01", "r02": "r02t01"}, nodes=expand("r01t[01-02],r02t[01-02]"), state="DRAIN"),
     ),
     # Names that Slurm does not have.
     Mistake(
