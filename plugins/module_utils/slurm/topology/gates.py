@@ -127,9 +127,10 @@ def _base_shrinks(step: Step) -> Iterator[str]:
     before, after = step.bases
     if after < before:
         small = [name for name, nodes in step.planned.items() if 0 < len(nodes) < before]
+        sizes = f"{before}" if before == after + 1 else f"{after + 1} to {before}"
         yield (
             f"The base block size would shrink from {before} to {after}, since block {summarize(small)} has fewer"
-            f" nodes: a job of {after + 1} to {before} nodes could be spread over blocks, and --segment"
+            f" nodes: a job of {sizes} nodes could be spread over blocks, and --segment"
             f" above {after} is refused; min_block_size (variable slurm_topology_min_block_size) leaves such blocks out"
         )
 
