@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of slurm_topology_info: computes job_spans from the running topology and the trays' health."""
+"""The controller's half of slurm_topology_info: predicts which jobs start by the running topology."""
 
 from __future__ import annotations
 
@@ -40,12 +40,26 @@ class ActionModule(GuardedAction):
             raise AnsibleActionFail(
                 f"slurm_topology_info, option fabric_file: {path!r} is not a path: name the fabric file."
             )
-        end = ends.controller(arguments, ARGUMENTS["timeout"]["default"])
+        more = ends.seconds(arguments, "test_seconds", 0.0)
+        end = ends.controller(arguments, ARGUMENTS["timeout"]["default"], more)
         result = self.run_module("rackscale.nvlink.slurm_topology_info", arguments, task_vars, SCHEMA, end)
-        if fabric is not None and result.get("topology"):
-            version = rules.parse_version(str(result.get("version") or "26.5"))
+        if not result.get("topology"):
+            return result
+        version = rules.parse_version(str(result.get("version") or "26.5"))
+        if result.get("test_jobs"):
+            predict(result["test_jobs"], result["topology"]["block_sizes"], rules.search_retries(version))
+        if fabric is not None:
             result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes], version)
         return result
+
+
+def predict(tests: dict[str, Any], block_sizes: list[int], retries: bool) -> None:
+    """Add ``predicted`` to the rows of jobs that slurmctld did not place as promised."""
+    for row in tests.get("rows") or []:
+        row["predicted"] = True
+        if row.get("kind") == "all" and tests.get("counts") and block_sizes:
+            [span] = spans.spans(tests["counts"], block_sizes, [row["nodes"]], retries)
+            row["predicted"] = span.starts
 
 
 def _state(path: str, task_vars: dict[str, Any]) -> State:

@@ -778,6 +778,26 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_format": Entry(ERROR, "this Slurm does not read that topology file", "set slurm_topology_format: auto"),
     "slurm_gate_overridden": Entry(WARNING, "a gate that would stop the apply is overridden", "none"),
     "slurm_hostlist": Entry(ERROR, "the hostlist of a block does not expand to its nodes", "report it as a bug"),
+    "slurm_all_refused": Entry(
+        ERROR,
+        "slurmctld refuses a job of all usable trays, which its blocks allow",
+        "run scontrol reconfigure on the Slurm controller",
+    ),
+    "slurm_block_refused": Entry(
+        ERROR,
+        "slurmctld refuses a job on trays that it shows in one block",
+        "run scontrol reconfigure on the Slurm controller",
+    ),
+    "slurm_jobs_unanswered": Entry(
+        WARNING,
+        "slurmctld did not answer where it would place jobs",
+        "correct the reason that the finding names, or set verify_slurm_test_seconds to 0",
+    ),
+    "slurm_segments_ignored": Entry(
+        ERROR,
+        "slurmctld places segments across blocks",
+        "run scontrol reconfigure on the Slurm controller",
+    ),
     "slurm_jobs_move": Entry(WARNING, "jobs run on trays that change their block", "none, the jobs continue"),
     "slurm_jobs_on_moving_trays": Entry(
         ERROR, "jobs run on trays that change their block", "wait for them, or set slurm_topology_allow_moving_jobs"

@@ -16,6 +16,7 @@ description:
   - Reads only, with scontrol and the files next to C(slurm.conf). Run it on the host of slurmctld.
   - With a fabric file it also returns, for jobs of several sizes, over how many blocks Slurm may spread them, how many
     they need with the trays that work now, and which C(--segment) to use.
+  - With O(test_seconds) it also asks slurmctld, by C(sbatch --test-only), where it would place jobs. None is queued.
 options:
   fabric_file:
     description:
@@ -31,6 +32,12 @@ options:
     description: The topology to return where there are several. The first block topology if none has this name.
     type: str
     default: nvlink
+  test_seconds:
+    description:
+      - Seconds in which to ask slurmctld where it would place jobs, for RV(test_jobs). 0 asks nothing.
+      - The jobs are those of the user that runs the module, best root or the Slurm user. Each block is one question.
+    type: float
+    default: 0
   timeout:
     description: Seconds that one call of scontrol may take.
     type: float
@@ -158,6 +165,72 @@ job_spans:
           aggregated block. Empty in other releases.
       type: list
       elements: str
+test_jobs:
+  description: The jobs that slurmctld would not place as its blocks promise; null if no block topology runs.
+  returned: when O(test_seconds) is above 0
+  type: dict
+  contains:
+    planned:
+      description: The number of questions.
+      type: int
+    asked:
+      description: The number of questions that slurmctld answered.
+      type: int
+    why:
+      description: Why it answered none or not all, else empty.
+      type: str
+    seconds:
+      description: The duration.
+      type: float
+    left_out:
+      description: The number of trays of blocks that no question names, since they are unavailable or in no partition
+        that takes the job.
+      type: int
+    counts:
+      description: The usable trays of each block in the partition of the job of all trays.
+      type: list
+      elements: int
+    rows:
+      description: A row for each such job.
+      type: list
+      elements: dict
+      contains:
+        kind:
+          description:
+            - V(block) for the usable trays of one block, V(segments) for segments in all blocks, V(all) for all usable
+              trays.
+          type: str
+        partition:
+          description: Its partition.
+          type: str
+        nodes:
+          description: Its number of nodes.
+          type: int
+        segment:
+          description: Its C(--segment), 0 without one.
+          type: int
+        block:
+          description: The block, if it is about one.
+          type: str
+        outcome:
+          description: V(refused), or V(spread) where segments are not whole inside the blocks.
+          type: str
+        reason:
+          description: The answer of slurmctld, or what blocks got.
+          type: str
+        trays:
+          description: The trays of the block that are refused alone.
+          type: list
+          elements: str
+        placed_on:
+          description: The nodes that it got, as a hostlist.
+          type: str
+        rehearsed:
+          description: The outcome of the same job in a rehearsal with the files of this host, empty without one.
+          type: str
+        predicted:
+          description: Whether the rules of topology/block let it start.
+          type: bool
 changes:
   description: Always empty; the module changes nothing.
   returned: success
@@ -191,6 +264,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -200,6 +274,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "topology_name": {"type": "str", "default": "nvlink"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
+    "test_seconds": {"type": "float", "default": 0},
     "timeout": {"type": "float", "default": 60},
 }
 
@@ -210,6 +285,8 @@ def main() -> None:
     try:
         slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
         result = info.report(slurm, params["conf_dir"], params["topology_name"])
+        if params["test_seconds"] > 0:
+            result["test_jobs"] = live_jobs.report(slurm, params["conf_dir"], result, params["test_seconds"])
     except NvlinkError as error:
         module.fail_json(msg=str(error), findings=[])
     module.exit_json(changed=False, changes=[], **result)

@@ -1,27 +1,36 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run one rehearsal on this host, as a module does on a controller; needs no Ansible.
+"""Run one rehearsal on this host, or the test jobs of its slurmctld, as a module does; needs no Ansible.
 
 Standard input, or the file of the first argument: {conf_dir, version, style, topology, blocks: [[name, hostlist], ...],
 block_sizes, jobs, segments, timeout, writes: {path: text}, records, bin_dir}.
-Standard output: {"rehearsal": ..., "findings": [...]}.
+Standard output: {"rehearsal": ..., "findings": [...]}. With {live: SECONDS, conf_dir, bin_dir} it asks the running
+slurmctld instead, and prints the result of live_jobs.report().
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
 
 
 def main() -> None:
     with open(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin as file:
         request = json.load(file)
+    if "live" in request:
+        os.chdir("/")  # sbatch must be able to name its folder
+        slurm = Slurm(request.get("bin_dir", ""), 20, request["conf_dir"])
+        running = info.report(slurm, request["conf_dir"], "nvlink")
+        print(json.dumps(live_jobs.report(slurm, request["conf_dir"], running, request["live"])))
+        return
     blocks = tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in request["blocks"])
     sizes = tuple(request.get("block_sizes", ()))
     candidate = rehearsal.Candidate(

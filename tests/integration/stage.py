@@ -90,6 +90,14 @@ class Stage:
         answer = json.loads(output)
         return answer["rehearsal"], answer["findings"]
 
+    def ask(self, seconds: float = 30, **more: Any) -> dict[str, Any]:
+        """The answers of the running slurmctld on test jobs."""
+        request = {"live": seconds, "conf_dir": str(self.slurmctld.conf_dir), **more}
+        output, errors = self.start(request).communicate(timeout=120)
+        assert output, errors
+        answers: dict[str, Any] = json.loads(output)
+        return answers
+
     def traces(self) -> tuple[list[str], str, list[str], dict[str, bytes]]:
         """All that a rehearsal could leave behind or change: processes, mounts, files of the host and of conf_dir."""
         rows = [row.split() for row in self.slurmctld.run("ps", "-eo", "stat=,comm=").stdout.splitlines()]

@@ -22,10 +22,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import sandbox as isolation
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
 
 from .commands import ansible
 from .conftest import LabFactory
-from .slurmctld import SUITES, sandbox
+from .slurmctld import SUITES, Slurmctld, sandbox
 from .stage import Stage
 
 pytestmark = pytest.mark.lab
@@ -48,7 +49,9 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         style = "conf" if plugin else "yaml"
         blocks = tuple(Block(name, tuple(expand(hostlist)), hostlist) for name, hostlist in WHOLE)
         topology = Topology(name="default" if plugin else "nvlink", blocks=blocks, block_sizes=(18,))
-        (made.conf_dir / files.FILE_NAMES[style]).write_text(files.render([topology], style))
+        (made.conf_dir / files.FILE_NAMES[style]).write_text(
+            files.render([topology, *([] if plugin else [slurm_corpus.flat()])], style)
+        )
         made.start()
         yield Stage(made)
 
@@ -98,6 +101,13 @@ def fabric(blocks: dict[str, list[str]]) -> dict[str, Any]:
     }
 
 
+def start_afresh(slurmctld: Slurmctld) -> None:
+    """Restart without the jobs and the states of nodes that it has saved."""
+    slurmctld.kill_slurmctld()
+    slurmctld.run("sh", "-c", "rm -rf /var/spool/slurmctld/*")
+    slurmctld.launch()
+
+
 def codes(findings: list[dict[str, Any]]) -> list[str]:
     return [found["code"] for found in findings]
 
@@ -115,9 +125,7 @@ def test_test_jobs_get_the_nodes_that_real_jobs_get(stage: Stage) -> None:
     assert len(outcomes) == len(jobs)
     for job, outcome in zip(jobs, outcomes, strict=True):
         # The same job for real, in a cluster that is as empty as it was in the rehearsal.
-        slurmctld.kill_slurmctld()
-        slurmctld.run("sh", "-c", "rm -rf /var/spool/slurmctld/*")
-        slurmctld.launch()
+        start_afresh(slurmctld)
         segment = [f"--segment={job['segment']}"] if "segment" in job else []
         arguments = [f"--nodes={job['nodes']}", *segment, "--exclusive", "--chdir=/", "--output=/dev/null"]
         slurmctld.run("sh", "-c", 'cd / && exec "$@"', "sh", "sbatch", *arguments, "--wrap", "true")
@@ -270,6 +278,89 @@ def test_settings_that_need_services_or_programs_are_left_out(stage: Stage) -> N
     assert left >= {"AllowGroups", "AllocNodes", "AccountingStoragePass", "SwitchType", "ReqResv"}
     assert any("missing.conf" in row["why"] for row in rehearsal["left_out"])
     assert "secret-of-the-site" not in json.dumps(rehearsal)
+
+
+# ------------------------------------------------------------------------------------- the running slurmctld's answers
+
+
+def wrong(answers: dict[str, Any]) -> list[tuple[Any, ...]]:
+    assert (answers["why"], answers["asked"]) == ("", answers["planned"])
+    return [(row["kind"], row["block"], row["outcome"], row["trays"], row["rehearsed"]) for row in answers["rows"]]
+
+
+def test_the_running_slurmctld_keeps_what_its_blocks_promise(stage: Stage) -> None:
+    slurmctld = stage.slurmctld
+    before = stage.traces()
+    answers = stage.ask()
+    assert wrong(answers) == []
+    # Two blocks, segments of both, all trays, and whether the partition takes a job at all.
+    assert (answers["asked"], answers["left_out"], answers["counts"]) == (5, 0, [18, 18])
+    slurmctld.run("scontrol", "update", "nodename=r02t05", "state=drain", "reason=test")
+    answers = stage.ask()
+    assert wrong(answers) == []
+    assert (answers["left_out"], answers["counts"]) == (1, [18, 17])
+    assert slurmctld.run("squeue", "-h").stdout == ""
+    assert stage.traces() == before
+    start_afresh(slurmctld)
+
+
+def test_segments_that_slurmctld_ignores_are_found_where_show_topology_hides_it(stage: Stage) -> None:
+    slurmctld = stage.slurmctld
+    shown = slurmctld.run("scontrol", "show", "topology").stdout
+    conf = slurmctld.conf_dir / "slurm.conf"
+    text = conf.read_text()
+    if slurmctld.suite == "trixie":
+        # A rehearsal with the same SelectType has the same answer.
+        rehearsed = "spread"
+        conf.write_text(f"{text}SelectType=select/linear\n")
+        slurmctld.kill_slurmctld()
+        slurmctld.launch()
+    else:
+        rehearsed = "placed"
+        assert slurmctld.run("scontrol", "update", "partitionname=gpu", "topology=flat").returncode == 0
+    try:
+        assert slurmctld.run("scontrol", "show", "topology").stdout == shown
+        answers = stage.ask()
+    finally:
+        conf.write_text(text)
+        start_afresh(slurmctld)
+    assert wrong(answers) == [("segments", "", "spread", [], rehearsed)]
+    assert answers["rows"][0]["reason"] == "18 of r01, 16 of r02"
+    assert wrong(stage.ask()) == []
+
+
+def test_a_tray_that_slurmctld_has_dropped_is_named(stage: Stage) -> None:
+    """What 25.05 to 26.05.3 answer after an update (SchedMD/slurm pull request 225); neither release here does it."""
+    programs = stage.slurmctld.conf_dir / "programs"
+    programs.mkdir()
+    for name in ("scontrol", "slurmctld"):
+        (programs / name).symlink_to(f"/usr/{'sbin' if name == 'slurmctld' else 'bin'}/{name}")
+    sbatch = programs / "sbatch"
+    refusal = "allocation failure: Requested node configuration is not available"
+    sbatch.write_text(rf"""#!/bin/sh
+case "$SLURM_CONF $*" in
+{stage.slurmctld.conf_dir}/*--nodelist=r02t05\ * | {stage.slurmctld.conf_dir}/*--nodelist=r02t\[01-18\]*)
+    echo '{refusal}' >&2; exit 1;;
+esac
+exec /usr/bin/sbatch "$@"
+""")
+    sbatch.chmod(0o755)
+    answers = stage.ask(bin_dir=str(programs))
+    shutil.rmtree(programs)
+    assert wrong(answers) == [("block", "r02", "refused", ["r02t05"], "placed")]
+
+
+def test_questions_have_an_end(stage: Stage) -> None:
+    programs = stage.slurmctld.conf_dir / "programs"
+    programs.mkdir()
+    (programs / "scontrol").symlink_to("/usr/bin/scontrol")
+    (programs / "sbatch").write_text("#!/bin/sh\nsleep 60\n")
+    (programs / "sbatch").chmod(0o755)
+    answers = stage.ask(seconds=3, bin_dir=str(programs))
+    shutil.rmtree(programs)
+    assert (answers["asked"], answers["rows"]) == (0, [])
+    assert answers["why"] == "the time limit was reached"
+    assert answers["seconds"] < 8
 
 
 def test_dynamic_nodes_take_part(stage: Stage) -> None:

@@ -75,7 +75,8 @@ class Slurm:
 
     def _environment(self) -> dict[str, str]:
         # No limit on the width of the output; variables of the site must not change it.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SCONTROL_"))}
+        prefixes = ("SLURM_", "SCONTROL_", "SBATCH_")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
         environment["LC_ALL"] = "C"
         if self.conf:
             environment["SLURM_CONF"] = self.conf

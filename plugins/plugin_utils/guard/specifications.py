@@ -405,6 +405,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "verify_slurm_bin_dir": {},
         "verify_slurm_conf_dir": {"type": "path"},
         "verify_slurm_controllers": {"type": "list", "elements": "str"},
+        "verify_slurm_test_seconds": {"type": "float"},
         "verify_slurm_topology_name": {},
         "verify_timeout": {"type": "float"},
         "verify_trays": {"type": "list", "elements": "str"},

@@ -504,6 +504,7 @@ VARIABLES = frozenset(
         "verify_slurm_conf_dir",
         "verify_slurm_controllers",
         "verify_slurm_observed",
+        "verify_slurm_test_seconds",
         "verify_slurm_topology_name",
         "verify_tiers_observed",
         "verify_timeout",

@@ -32,6 +32,8 @@ class Reason(NamedTuple):
 
 _DISCOVER = "ansible-playbook rackscale.nvlink.discover -e fabric_file={file}, then accept the proposal as it prints"
 _SLURM = "ansible-playbook rackscale.nvlink.slurm -e fabric_file={file} --diff"
+_RECONFIGURE = "on the Slurm controller: scontrol reconfigure"
+_RUNNING = "what slurmctld schedules with differs from its files, as after scontrol update of a node or partition"
 _TIERS = "ansible-playbook rackscale.nvlink.slurm -e fabric_file={file} --tags tiers --diff"
 _IMEX = "ansible-playbook rackscale.nvlink.imex -e fabric_file={file} -e imex_hosts=nvlink_clique_{clique}"
 # The role starts a clique's stopped daemons together.
@@ -180,6 +182,9 @@ REASONS: dict[str, Reason] = {
     "slurm_block_overlap": Reason(
         SLURM, "the topology file was edited by hand; slurmctld accepts a node in two blocks", _SLURM
     ),
+    "slurm_all_refused": Reason(SLURM, _RUNNING, _RECONFIGURE),
+    "slurm_block_refused": Reason(SLURM, _RUNNING, _RECONFIGURE),
+    "slurm_segments_ignored": Reason(SLURM, _RUNNING, _RECONFIGURE),
     "slurm_topology_differs": Reason(SLURM, "the file was changed and slurmctld has not loaded it", _SLURM),
     "block_unclaimed": Reason(SLURM, "the trays of that block are not in the fabric file", _DISCOVER),
     "slurm_tier_differs": Reason(TIERS, "it was changed by hand, or its definition changed since the last run", _TIERS),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import (
@@ -63,11 +63,57 @@ def _topology(evidence: Evidence, controller: Controller) -> Iterator[Failure]:
             row["cause"] = f"slurmctld has not loaded {file.get('path')} since it was edited, or scontrol update"
             row["cause"] += " changed the blocks"
     yield from found
-    for note in map(mapped, as_list(controller.info.get("findings"))):
+    notes = list(map(mapped, as_list(controller.info.get("findings"))))
+    # Other blocks place other jobs, and without select/cons_tres there are no segments.
+    if not found:
+        unknown = any(note.get("code") == "slurm_select_type" for note in notes)
+        yield from _jobs(evidence, controller, unknown)
+    for note in notes:
         code = str(note.get("code"))
         severe = code in CATALOGUE and (CATALOGUE[code].severity == ERROR or code == "slurm_topology_differs")
         if severe and code not in _REPORTED_HERE and not (found and code == "slurm_topology_differs"):
             yield failure(code, SLURM, sentence(note.get("message")), note.get("tray"))
+
+
+def _jobs(evidence: Evidence, controller: Controller, no_segments: bool) -> Iterator[Failure]:
+    """What slurmctld answered on test jobs (live_jobs.py), against the blocks that it shows."""
+    tests = mapped(controller.info.get("test_jobs"))
+    tray_of = {fields["slurm_node"]: tray for tray, fields in evidence.fabric.trays.items()}
+    for row in map(mapped, as_list(tests.get("rows"))):
+        kind, rehearsed = row.get("kind"), row.get("rehearsed")
+        job = f"a job of {count(int(row.get('nodes') or 0), 'tray')} in partition {row.get('partition')}"
+        same = rehearsed == row.get("outcome")
+        files = {"placed": ", and a rehearsal with its files places it"}.get(str(rehearsed), "")
+        files = ", as a rehearsal with its files does" if same else files
+        cause = "the partition's limits or topology, or SelectType in slurm.conf" if same else None
+        if kind == "segments" and not no_segments:
+            got = "refuses it" if row.get("outcome") == "refused" else f"places {sentence(row.get('reason'))}"
+            message = (
+                f"The blocks of slurmctld have room for {job} with --segment={row.get('segment')}, each segment in one"
+                f" block, but it {got}{files}."
+            )
+            yield failure("slurm_segments_ignored", SLURM, message, cause=cause)
+        elif kind == "block":
+            nodes = [str(node) for node in as_list(row.get("trays"))]
+            alone = f"; {summarize(nodes)} {'is' if len(nodes) == 1 else 'are'} refused alone, too" if nodes else ""
+            message = (
+                f"slurmctld refuses {job} on the usable trays of block {row.get('block')}, although it shows them there"
+                f" ({sentence(row.get('reason'))}){files}{alone}."
+            )
+            # Files that refuse it may do so on purpose.
+            severity = WARNING if same else None
+            trays = [tray_of[node] for node in nodes if node in tray_of]
+            tray = trays[0] if len(trays) == 1 else None
+            yield failure("slurm_block_refused", SLURM, message, tray, trays=trays, severity=severity, cause=cause)
+        elif kind == "all" and not same and (rehearsed or row.get("predicted")):
+            message = f"slurmctld refuses {job}, all that are usable ({sentence(row.get('reason'))}){files}."
+            yield failure("slurm_all_refused", SLURM, message)
+    if tests.get("why"):
+        message = (
+            f"slurmctld on {controller.host} answered {tests.get('asked')} of {tests.get('planned')} questions where it"
+            f" would place jobs ({sentence(tests['why'])})."
+        )
+        yield failure("slurm_jobs_unanswered", SLURM, message)
 
 
 def _renamed(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Failure | None:

@@ -191,6 +191,9 @@ class Candidate:
     topology: the one under test. style: format of the topology file (files.CONF, files.YAML). records: running nodes
     (``scontrol show nodes``). state_dir: the StateSaveLocation with slurmctld's saved accounting records. no_history:
     why the jobs of the last weeks are unknown.
+=======
+    (``scontrol show nodes``). state_dir: the StateSaveLocation with slurmctld's saved accounting records. only_jobs:
+    submit ``jobs`` alone.
     """
 
     conf_dir: str
@@ -203,6 +206,7 @@ class Candidate:
     records: tuple[Mapping[str, str], ...] = ()
     state_dir: str = ""
     no_history: str = ""
+    only_jobs: bool = False
 
     @property
     def users(self) -> dict[str, int]:
@@ -373,7 +377,7 @@ def _work(
         # The control: whether the present files load without any topology.
         return {"loaded": False, "fatal": fatal, "control": _load(sandbox, bare)}
     partitions = _partitions(sandbox)
-    jobs = make_jobs(candidate, partitions, derived.nodes)
+    jobs = list(candidate.jobs) if candidate.only_jobs else make_jobs(candidate, partitions, derived.nodes)
     outcomes = _submit(sandbox, [job for job in jobs if not job.user], candidate.topology)
     personal = [job for job in jobs if job.user]
     why = ""

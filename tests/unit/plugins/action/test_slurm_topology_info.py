@@ -74,3 +74,19 @@ def test_the_options_of_segments_are_those_of_the_release() -> None:
     for version, expected in (((25, 11, 0), ["--spread-segments", "--consolidate-segments"]), ((25, 5, 0), [])):
         row = next(row for row in job_spans(running, Fabric(), State(), [], version) if row["nodes"] == 4)
         assert (row["segment"], row["segment_options"]) == (2, expected)
+
+
+@pytest.mark.parametrize(("counts", "predicted"), [([2, 2], True), ([2, 1, 1], False), ([], True)])
+def test_a_refused_job_of_all_trays_is_predicted(
+    run_action: Any, monkeypatch: pytest.MonkeyPatch, counts: list[int], predicted: bool
+) -> None:
+    rows = [{"kind": "all", "nodes": 4, "outcome": "refused"}, {"kind": "block", "nodes": 2, "outcome": "refused"}]
+    answer = {
+        "changed": False,
+        "version": "24.11.5",
+        "topology": RUNNING,
+        "test_jobs": {"counts": counts, "rows": rows},
+    }
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_words, **_options: answer)
+    found = run_action(ActionModule, test_seconds=30)["test_jobs"]["rows"]
+    assert [row["predicted"] for row in found] == [predicted, True]

@@ -269,6 +269,32 @@ def unknown_block(world: World) -> None:
     world.info["topology"]["blocks"].append({"name": "r99", "nodes": ["r99t01"]})
 
 
+def answer_on(world: World, **row: Any) -> None:
+    whole = {"partition": "gpu", "nodes": 4, "segment": 0, "block": "", "trays": [], "rehearsed": "", "predicted": True}
+    world.info["test_jobs"] = {"planned": 5, "asked": 5, "why": "", "rows": [{**whole, **row}]}
+
+
+def dropped_tray(world: World) -> None:
+    """scontrol show topology lists it in its block."""
+    answer_on(world, kind="block", block="r01", outcome="refused", reason="not available", trays=A[1:2])
+
+
+def refused_block(world: World) -> None:
+    answer_on(world, kind="block", block="r01", outcome="refused", reason="not available", rehearsed="refused")
+
+
+def ignored_segments(world: World) -> None:
+    answer_on(world, kind="segments", segment=3, outcome="spread", reason="4 of r01, 2 of r02", rehearsed="placed")
+
+
+def refused_whole(world: World) -> None:
+    answer_on(world, kind="all", outcome="refused", reason="not available", rehearsed="placed")
+
+
+def no_test_jobs(world: World) -> None:
+    world.info["test_jobs"] = {"planned": 5, "asked": 0, "why": "partition gpu: Invalid account", "rows": []}
+
+
 def file_not_loaded(world: World) -> None:
     world.info["file"]["running"] = False
     world.info["findings"] = [finding("slurm_topology_differs", "slurmctld runs another topology than its file.")]
@@ -365,6 +391,11 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (block_gone, "slurm", "slurm_block_missing", B),
     (unknown_block, "slurm", "block_unclaimed", []),
     (file_not_loaded, "slurm", "slurm_topology_differs", []),
+    (dropped_tray, "slurm", "slurm_block_refused", A[1:2]),
+    (refused_block, "slurm", "slurm_block_refused", []),
+    (ignored_segments, "slurm", "slurm_segments_ignored", []),
+    (refused_whole, "slurm", "slurm_all_refused", []),
+    (no_test_jobs, "slurm", "slurm_jobs_unanswered", []),
     (no_topology, "slurm", "slurm_topology_missing", []),
     (qos_by_hand, "tiers", "slurm_tier_differs", []),
     (partition_gone, "tiers", "slurm_tier_differs", []),
@@ -405,6 +436,29 @@ def test_each_fault_is_one_failure_in_its_layer(
     assert verdict["ok"] is (row["severity"] != "error")
     assert all(row[key] for key in ("message", "cause", "remediation"))
     assert "{" not in row["remediation"]
+
+
+def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) -> None:
+    refused: dict[str, Any] = {"kind": "all", "outcome": "refused", "reason": "not available"}
+    for more in ({"rehearsed": "refused"}, {"predicted": False}):
+        answer_on(world, **refused, **more)
+        assert world.verdict()["failures"] == []
+    answer_on(world, **refused)
+    assert rows(world.verdict()) == [("slurm", "slurm_all_refused", [])]
+    # A cluster that does what its files say may be meant so.
+    refused_block(world)
+    [row] = world.verdict()["failures"]
+    assert (row["severity"], row["cause"]) == (
+        "warning",
+        "the partition's limits or topology, or SelectType in slurm.conf",
+    )
+    # One fault is one failure.
+    ignored_segments(world)
+    world.info["findings"] = [finding("slurm_select_type", "SelectType is select/linear.")]
+    assert rows(world.verdict()) == [("slurm", "slurm_select_type", [])]
+    world.info["findings"] = []
+    block_gone(world)
+    assert [row[1] for row in rows(world.verdict())] == ["slurm_block_missing"]
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,0 +1,338 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ask the running slurmctld where it would place jobs, by ``sbatch --test-only``, which queues none.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+
+``scontrol show topology`` prints the blocks of a topology, not what the scheduler does with them. Observed on slurmctld
+24.11.5 and 26.05.5: with SelectType=select/linear, or where a partition was moved to another topology by ``scontrol
+update``, segments are ignored while the blocks look right. From source (SchedMD/slurm pull request 225): 25.05 to
+26.05.3 may drop a node from block scheduling that ``show topology`` still lists.
+
+The questions: segments of which each block must get a known number, a job of all trays, and for each block a job on all
+its usable trays by name; each tray alone where that job is refused. What is refused is asked again in a rehearsal with
+the files of this host, which separates faults of the running slurmctld from those of its files. Trays that are drained
+or down are left out; jobs that run only delay the start that slurmctld predicts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, nodes, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import (
+    MAX_WORKERS,
+    Candidate,
+    Outcome,
+    TestJob,
+    judge,
+    rehearse,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+
+# Seconds that one question may take; sbatch itself waits for MessageTimeout.
+QUESTION = 10.0
+# Questions between two looks at the time limit.
+_BATCH = 2 * MAX_WORKERS
+_LATE = "the time limit was reached"
+# A rehearsal that has less time than this is left out.
+MIN_REHEARSAL = 3.0
+# Jobs that a rehearsal repeats.
+MAX_REHEARSED = 20
+# A node whose state has one of these flags gets no new job, or only those of its reservation.
+_UNAVAILABLE = frozenset(
+    (
+        "DOWN",
+        "DRAIN",
+        "FAIL",
+        "FAILING",
+        "FUTURE",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "REBOOT_ISSUED",
+        "RESERVED",
+        "UNKNOWN",
+    )
+)
+# All other refusals are of the job's account, user or partition and show nothing of the blocks.
+_BY_TOPOLOGY = ("requested node configuration is not available", "topology")
+
+
+Blocks = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition that takes jobs: its nodes, and the numbers of nodes that a job there may have."""
+
+    name: str
+    nodes: frozenset[str]
+    min_nodes: int = 1
+    max_nodes: int = rules.MAX_NODES
+
+    def of(self, members: Sequence[str]) -> tuple[str, ...]:
+        return tuple(node for node in members if node in self.nodes)
+
+    def fits(self, number: int) -> bool:
+        return self.min_nodes <= number <= self.max_nodes
+
+
+@dataclass(frozen=True)
+class Question:
+    """A job, and the number of nodes that each block must give it; without ``parts`` it must only be placed."""
+
+    job: TestJob
+    parts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Row:
+    """A job that slurmctld does not place as its blocks promise.
+
+    outcome: ``refused``, or ``spread`` where segments are not whole inside the blocks. trays: those of the block that
+    are refused alone. placed_on: the nodes that it got. rehearsed: the outcome of the same job in a rehearsal, empty
+    where there was none.
+    """
+
+    kind: str
+    partition: str
+    nodes: int
+    segment: int
+    block: str
+    outcome: str
+    reason: str = ""
+    trays: list[str] = field(default_factory=list)
+    placed_on: str = ""
+    rehearsed: str = ""
+
+
+@dataclass
+class Answers:
+    """planned, asked: numbers of questions. why: the reason why slurmctld could not be asked, or not to the end.
+
+    left_out: trays of blocks that no question names, since they are unavailable or in no partition that takes the job.
+    counts: the usable trays of each block in the partition of the job of all trays; empty without such a job.
+    """
+
+    planned: int = 0
+    asked: int = 0
+    why: str = ""
+    seconds: float = 0.0
+    left_out: int = 0
+    counts: list[int] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+    def result(self) -> dict[str, Any]:
+        return {**asdict(self), "seconds": round(self.seconds, 2)}
+
+
+def report(slurm: Slurm, conf_dir: str, info: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
+    """Ask for at most ``seconds``. info: the result of topology.info.report(). None without a block topology."""
+    started = time.monotonic()
+    shown = info["topology"]
+    if not shown:
+        return None
+    topology = Topology(
+        shown["name"],
+        cluster_default=shown["cluster_default"],
+        blocks=tuple(Block(row["name"], tuple(row["nodes"])) for row in shown["blocks"]),
+        block_sizes=tuple(shown["block_sizes"]),
+    )
+    style = files.YAML if info["file"]["path"].endswith(files.FILE_NAMES[files.YAML]) else files.CONF
+    answers = Answers()
+    try:
+        _ask(
+            slurm,
+            Candidate(conf_dir, topology, rules.parse_version(info["version"]), style),
+            answers,
+            started + seconds,
+        )
+    except SlurmError as error:
+        answers.why = str(error).rstrip(".")
+    answers.seconds = time.monotonic() - started
+    return answers.result()
+
+
+def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> None:
+    slurm.program("sbatch")
+    topology = candidate.topology
+    usable = {name for name, node in nodes.survey(slurm).items() if not node.words & _UNAVAILABLE}
+    blocks = {block.name: tuple(node for node in block.nodes if node in usable) for block in topology.blocks}
+    where = {node: name for name, members in blocks.items() for node in members}
+    asker = _Asker(slurm, answers, where, until)
+    found = partitions(files.parse_records(slurm.scontrol("-a", "-o", "show", "partitions")), topology)
+    limit = rules.segment_limit(candidate.version, topology.block_sizes[0])
+    refusal = "no partition that is up has a tray of its blocks" if where else ""
+    accepted: set[str] = set()
+    while True:
+        asked = list(questions(blocks, found, limit))
+        used = {one.job.partition for one in asked} - accepted
+        # A partition that refuses a job of this user whatever its nodes are shows nothing of the blocks.
+        controls = [
+            TestJob("control", partition.min_nodes, partition.name) for partition in found if partition.name in used
+        ]
+        for _job, outcome in asker.ask(controls):
+            if outcome.outcome == "placed":
+                accepted.add(outcome.partition)
+            else:
+                refusal = f"partition {outcome.partition}: {outcome.reason}"
+        if answers.why or used <= accepted:
+            break
+        found = [partition for partition in found if partition.name in accepted or partition.name not in used]
+    if not asked:
+        answers.why = answers.why or refusal
+    answers.left_out = len({node for block in topology.blocks for node in block.nodes})
+    answers.left_out -= len({tray for one in asked for tray in one.job.trays})
+    whole = next((one.job for one in asked if one.job.kind == "all"), None)
+    if whole is not None:
+        reach = next(partition for partition in found if partition.name == whole.partition)
+        answers.counts = [len(reach.of(members)) for members in blocks.values()]
+    parts = {one.job: one.parts for one in asked}
+    wrong = []
+    for job, outcome in asker.ask(list(parts)):
+        row = judged(job, outcome, parts[job], where)
+        if row is not None:
+            wrong.append((job, row))
+        elif outcome.outcome == "refused":
+            answers.why = answers.why or f"partition {job.partition}: {outcome.reason}"
+    for job, row in wrong:
+        if row.kind == "block":
+            alone = [replace(job, kind="tray", nodes=1, segment=0, trays=(tray,)) for tray in job.trays]
+            row.trays = [one.trays[0] for one, outcome in asker.ask(alone) if outcome.outcome == "refused"]
+    answers.rows = [row for _job, row in wrong]
+    left = until - time.monotonic()
+    if wrong and left > MIN_REHEARSAL:
+        some = wrong[:MAX_REHEARSED]
+        records = tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes")))
+        again = replace(candidate, jobs=tuple(job for job, _row in some), only_jobs=True, records=records)
+        rehearsal = rehearse(slurm, again, left)
+        for (job, row), outcome in zip(some, rehearsal.outcomes):
+            row.rehearsed = _verdict(judged(job, outcome, parts[job], where), outcome)
+
+
+def _verdict(row: Row | None, outcome: Outcome) -> str:
+    """The outcome of a rehearsed job as that of a row; empty where it shows nothing of the blocks."""
+    if row is not None:
+        return row.outcome
+    return "placed" if outcome.outcome == "placed" else ""
+
+
+class _Asker:
+    """Asks within the time limit and stops at the first question without an answer."""
+
+    def __init__(self, slurm: Slurm, answers: Answers, where: Mapping[str, str], until: float) -> None:
+        self.slurm, self.answers, self.where, self.until = slurm, answers, where, until
+
+    def ask(self, jobs: Sequence[TestJob]) -> Iterator[tuple[TestJob, Outcome]]:
+        """The jobs with their outcomes, those that were answered."""
+        answers = self.answers
+        answers.planned += len(jobs)
+        found: list[tuple[TestJob, Outcome]] = []
+        for start in range(0, len(jobs), _BATCH):
+            left = self.until - time.monotonic()
+            if left <= 0 and not answers.why:
+                answers.why = _LATE
+            if answers.why:
+                break
+            some = jobs[start : start + _BATCH]
+            timeout = min(QUESTION, left * MAX_WORKERS / _BATCH)
+            words = [job.arguments() for job in some]
+            for job, done in zip(some, self.slurm.call_each("sbatch", words, timeout, MAX_WORKERS)):
+                status = None if done.timed_out else done.rc
+                outcome = judge(job, status, f"{done.stdout}\n{done.stderr}", self.where)
+                if outcome.outcome == "unanswered":
+                    answers.why = answers.why or (_LATE if timeout < QUESTION else f"no answer in {QUESTION:.0f} s")
+                else:
+                    answers.asked += 1
+                    found.append((job, outcome))
+        return iter(found)
+
+
+# ------------------------------------------------------------------------------------------------------ pure functions
+
+
+def partitions(records: Sequence[Mapping[str, str]], topology: Topology) -> list[Partition]:
+    """The partitions that are up and schedule with this topology, the default first; without any, all that are up.
+
+    In the latter a job gets no blocks, which the answers then show.
+    """
+    mine: list[Partition] = []
+    others: list[Partition] = []
+    for record in sorted(records, key=lambda record: record.get("Default") != "YES"):
+        if record.get("State") != "UP" or record.get("ReqResv") == "YES":
+            continue
+        try:
+            members = frozenset(expand(record.get("Nodes", "").replace("(null)", "")))
+        except HostlistError:
+            continue
+        least, most = record.get("MinNodes", ""), record.get("MaxNodes", "")
+        partition = Partition(
+            record.get("PartitionName", ""),
+            members,
+            max(1, int(least) if least.isdecimal() else 1),
+            int(most) if most.isdecimal() else rules.MAX_NODES,
+        )
+        name = record.get("Topology", "").replace("(null)", "")
+        (mine if name == topology.name or (not name and topology.cluster_default) else others).append(partition)
+    return mine or others
+
+
+def questions(blocks: Blocks, found: Sequence[Partition], limit: int | None) -> Iterator[Question]:
+    """The questions for these blocks (name -> usable nodes). limit: the largest segment that Slurm accepts."""
+    widest = max(found, key=lambda one: sum(len(one.of(members)) for members in blocks.values()), default=None)
+    if widest is not None:
+        here = {name: widest.of(members) for name, members in blocks.items()}
+        counts = {name: len(members) for name, members in here.items()}
+        free = {node for members in here.values() for node in members}
+        without = tuple(sorted(widest.nodes - free))
+        segment = segment_of(list(counts.values()), limit)
+        parts = {name: number // segment * segment for name, number in counts.items() if number >= segment > 0}
+        if len(parts) > 1 and widest.fits(sum(parts.values())):
+            yield Question(TestJob("segments", sum(parts.values()), widest.name, segment, without=without), parts)
+        if len(free) > 1 and widest.fits(len(free)):
+            yield Question(TestJob("all", len(free), widest.name, without=without))
+    for name, members in blocks.items():
+        best = max(found, key=lambda one: one.fits(len(one.of(members))) * len(one.of(members)), default=None)
+        trays = best.of(members) if best is not None else ()
+        if best is not None and trays and best.fits(len(trays)):
+            # Above the base size only a segment keeps a job in one block; before 25.11 there is none so large.
+            yield Question(TestJob("block", len(trays), best.name, 0 if limit else len(trays), name, trays))
+
+
+def segment_of(counts: Sequence[int], limit: int | None) -> int:
+    """The segment size that leaves nodes over in most blocks, the largest of those; 0 where none does.
+
+    Where segments are ignored, a job takes these nodes too, which shows it.
+    """
+    most = max(counts, default=0)
+    sizes = range(2, min(most, most if limit is None else limit) + 1)
+    rated = ((sum(number > size and number % size > 0 for number in counts), size) for size in sizes)
+    blocks, best = max(rated, default=(0, 0))
+    return best if blocks else 0
+
+
+def judged(job: TestJob, outcome: Outcome, parts: Mapping[str, int], where: Mapping[str, str]) -> Row | None:
+    """The row of a job that is not placed as promised; None where it is, or where its refusal has another reason."""
+    row = Row(job.kind, job.partition, job.nodes, job.segment, job.block, outcome.outcome, outcome.reason)
+    if outcome.outcome == "refused":
+        return row if any(text in outcome.reason.lower() for text in _BY_TOPOLOGY) else None
+    if outcome.outcome != "placed" or not parts:
+        return None
+    got: dict[str, int] = {}
+    for node in expand(outcome.on):
+        name = where.get(node, "")
+        got[name] = got.get(name, 0) + 1
+    if got == dict(parts):
+        return None
+    row.outcome, row.placed_on = "spread", outcome.on
+    text = (f"{got.get(name, 0)} of {name}" for name in parts if got.get(name, 0) != parts[name])
+    row.reason = summarize(text)
+    return row
