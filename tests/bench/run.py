@@ -24,6 +24,7 @@ import live
 import placing
 import rehearsal
 import runs
+import slurm_playbook
 import topology
 import verify
 from ansible.release import __version__ as core
@@ -47,6 +48,7 @@ def main() -> int:
     ssh_help = "which ssh client --live uses: of the trays' release or of this machine (trays)"
     parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=ssh_help)
     parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld only (root)")
+    parser.add_argument("--slurm", action="store_true", help="measure the playbook slurm with slurmctld only (root)")
     parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server only (root)")
     parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing node labels only (root)")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
@@ -63,7 +65,7 @@ def main() -> int:
     # As for users: the warm-up round keeps the byte code.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
-        rounds = 1 if name in (inventory.GROWN, runs.NAME) else options.rounds
+        rounds = 1 if name in (inventory.GROWN, runs.NAME, slurm_playbook.NAME) else options.rounds
         best = options.live or options.rehearsal or options.imex or options.verify
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
@@ -82,6 +84,8 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield runs.NAME, runs.table(sizes, scratch / runs.NAME, only)
     elif options.rehearsal:
         yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
+    elif options.slurm:
+        yield slurm_playbook.NAME, slurm_playbook.table(options.racks, scratch / slurm_playbook.NAME)
     elif options.imex:
         yield imex.NAME, imex.table(options.rounds)
     elif options.verify:
@@ -92,7 +96,7 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield labels.NAME, labels.table(options.racks, options.rounds, scratch / labels.NAME)
     else:
         yield placing.NAME, placing.table(options.racks, options.rounds, scratch / placing.NAME)
-        yield topology.NAME, topology.table(options.racks, options.rounds)
+        yield topology.NAME, topology.table(options.racks, options.rounds, scratch / topology.NAME)
         yield from inventory.tables(options.racks, options.grown_racks, options.rounds, scratch / inventory.NAME)
 
 

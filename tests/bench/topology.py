@@ -8,11 +8,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
@@ -25,22 +26,27 @@ TRAYS_PER_RACK = 18
 DUMP = "`yaml.safe_dump` of the ready structure"
 FILE = "fabric to topology.yaml: names folded, rules checked"
 BOTH = "fabric to topology.yaml and topology.conf, each checked by the rules of its version"
+WHOLE = "fabric.json read, then both"
 AIMS = {FILE: "<= 2"}
 
 
-def table(racks: int, rounds: int) -> str:
+def table(racks: int, rounds: int, scratch: Path) -> str:
     """The comparison as a Markdown table."""
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
     observations = discover(shape, NOW).observations
     fabric = place(None, None, observations, [row.tray for row in observations], NOW, Policy()).fabric
     written = slurm.text(blocks(fabric), files.YAML)
     structure = yaml.safe_load(written)
+    scratch.mkdir(parents=True, exist_ok=True)
+    path = str(scratch / "fabric.json")
+    Path(path).write_bytes(fabric_file.serialise(fabric))
     (parsed,) = files.parse_yaml(written)
     steps: dict[str, Callable[[], Any]] = {
         DUMP: lambda: yaml.safe_dump(structure, sort_keys=False),
         "our text of the ready structure": lambda: files.render([parsed], files.YAML),
         FILE: lambda: slurm.text(blocks(fabric), files.YAML),
         BOTH: lambda: slurm.render(fabric, model.State()),
+        WHOLE: lambda: slurm.render(fabric_file.load(path), model.State()),
     }
     measured: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds + 1):

@@ -673,8 +673,10 @@ def test_info_returns_what_jobs_may_span(slurmctld: Slurmctld, tmp_path: Path) -
     file = tmp_path / "fabric.json"
     file.write_text(json.dumps(fabric({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})))
     rows = {row["nodes"]: row for row in info(slurmctld, fabric_file=str(file), job_sizes=[24])["job_spans"]}
-    assert rows[18] == {"nodes": 18, "allowed": 1, "needed": 1, "starts": True, "segment": None}
-    assert rows[24] == {"nodes": 24, "allowed": 2, "needed": 2, "starts": True, "segment": 12}
+    options = ["--spread-segments", "--consolidate-segments"] if slurmctld.version >= (25, 11) else []
+    one: dict[str, Any] = {"allowed": 1, "needed": 1, "starts": True, "segment": None, "segment_options": []}
+    two: dict[str, Any] = {"allowed": 2, "needed": 2, "starts": True, "segment": 12, "segment_options": options}
+    assert (rows[18], rows[24]) == ({"nodes": 18, **one}, {"nodes": 24, **two})
     assert "job_spans" not in info(slurmctld)
 
 
