@@ -190,10 +190,7 @@ class Candidate:
 
     topology: the one under test. style: format of the topology file (files.CONF, files.YAML). records: running nodes
     (``scontrol show nodes``). state_dir: the StateSaveLocation with slurmctld's saved accounting records. no_history:
-    why the jobs of the last weeks are unknown.
-=======
-    (``scontrol show nodes``). state_dir: the StateSaveLocation with slurmctld's saved accounting records. only_jobs:
-    submit ``jobs`` alone.
+    why the jobs of the last weeks are unknown. only_jobs: submit ``jobs`` alone.
     """
 
     conf_dir: str
