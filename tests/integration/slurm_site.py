@@ -37,7 +37,7 @@ def configure(slurmctld: Slurmctld, case: Case | None = None, **settings: str) -
     names = expand(f"{slurm_corpus.GPU_NODES},{slurm_corpus.CPU_NODES}")
     lines = []
     for number, name in enumerate(names):
-        more = [f"Port={20000 + number}"] + ([f"Topology=nvlink:{placed[name]}"] if name in placed else [])
+        more = [f"Port={20000 + number}"] + ([f"Topology={placed[name]}"] if name in placed else [])
         lines.append(slurmctld.nodes(name, *more))
     topology = f" Topology={case.partition_topology}" if case.partition_topology else ""
     lines.append(f"PartitionName=gpu Nodes={case.partition_nodes} Default=YES{topology}")

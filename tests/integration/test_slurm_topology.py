@@ -459,7 +459,7 @@ def test_power_saving_is_detected(slurmctld: Slurmctld) -> None:
 def test_a_node_line_with_a_topology_is_an_error(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
-        configure(slurmctld, Case("", node_topologies={"r02t01": "r01"}))
+        configure(slurmctld, Case("", node_topologies={"r02t01": "nvlink:r01"}))
         assert slurmctld.run("scontrol", "reconfigure").returncode == 0
         stopped = plan(slurmctld, RACKS).stopped_by()
         assert [(found["code"], found["tray"]) for found in stopped] == [("slurm_node_topology", "r02t01")]

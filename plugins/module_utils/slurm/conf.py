@@ -44,7 +44,7 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
     path = os.path.join(conf_dir, "slurm.conf")
     settings: dict[str, str] = {}
     node_topologies: dict[str, str] = {}
-    ours = False
+    ours, default = False, ""
 
     def read(name: str) -> str:
         try:
@@ -64,7 +64,12 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
         pairs = syntax.key_values(line)
         lowered = {key.lower(): value for key, value in pairs}
         settings.update((key, lowered[key]) for key in _KEYS if key in lowered)
-        if pairs and pairs[0][0].lower() == "nodename" and lowered.get("topology"):
+        if not pairs or pairs[0][0].lower() != "nodename":
+            continue
+        topology = lowered.get("topology", default)
+        if lowered["nodename"].upper() == "DEFAULT":
+            default = topology  # of the lines that follow
+        elif topology:
             with contextlib.suppress(HostlistError):
-                node_topologies.update(dict.fromkeys(expand(lowered["nodename"]), lowered["topology"]))
+                node_topologies.update(dict.fromkeys(expand(lowered["nodename"]), topology))
     return SlurmConf(path, settings, node_topologies, ours)

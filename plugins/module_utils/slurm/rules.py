@@ -47,6 +47,7 @@ SEGMENT_OPTIONS_SINCE: Version = (25, 11, 0)  # --spread-segments, --consolidate
 MAX_LEVEL = 15  # MAX_BLOCK_LEVELS is 16, the base is level 0
 MAX_BASE = 0xFFFF  # bblock_node_cnt has 16 bits
 MAX_NODES = 65536  # MaxNodeCount's limit
+MAX_RING = 16  # topology.yaml(5)
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class Candidate:
     """A topology for Slurm to load, and what is known of that Slurm.
 
     known_nodes: None where unknown (rendered away from the cluster), then names are not checked. previous: what runs
-    now. others: other topologies in topology.yaml. segments: sizes that jobs use. node_topologies: node -> block where
-    a NodeName line of slurm.conf places the node in this topology by Topology=. made: those of ``others`` that this
-    collection writes, which are checked as well. node_rank: whether TopologyParam has BlockAsNodeRank, or will have it.
+    now. others: other topologies in topology.yaml. segments: sizes that jobs use. node_topologies: node -> the value of
+    Topology= on its NodeName line in slurm.conf. made: those of ``others`` that this collection writes, which are
+    checked as well. node_rank: whether TopologyParam has BlockAsNodeRank, or will have it.
     power_saving: whether slurmctld may power nodes down, which some releases do wrong.
     """
 
@@ -584,27 +585,84 @@ def _partition_topologies(candidate: Candidate) -> Iterator[Objection]:
             )
 
 
-def _node_lines_name_blocks(candidate: Candidate) -> Iterator[Objection]:
-    names = {block.name for block in candidate.topology.blocks}
-    for node, unit in candidate.node_topologies.items():
-        if unit not in names:
-            yield (
-                f"The NodeName line of {node} in slurm.conf places it in block {unit}, which the new topology does not"
-                " have: remove Topology= from that line.",
-                {"tray": node, "block": unit},
-            )
+def _node_lines(candidate: Candidate) -> Iterator[tuple[list[str], list[tuple[str, str]], str]]:
+    """The nodes of each value of Topology= in slurm.conf, its (topology, unit) pairs, and the start of a message."""
+    nodes_of: dict[str, list[str]] = {}
+    for node, text in candidate.node_topologies.items():
+        nodes_of.setdefault(text, []).append(node)
+    for text, nodes in nodes_of.items():
+        units = [part.partition(":")[::2] for part in text.split(",") if part]
+        yield nodes, units, f"The NodeName line of {summarize(nodes, 2)} in slurm.conf has Topology={text}"
+
+
+_REMEDY = "remove Topology= from that line, or correct it."
+
+
+def _node_lines_name_units(candidate: Candidate) -> Iterator[Objection]:
+    for nodes, units, line in _node_lines(candidate):
+        for unit, why in _refused_units(candidate, units):
+            yield f"{line}, but {why}: {_REMEDY}", {"tray": nodes[0], "block": unit}
+
+
+def _refused_units(candidate: Candidate, units: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    known = {topology.name: topology for topology in (*candidate.others, candidate.topology)}
+    for name, unit in units:
+        if name not in known:
+            yield unit, f"the new topology file has no topology {name!r} ({', '.join(sorted(known))})"
+        elif why := _unit_problem(known[name], unit):
+            yield unit, f"the topology {name} has {why}"
+
+
+def _unit_problem(topology: Topology, unit: str) -> str:
+    """What of a unit that a node line names the topology does not have; empty where slurmctld places a node there.
+
+    Written after topology_p_add_rm_node() of each plugin; observed for block, flat, tree and ring.
+    """
+    name, *place = unit.split(":")
+    if topology.kind == "block":
+        return "" if any(block.name == unit for block in topology.blocks) else f"no block {unit!r}"
+    if topology.kind == "tree":
+        return switches.path_problem(topology, [part for part in unit.split(":") if part])
+    body = topology.body if isinstance(topology.body, dict) else {}
+    if topology.kind == "ring":
+        rings = {str(ring.get("ring")) for ring in body.get("rings") or [] if isinstance(ring, dict)}
+        if len(place) != 1 or not place[0].isdigit() or int(place[0]) >= MAX_RING:
+            return f"no position in {unit!r} (ring:position)"
+        return "" if name in rings or not int(place[0]) else f"no ring {name!r}"
+    if topology.kind == "torus3d":
+        toruses = {str(torus.get("name")): torus for torus in body.get("toruses") or [] if isinstance(torus, dict)}
+        if name not in toruses:
+            return f"no torus {name!r}"
+        dims = toruses[name].get("dims") or {}
+        if len(place) != 3 or any(not at.isdigit() for at in place):
+            return f"no coordinates in {unit!r} (torus:x:y:z)"
+        outside = any(int(at) >= int(dims.get(axis) or 0) for at, axis in zip(place, "xyz"))
+        return f"no coordinates {':'.join(place)} in torus {name}" if outside else ""
+    return ""
 
 
 def _node_lines_agree(candidate: Candidate) -> Iterator[Objection]:
-    names = {block.name for block in candidate.topology.blocks}
-    placed = {node: block.name for block in candidate.topology.blocks for node in block.nodes}
-    for node, unit in candidate.node_topologies.items():
-        if unit in names and placed.get(node) != unit:
-            yield (
-                f"The NodeName line of {node} in slurm.conf places it in block {unit}, which overrides the topology"
-                f" file ({placed.get(node, 'no block')}): remove Topology= from that line.",
-                {"tray": node, "block": unit},
-            )
+    # slurmctld takes the node out of every topology that its line does not name.
+    places = {
+        candidate.topology.name: {node: block.name for block in candidate.topology.blocks for node in block.nodes}
+    }
+    for made in candidate.made:
+        places[made.name] = {node: switch.name for switch in switches.of(made) for node in switch.nodes}
+    for nodes, units, line in _node_lines(candidate):
+        if any(_refused_units(candidate, units)):
+            continue
+        named = dict(units)
+        for topology, placed in places.items():
+            unit = named.get(topology)
+            for node in nodes:
+                if topology == candidate.topology.name and unit is not None and placed.get(node) != unit:
+                    why = f"overrides the topology file ({placed.get(node, 'no block')})"
+                elif unit is None and node in placed:
+                    why = f"takes {node} out of {placed[node]} of the topology {topology}"
+                else:
+                    continue
+                yield f"{line}, which {why}: {_REMEDY}", {"tray": node, "block": unit or ""}
+                break
 
 
 def _too_many(candidate: Candidate) -> Iterator[Objection]:
@@ -650,7 +708,7 @@ def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
     if candidate.power_saving:
         yield (
             f"Slurm {show_version(candidate.version)} drops powered-down nodes from their blocks until the next"
-            " reconfigure: upgrade to 25.11.4 or later, or write Topology= on their NodeName lines.",
+            " reconfigure: upgrade to 25.11.4 or later.",
             {},
         )
 
@@ -720,7 +778,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_node_unknown", _unknown_nodes, "warning", OBSERVED),
     Rule("slurm_node_uncovered", _uncovered_nodes, "warning", OBSERVED),
     Rule("slurm_partition_topology", _partition_topologies, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_node_topology", _node_lines_name_blocks, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_node_topology", _node_lines_name_units, "fatal", OBSERVED, since=YAML_SINCE),
     Rule("slurm_node_topology", _node_lines_agree, "silent", OBSERVED, since=YAML_SINCE),
     Rule("slurm_too_large", _too_many, "fatal", SOURCE),
     Rule("slurm_segment", _segments, "ours", OBSERVED),

@@ -108,6 +108,21 @@ def path(topology: Topology, node: str) -> list[str]:
     return above
 
 
+def path_problem(topology: Topology, path: list[str]) -> str:
+    """What of a path of switches, from the top down, the tree does not have; empty where slurmctld places a node there.
+
+    slurmctld makes a missing switch below one that has no nodes; an empty path takes the node out of the tree.
+    """
+    known = {switch.name: switch for switch in of(topology)}
+    for above, name in zip(["", *path], path):
+        if name not in known and not above:
+            return f"no switch {name!r}"
+        if name not in known and above in known and known[above].nodes and not known[above].children:
+            return f"no switch {name!r}, and {above} above it has nodes"
+    last = known.get(path[-1]) if path else None
+    return f"no leaf {last.name!r}, but a switch with children" if last and last.children else ""
+
+
 def fingerprint(topology: Topology) -> list[tuple[str, list[str], list[str]]]:
     """The content of a tree, independent of how its hostlists are written, for comparisons."""
     return sorted((switch.name, sorted(switch.children), sorted(switch.nodes)) for switch in of(topology))

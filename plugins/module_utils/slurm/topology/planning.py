@@ -150,7 +150,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
             previous=before,
             others=tuple(others),
             segments=desired.segments,
-            node_topologies=_overrides(observed, topology),
+            node_topologies=observed.conf.node_topologies,
             made=tuple(made),
             power_saving=observed.power_saving,
             node_rank=ranked or settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
@@ -346,17 +346,6 @@ def _jobs(plan: Plan, allowed: bool) -> None:
             " (variable slurm_topology_allow_moving_jobs)."
         )
         plan.findings.append(finding("slurm_jobs_on_moving_trays", message))
-
-
-def _overrides(observed: Survey, topology: Topology) -> dict[str, str]:
-    """node -> block, from NodeName lines in slurm.conf with Topology= of this topology."""
-    placed = {}
-    for node, text in observed.conf.node_topologies.items():
-        for part in text.split(","):
-            name, _colon, unit = part.strip().partition(":")
-            if name == topology.name and unit:
-                placed[node] = unit
-    return placed
 
 
 def same_named(topologies: Sequence[Topology], name: str) -> Topology | None:

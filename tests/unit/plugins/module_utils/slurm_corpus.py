@@ -35,6 +35,7 @@ class Case:
     partition_topology: str = ""
     node_topologies: dict[str, str] = field(default_factory=dict)
     others: tuple[Topology, ...] = ()
+    made: tuple[Topology, ...] | None = None  # those of others that the collection writes: all
     default: bool = True
 
     def candidate(self, version: rules.Version) -> rules.Candidate:
@@ -53,7 +54,7 @@ class Case:
             partitions=(rules.Partition("gpu", tuple(expand(self.partition_nodes)), self.partition_topology),),
             node_topologies=self.node_topologies,
             others=self.others,
-            made=self.others,
+            made=self.others if self.made is None else self.made,
         )
 
     def codes(self, version: rules.Version) -> tuple[str, ...] | None:
@@ -84,6 +85,21 @@ def flat(name: str = "flat", default: bool = False) -> Topology:
 LEAVES = ("l1 =r01t[01-18]", "l2 =r02t[01-18]")
 
 
+SITE = (
+    *tree("top l[1-2]", *LEAVES, name="leaves"),
+    flat(),
+    Topology("rings", "ring", False, body={"rings": [{"ring": "ring0", "nodes": "r01t[01-08]"}]}),
+    Topology(
+        "cube",
+        "torus3d",
+        False,
+        body={
+            "toruses": [{"name": "pod1", "dims": {"x": "4", "y": "4", "z": "2"}, "nodes": "r01t[01-18],r02t[01-14]"}]
+        },
+    ),
+)
+
+
 def several(name: str, *codes: str, topologies: tuple[Topology, ...]) -> Case:
     """A case of Slurm 25.05 and later: further topologies next to the two racks."""
     return Case(name, others=topologies, old=None, new=codes)
@@ -91,6 +107,11 @@ def several(name: str, *codes: str, topologies: tuple[Topology, ...]) -> Case:
 
 def both(case: Case, *codes: str) -> Case:
     return replace(case, old=codes, new=codes)
+
+
+def placed(name: str, text: str, *codes: str) -> Case:
+    """A case of Slurm 25.05 and later: Topology= on the NodeName line of r01t01, next to topologies of the site."""
+    return Case(name, node_topologies={"r01t01": text}, others=SITE, made=(), old=None, new=codes)
 
 
 CASES = (
@@ -229,18 +250,60 @@ CASES = (
     both(Case("a partition without block nodes", partition_nodes=CPU_NODES)),
     Case("a partition of this topology", partition_topology="nvlink", old=None),
     Case("a partition of a missing topology", partition_topology="trees", old=None, new=("slurm_partition_topology",)),
-    Case("a node line that names its block", node_topologies={"r01t01": "r01"}, old=None),
+    Case("a node line that names its block", node_topologies={"r01t01": "nvlink:r01"}, old=None),
     Case(
         "a node line that names a missing block",
-        node_topologies={"cpu1": "r09"},
+        node_topologies={"cpu1": "nvlink:r09"},
         old=None,
         new=("slurm_node_topology",),
     ),
     Case(
         "a node line that names another block",
-        node_topologies={"r01t01": "r02"},
+        node_topologies={"r01t01": "nvlink:r02"},
         old=None,
         new=("slurm_node_topology",),
+    ),
+    *(
+        placed(f"a node line with {text}", text)
+        for text in (
+            "nvlink:r01,leaves:l1",
+            "nvlink:r01,leaves:top:l1",
+            "nvlink:r01,leaves:top:new:leaf",
+            "nvlink:r01,leaves",
+            "nvlink:r01,flat",
+            "nvlink:r01,flat:x,",
+            "nvlink:r01,rings:ring0:3",
+            "nvlink:r01,rings:new:0",
+            "nvlink:r01,cube:pod1:0:0:0",
+        )
+    ),
+    *(
+        placed(f"a node line with {text}", text, "slurm_node_topology")
+        for text in (
+            # slurmctld loads these three, and the node is in another block, or in none.
+            "nvlink:r01,nvlink:r02",
+            "flat",
+            "leaves:l1",
+            "nvlink:r01,default:r01",
+            "nvlink:r01,gone",
+            "nvlink:r01,leaves:l9",
+            "nvlink:r01,leaves:new:l1",
+            "nvlink:r01,leaves:top",
+            "nvlink:r01,leaves:l1:new",
+            "nvlink:r01,leaves:l1:top",
+            "nvlink:r01,rings:ring0",
+            "nvlink:r01,rings:ring0:16",
+            "nvlink:r01,rings:new:1",
+            "nvlink:r01,cube:pod2:0:0:0",
+            "nvlink:r01,cube:pod1:4:0:0",
+            "nvlink:r01,cube:pod1:0:0",
+            "nvlink:R01",
+            "nvlink:r01:x",
+            "nvlink:",
+            "nvlink",
+            "NVLINK:r01",
+            "r01",
+        )
     ),
     several("a flat topology", topologies=(flat(),)),
     several("a tree", topologies=tree("top l[1-2]", *LEAVES)),

@@ -159,3 +159,13 @@ def test_files_or_programs_of_another_slurm_are_refused(tmp_path: Path, config: 
     fake(tmp_path, "scontrol", f"echo '{config}'")
     with pytest.raises(SlurmError, match=sentence):
         surveying.survey(programs.Slurm(str(tmp_path)), str(tmp_path), "auto")
+
+
+def test_a_default_line_gives_the_topology_of_the_lines_that_follow(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(
+        "NodeName=n0\nnodename=default topology=nvlink:a\nNodeName=DEFAULT CPUs=4\nInclude nodes.conf\n"
+        "NodeName=n2 Topology=nvlink:b\nNodeName=n3 Topology=\n"
+    )
+    (tmp_path / "nodes.conf").write_text("NodeName=n1\n")
+    read = conf.read_slurm_conf(str(tmp_path))
+    assert read.node_topologies == {"n1": "nvlink:a", "n2": "nvlink:b"}
