@@ -716,6 +716,11 @@ CATALOGUE: dict[str, Entry] = {
         "gate: a running block would keep no node",
         "check the fabric file, name the gate in slurm_topology_override if it is intended",
     ),
+    "cluster_default_changes": Entry(
+        ERROR,
+        "gate: partitions without Topology= would use another topology",
+        "set slurm_topology_cluster_default, or name the gate in slurm_topology_override if it is intended",
+    ),
     "nodes_lose_block": Entry(
         ERROR,
         "gate: nodes of running blocks would be in no block",
@@ -888,7 +893,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "slurm_topology_name": Entry(ERROR, "the name of a topology is not valid in slurm.conf", "use letters and digits"),
     "slurm_topology_foreign": Entry(
-        ERROR, "topology.conf has a tree of switches or Include lines", "move that file away"
+        ERROR, "lines or a topology of the site would be lost", "move that file away, or set slurm_topology_name"
     ),
     "slurm_topology_file_hidden": Entry(
         ERROR, "topology.yaml hides topology.conf", "remove topology.yaml, or set slurm_topology_format: auto"

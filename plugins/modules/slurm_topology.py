@@ -178,10 +178,12 @@ options:
         V(base_shrinks), before Slurm 25.05, when the smallest clique would make the base block size smaller
         than the running one.
         V(live_changes_lost), when a reconfigure would undo what operators changed with C(scontrol update).
-      - Where no blocks run yet, no gate objects. In check mode they do as in a run.
+        V(cluster_default_changes), when partitions without C(Topology=) would use another topology than now, and none
+        is set as the default.
+      - Where no blocks run yet, no gate of blocks objects. In check mode they do as in a run.
     type: list
     elements: str
-    choices: [block_vanishes, block_shrinks, nodes_lose_block, base_shrinks, live_changes_lost]
+    choices: [block_vanishes, block_shrinks, nodes_lose_block, base_shrinks, live_changes_lost, cluster_default_changes]
     default: []
   min_block_size:
     description:

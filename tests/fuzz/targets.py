@@ -11,6 +11,7 @@ longer than LIMIT seconds.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import tempfile
@@ -264,8 +265,12 @@ def read_slurm_conf(text: str) -> None:
 
 
 def read_topology_yaml(text: str) -> None:
-    for topology in slurm_files.parse(text, YAML):
-        assert topology.fingerprint
+    topologies = [
+        dataclasses.replace(topology, cluster_default=not topology.cluster_default)
+        for topology in slurm_files.parse(text, YAML)
+    ]
+    again = slurm_files.parse(slurm_files.render(topologies, YAML, old=text), YAML) if topologies else []
+    assert [known.fingerprint() for known in again] == [known.fingerprint() for known in topologies]
     slurm_files.own_topologies(text)
 
 

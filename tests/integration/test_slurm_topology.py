@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, daemon, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
     applying,
@@ -121,6 +121,104 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
     finally:
         path.write_bytes(before[0])
         (shared.conf_dir / "slurm.conf").write_bytes(before[1])
+        assert not refuses(shared)
+
+
+ONE_RACK = "{block_sizes: [18], blocks: [{block: r01, nodes: 'r01t[01-18]'}]}"
+# The texts of a topology.yaml that has the one topology t, with rack r01, as slurmctld 26.05 reads it.
+SPELLINGS = {
+    "maps where lists are expected": "topology: t\ncluster_default: t\nblock:\n  block_sizes: 18\n  blocks:\n"
+    "    block: r01\n    nodes: r01t[01-18]\n",
+    "JSON": '[{"topology":"t","cluster_default":true,'
+    '"block":{"block_sizes":[18],"blocks":[{"block":"r01","nodes":"r01t[01-18]"}]}}]',
+    "a byte order mark, an anchor and quoted keys": "\ufeff- topology: >-\n    t\n  cluster_default: Y # yes\n"
+    "  'block': &b\n    \"blocks\":\n    - {block: r01, nodes: !!str 'r01t[01-18]'}\n    block_sizes: [\n      18, #\n"
+    "    ]\n",
+    "a directive and the line ends of Windows": "%YAML 1.1\r\n---\r\n- topology: t\r\n  cluster_default: on\r\n"
+    "  block:\r\n    block_sizes: [18]\r\n    blocks:\r\n    - block: |-\r\n        r01\r\n      nodes:\r\n"
+    "       r01t[01-18]\r\n...\r\n",
+    "folded nodes": "- topology: t\n  cluster_default: 1\n  block:\n    block_sizes:\n    - 18\n    blocks:\n"
+    "    - block: r01\n      nodes: >-\n        r01t[01-09],\n        r01t[10-18]\n",
+    "quoted nodes on two lines": "- topology: t\n  cluster_default: True\n  block:\n    block_sizes: [18]\n"
+    '    blocks:\n    - block: r01\n      nodes: "r01t[01-09],\\\n        r01t[10-18]"\n',
+    "an explicit key": f"- ? topology\n  : t\n  cluster_default: yes\n  block: {ONE_RACK}\n",
+}
+
+
+@pytest.mark.parametrize("shared", ["forky"], indirect=True)
+def test_yaml_is_read_as_slurmctld_reads_it(shared: Slurmctld) -> None:
+    path = shared.conf_dir / "topology.yaml"
+    before = path.read_bytes()
+    rack = files.Topology("t", "block", True, (slurm_corpus.block("r01", "r01t[01-18]"),), (18,))
+    more = (
+        f"- topology: t\n  cluster_default: true\n  block: {ONE_RACK}\n"
+        "- topology: f\n  flat: {}\n- {topology: g, flat: T}\n"
+        # The example of topology.yaml(5).
+        "- topology: topo5\n  cluster_default: false\n  torus3d:\n    toruses:\n      - name: pod1\n        dims:\n"
+        "          x: 4\n          y: 4\n          z: 2\n        nodes: r01t[01-18],r02t[01-14]\n        placements:\n"
+        "          - dims: {x: 4, y: 4, z: 2}\n"
+    )
+
+    def running() -> list[files.Topology]:
+        return slurm_of(shared).topologies((26, 5, 5))
+
+    try:
+        for text in SPELLINGS.values():
+            assert [known.fingerprint() for known in files.parse_yaml(text)] == [rack.fingerprint()], text
+            path.write_text(text, newline="")
+            assert not refuses(shared), (text, shared.log.read_text()[-2000:])
+            assert [known.fingerprint() for known in running()] == [rack.fingerprint()], text
+        kinds = [("t", "block"), ("f", "flat"), ("g", "flat"), ("topo5", "torus3d")]
+        # What is written in its place means the same, both its own lines and those made anew.
+        for text in (
+            more,
+            files.render(files.parse_yaml(more), "yaml"),
+            files.render(files.parse_yaml(more), "yaml", old=more),
+        ):
+            path.write_text(text)
+            assert not refuses(shared), (text, shared.log.read_text()[-2000:])
+            assert [(known.name, known.kind) for known in files.parse_yaml(text)] == kinds
+            assert [(known.name, known.kind) for known in running()] == kinds
+        for text in (more.replace("- topology: f", "- topology: &f f") + "- topology: *f\n  flat: true\n", f"\t{more}"):
+            path.write_text(text)
+            assert refuses(shared)
+            with pytest.raises(SlurmError, match=r"^Line \d+ of topology.yaml cannot be read"):
+                files.parse_yaml(text)
+    finally:
+        path.write_bytes(before)
+        assert not refuses(shared)
+
+
+@pytest.mark.parametrize("shared", ["forky"], indirect=True)
+def test_node_lines_are_read_as_slurmctld_reads_them(shared: Slurmctld) -> None:
+    """With DEFAULT lines, and Include lines read in their place."""
+    path = shared.conf_dir / "slurm.conf"
+    before = path.read_text()
+    lines = before.splitlines()
+    node = next(number for number, line in enumerate(lines) if line.startswith("NodeName="))
+    first, second, third, fourth = lines[node : node + 4]
+    lines[node : node + 4] = [
+        first,
+        "Include more.conf",
+        f"{third} Topology=nvlink:r02",
+        f"NodeName=DEFAULT Topology=nvlink:r02\n{fourth}",
+    ]
+    (shared.conf_dir / "more.conf").write_text(f"nodename=default topology=nvlink:r01\n{second}\n")
+    try:
+        path.write_text("\n".join(lines) + "\n")
+        assert not refuses(shared), shared.log.read_text()[-2000:]
+        shown = shared.run("scontrol", "show", "nodes", "-o").stdout
+        pairs = [dict(files.shown_values(line)) for line in shown.splitlines()]
+        named = {known["NodeName"]: known["Topology"] for known in pairs if known.get("Topology")}
+        assert [named.get(f"r01t0{number}") for number in range(1, 5)] == [
+            None,
+            "nvlink:r01",
+            "nvlink:r02",
+            "nvlink:r02",
+        ]
+        assert named == dict(conf.read_slurm_conf(str(shared.conf_dir)).node_topologies)
+    finally:
+        path.write_text(before)
         assert not refuses(shared)
 
 
@@ -465,6 +563,36 @@ def test_a_node_line_with_a_topology_is_an_error(tmp_path: Path) -> None:
         assert [(found["code"], found["tray"]) for found in stopped] == [("slurm_node_topology", "r02t01")]
 
 
+def test_the_tree_of_a_topology_conf_moves_to_topology_yaml(tmp_path: Path) -> None:
+    """26.05 would read the new topology.yaml instead of the topology.conf with the site's tree."""
+    with sandbox("forky", tmp_path / "slurm") as slurmctld:
+        configure(slurmctld, plugin="topology/tree")
+        (slurmctld.conf_dir / "topology.conf").write_text(
+            "SwitchName=top Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=r01t[01-18]\n"
+            "SwitchName=leaf2 Nodes=r02t[01-18] LinkSpeed=100\n"
+        )
+        slurmctld.start()
+        stopped = plan(slurmctld, RACKS, override=()).stopped_by()
+        assert [found["code"] for found in stopped] == ["cluster_default_changes"]
+        kept = plan(slurmctld, RACKS, override=(), cluster_default="default")
+        assert kept.stopped_by() == []
+        moved = plan(slurmctld, RACKS)
+        assert "topology default: the tree of topology.conf, 3 switches, moves here" in moved.difference
+        assert "cluster default: default -> nvlink" in moved.difference
+        applying.apply(moved)
+        running = slurm_of(slurmctld).topologies((26, 5, 5))
+        assert [(known.name, known.kind, known.cluster_default) for known in running] == [
+            ("nvlink", "block", True),
+            ("default", "tree", False),
+        ]
+        assert "r02t[01-18]" in json.dumps(running[1].body)
+        assert not plan(slurmctld, RACKS, override=()).changed
+        # A topology of the site is not replaced by one of its name.
+        assert "slurm_topology_foreign" in [
+            found["code"] for found in plan(slurmctld, RACKS, name="default").stopped_by()
+        ]
+
+
 def test_other_topologies_of_the_site_stay(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         configure(slurmctld)
@@ -476,6 +604,9 @@ def test_other_topologies_of_the_site_stay(tmp_path: Path) -> None:
             "      - switch: leaf2\n        nodes: r02t[01-18]\n"
         )
         slurmctld.start()
+        stopped = plan(slurmctld, RACKS, override=())
+        assert [found["code"] for found in stopped.stopped_by()] == ["cluster_default_changes"]
+        assert "cluster default: flat -> nvlink" in stopped.difference
         applying.apply(plan(slurmctld, RACKS))
         running = slurm_of(slurmctld).topologies((26, 5, 5))
         assert [(known.name, known.kind, known.cluster_default) for known in running] == [

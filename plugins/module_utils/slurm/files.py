@@ -6,9 +6,8 @@
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-``render`` and ``parse`` are inverse to each other for every topology that passes the linter. The YAML parser supports
-block style, quoted scalars and short flow lists: what this module writes, what ``scontrol show topoconf`` prints and
-what people write by hand. It keeps every scalar as text, since Slurm prints a block named ``true`` or ``007`` unquoted.
+``render`` and ``parse`` are inverse to each other for every topology that passes the linter. yaml_reader keeps every
+scalar as text, since Slurm prints a block named ``true`` or ``007`` unquoted.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -26,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax impo
     logical_lines,
     shown_values,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.yaml_reader import Key, Reader, YamlError
 
 YAML = "yaml"
 CONF = "conf"
@@ -91,13 +91,14 @@ class ShownBlock:
 # --------------------------------------------------------------------------------------------------------- writing
 
 
-def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = ()) -> str:
+def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = (), old: str = "") -> str:
     """The text of topology.yaml (style yaml: any number of topologies) or topology.conf (style conf: exactly one).
 
-    own: the names of the other topologies of this collection, which own_topologies() reads.
+    own: the names of the other topologies of this collection, which own_topologies() reads. old: the text of the
+    topology.yaml that it replaces, whose comments and unchanged topologies stay as they are.
     """
     if style == YAML:
-        return render_yaml(topologies, own)
+        return render_yaml(topologies, own, old)
     if len(topologies) != 1:
         raise SlurmError(f"topology.conf has one topology, not {len(topologies)}: use topology.yaml (Slurm 25.05).")
     return render_conf(topologies[0])
@@ -125,26 +126,40 @@ def own_topologies(text: str) -> list[str]:
     return []
 
 
-def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = ()) -> str:
-    lines = [HEADER, *([_OWN + json.dumps(sorted(own))] if own else []), "---"]
+def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = (), old: str = "") -> str:
+    """The text of topology.yaml; old: the text that it replaces, whose comments and unchanged topologies stay."""
+    comments, parts = _parts(old) if old else ([], {})
+    lines = [HEADER, *([_OWN + json.dumps(sorted(own))] if own else []), *comments, "---"]
     for topology in topologies:
-        # The key `topology` must come first in its map (topology.yaml(5)).
-        lines.append(f"- topology: {_scalar(topology.name)}")
-        lines.append(f"  cluster_default: {'true' if topology.cluster_default else 'false'}")
-        if topology.kind != "block":
-            lines.extend(_emit({topology.kind: topology.body}, 2))
-            continue
-        lines.append("  block:")
-        if topology.block_sizes:
-            lines.append("    block_sizes:")
-            lines.extend(f"      - {size}" for size in topology.block_sizes)
-        lines.append("    blocks:")
-        for block in topology.blocks:
-            lines.append(f"      - block: {_scalar(block.name)}")
-            hostlist = block.hostlist()
-            if hostlist:
-                lines.append(f"        nodes: {_scalar(hostlist)}")
-    return "\n".join(lines) + "\n"
+        part = parts.get(topology.name)
+        kept = _kept_lines(part, topology) if part is not None else ""
+        if kept:
+            lines.append(kept[:-1])
+        else:
+            lines += [*(part.comments if part is not None else []), *_yaml_lines(topology)]
+    text = "\n".join(lines) + "\n"
+    # What a reader of the new text gets decides, whatever the old text was.
+    same = not old or [one.fingerprint() for one in parse_yaml(text)] == [one.fingerprint() for one in topologies]
+    return text if same else render_yaml(topologies, own)
+
+
+def _yaml_lines(topology: Topology) -> list[str]:
+    # The key `topology` must come first in its map (topology.yaml(5)).
+    lines = [f"- topology: {_scalar(topology.name)}"]
+    lines.append(f"  cluster_default: {'true' if topology.cluster_default else 'false'}")
+    if topology.kind != "block":
+        return lines + _emit({topology.kind: topology.body}, 2)
+    lines.append("  block:")
+    if topology.block_sizes:
+        lines.append("    block_sizes:")
+        lines.extend(f"      - {size}" for size in topology.block_sizes)
+    lines.append("    blocks:")
+    for block in topology.blocks:
+        lines.append(f"      - block: {_scalar(block.name)}")
+        hostlist = block.hostlist()
+        if hostlist:
+            lines.append(f"        nodes: {_scalar(hostlist)}")
+    return lines
 
 
 def _emit(value: Any, indent: int) -> list[str]:
@@ -212,38 +227,67 @@ def parse_conf(text: str) -> Topology:
     return Topology(blocks=tuple(blocks), block_sizes=sizes)
 
 
+def tree_of(text: str) -> Topology | None:
+    """The tree of a topology.conf as one of topology.yaml, None where it has no switch.
+
+    SlurmError where it has lines that a tree of topology.yaml has no place for. LinkSpeed is left out: slurmctld does
+    not use it.
+    """
+    switches = []
+    for number, line in enumerate(logical_lines(text), 1):
+        pairs = {key.lower(): value for key, value in key_values(line)}
+        if "switchname" not in pairs or pairs.keys() - {"switchname", "switches", "nodes", "linkspeed"}:
+            raise SlurmError(
+                f"Line {number} is no switch and cannot move to topology.yaml ({line[:60]}): write the site's tree to"
+                " topology.yaml, then run again."
+            )
+        entry = {"switch": pairs["switchname"], "children": pairs.get("switches", ""), "nodes": pairs.get("nodes", "")}
+        switches.append({key: value for key, value in entry.items() if value})
+    return Topology(kind="tree", body={"switches": switches}) if switches else None
+
+
 def parse_yaml(text: str) -> list[Topology]:
     """topology.yaml, or what ``scontrol show topoconf`` prints (Slurm 25.05 and later)."""
     document = load_yaml(text)
     if document in ("", None):
         return []
+    if isinstance(document, dict):
+        document = [document]  # slurmctld also reads a single topology, and a single block
     if not isinstance(document, list):
         raise SlurmError("topology.yaml is not a list of topologies: begin each with '- topology: NAME'.")
     return [_topology(item, f"Topology number {number} in topology.yaml") for number, item in enumerate(document, 1)]
 
 
+# What data_convert_type() of Slurm reads as a boolean; a tilde or null is no value.
+_TRUE = ("true", "t", "yes", "y", "on", "1")
+_FALSE = ("false", "f", "no", "n", "off", "0", "null", "~")
+
+
 def _topology(item: Any, where: str) -> Topology:
     if not isinstance(item, dict) or not isinstance(item.get("topology"), str):
         raise SlurmError(f"{where} is not a map with the key topology: name it.")
-    default = str(item.get("cluster_default", "false")).lower() in ("true", "yes", "on", "1")
+    default = str(item.get("cluster_default", "false")).lower() in _TRUE
     # show topoconf prints every kind of topology, unset ones as an empty map.
     kinds = {
         kind: value
         for kind, value in item.items()
-        if kind not in ("topology", "cluster_default") and value not in ({}, "", None, "false")
+        if kind not in ("topology", "cluster_default")
+        and not (value in ({}, "", None) or (isinstance(value, str) and value.lower() in _FALSE))
     }
     if len(kinds) > 1:
         raise SlurmError(f"{where} has several kinds of topology ({', '.join(sorted(kinds))}): keep one.")
+    if not kinds and item.get("flat") == {} and not item.keys() - {"topology", "cluster_default", "flat"}:
+        kinds = {"flat": "true"}  # without options; next to other empty maps it is an unset kind of show topoconf
     if not kinds:
         return Topology(name=item["topology"], kind="none", cluster_default=default)
     kind, body = next(iter(kinds.items()))
     if kind != "block":
         return Topology(name=item["topology"], kind=kind, cluster_default=default, body=body)
-    if not isinstance(body, dict) or not isinstance(body.get("blocks", []), (list, str)):
+    if not isinstance(body, dict) or not isinstance(body.get("blocks", []), (list, dict, str)):
         raise SlurmError(f"{where}, key block, is not a map with blocks: write block_sizes and blocks under it.")
     entries = body.get("blocks") or []
     blocks = []
-    for entry in entries if isinstance(entries, list) else []:
+    for entry in [entries] if isinstance(entries, dict) else entries if isinstance(entries, list) else []:
         if not isinstance(entry, dict) or not isinstance(entry.get("block"), str):
             raise SlurmError(f"{where}, key blocks, has an entry without the key block: name every block.")
         blocks.append(_block(entry["block"], entry.get("nodes", ""), where))
@@ -307,153 +351,74 @@ def parse_config(text: str) -> dict[str, str]:
     return settings
 
 
-# ------------------------------------------------------------------------------------------- the YAML subset
-
-
-@dataclass(frozen=True)
-class _Line:
-    number: int
-    indent: int
-    text: str
+# ---------------------------------------------------------------------------------------------------------- YAML
 
 
 def load_yaml(text: str) -> Any:
-    """Maps, lists and text of the YAML subset described above. Raises SlurmError with the line."""
-    lines: list[_Line] = []
-    for number, raw in enumerate(text.splitlines(), 1):
-        if "\t" in raw[: len(raw) - len(raw.lstrip())]:
-            raise _unreadable(number, "it is indented with a tab")
-        stripped = raw.strip()
-        if not stripped or stripped.startswith(("#", "%YAML")) or stripped in ("---", "..."):
-            continue
-        lines.append(_Line(number, len(raw) - len(raw.lstrip(" ")), stripped))
-    if not lines:
-        return None
-    value, following = _node(lines, 0, lines[0].indent, 0)
-    if following != len(lines):
-        raise _unreadable(lines[following].number, "its indentation fits nothing above it")
-    return value
+    """Maps, lists and text of a YAML text; None where it is empty. Raises SlurmError with the line."""
+    return _read(text).value
 
 
-def _node(lines: list[_Line], at: int, indent: int, depth: int) -> tuple[Any, int]:
-    if depth > 20:
-        raise _unreadable(lines[at].number, "it is nested too deeply")
-    if lines[at].text == "-" or lines[at].text.startswith("- "):
-        return _list(lines, at, indent, depth)
-    if _key(lines[at]) is not None:
-        return _map(lines, at, indent, depth)
-    return _value(lines[at].text, lines[at].number), at + 1
+def _read(text: str) -> Reader:
+    try:
+        return Reader(text)
+    except YamlError as error:
+        raise SlurmError(f"{str(error).rstrip('.')}: correct it, or write it in plain block style.") from None
 
 
-def _list(lines: list[_Line], at: int, indent: int, depth: int) -> tuple[list[Any], int]:
-    items: list[Any] = []
-    while at < len(lines) and lines[at].indent == indent and (lines[at].text == "-" or lines[at].text.startswith("- ")):
-        line = lines[at]
-        rest = line.text[1:]
-        inner = rest.lstrip()
-        if not inner or inner.startswith("#"):
-            if at + 1 < len(lines) and lines[at + 1].indent > indent:
-                item, at = _node(lines, at + 1, lines[at + 1].indent, depth + 1)
-            else:
-                item, at = "", at + 1
-        else:
-            # The rest after the dash is a node with a larger indentation.
-            shifted = _Line(line.number, indent + 1 + len(rest) - len(inner), inner)
-            lines[at] = shifted
-            item, at = _node(lines, at, shifted.indent, depth + 1)
-        items.append(item)
-    return items, at
+@dataclass(frozen=True)
+class _Part:
+    """One topology of a file with its text: lines of block style (empty where it has no lines of its own)."""
+
+    topology: Topology
+    lines: str
+    comments: list[str]
+    keys: dict[str, Key]  # their spans count from the start of lines
 
 
-def _map(lines: list[_Line], at: int, indent: int, depth: int) -> tuple[dict[str, Any], int]:
-    result: dict[str, Any] = {}
-    while at < len(lines) and lines[at].indent == indent:
-        line = lines[at]
-        found = _key(line)
-        if found is None:
-            break
-        key, rest = found
-        if key in result:
-            raise _unreadable(line.number, f"the key {key} is there twice")
-        following = lines[at + 1] if at + 1 < len(lines) else None
-        if rest and not rest.startswith("#"):
-            result[key], at = _value(rest, line.number), at + 1
-        elif following is not None and (
-            following.indent > indent
-            # libyaml writes the items of a list at the indentation of its key.
-            or (following.indent == indent and (following.text == "-" or following.text.startswith("- ")))
-        ):
-            result[key], at = _node(lines, at + 1, following.indent, depth + 1)
-        else:
-            result[key], at = "", at + 1
-    return result, at
+def _parts(text: str) -> tuple[list[str], dict[str, _Part]]:
+    """The comments in front of a topology.yaml, and its topologies by their names."""
+    reader = _read(text)
+    known = parse_yaml(text)
+    comments = {
+        at: comment for at, comment in reader.comments.items() if comment != HEADER and not comment.startswith(_OWN)
+    }
+    starts = [reader.text.rfind("\n", 0, at) + 1 for at in reader.items]
+    if len(starts) != len(known) or any(starts[n] != at for n, at in enumerate(reader.items)):
+        return list(comments.values()), {topology.name: _Part(topology, "", [], {}) for topology in known}
+    # Comments above an item belong to it, those above the first one to the file.
+    for number in range(1, len(starts)):
+        before = reader.text[: starts[number]].splitlines(keepends=True)
+        while before and starts[number] > starts[number - 1] and (before[-1][:1] == "#" or not before[-1].strip()):
+            starts[number] -= len(before.pop())
+    end = reader.text.rfind("\n...", starts[-1] if starts else 0) + 1 or len(reader.text)
+    parts = {}
+    for topology, begin, stop in zip(known, starts, [*starts[1:], end]):
+        parts[topology.name] = _Part(
+            topology,
+            reader.text[begin:stop].rstrip("\n") + "\n",
+            [comment for at, comment in comments.items() if begin <= at < stop],
+            {
+                key.name: key._replace(start=key.start - begin, end=key.end - begin)
+                for key in reader.keys
+                if key.depth == 2 and begin <= key.start < stop
+            },
+        )
+    outside = [comment for at, comment in comments.items() if not starts or not starts[0] <= at < end]
+    return outside, parts
 
 
-_KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*:(?:\s+(.*))?\Z", re.ASCII | re.DOTALL)
-
-
-def _key(line: _Line) -> tuple[str, str] | None:
-    match = _KEY.match(line.text)
-    return None if match is None else (match.group(1), (match.group(2) or "").strip())
-
-
-_ESCAPES = {
-    "0": "\0",
-    "a": "\a",
-    "b": "\b",
-    "t": "\t",
-    "n": "\n",
-    "v": "\v",
-    "f": "\f",
-    "r": "\r",
-    "e": "\x1b",
-    " ": " ",
-    '"': '"',
-    "/": "/",
-    "\\": "\\",
-    "N": "\x85",
-    "_": "\xa0",
-    "L": "\u2028",
-    "P": "\u2029",
-}
-_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
-_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')\s*(?:\s#.*)?\Z""")
-
-
-def _value(text: str, number: int) -> Any:
-    if text[0] in "\"'":
-        match = _QUOTED.match(text)
-        if match is None:
-            raise _unreadable(number, "a quoted text does not end on its line")
-        quoted = match.group(1)
-        if quoted[0] == "'":
-            return quoted[1:-1].replace("''", "'")
-        return _ESCAPE.sub(lambda found: _unescape(found.group(1), number), quoted[1:-1])
-    text = re.sub(r"\s#.*\Z", "", text).rstrip()
-    if text == "{}":
-        return {}
-    if text.startswith("[") and text.endswith("]"):
-        inside = text[1:-1].strip()
-        if re.search(r"[\[\]{}\"']", inside):
-            raise _unreadable(number, "it nests brackets or quotes in a flow list")
-        return [part.strip() for part in inside.split(",") if part.strip()] if inside else []
-    if text[0] in "[]{}&*!|>@`%,?":
-        raise _unreadable(number, f"it uses YAML syntax beyond plain maps and lists ({text[0]})")
-    if re.search(r":(\s|\Z)", text):
-        raise _unreadable(number, "it has a map inside a value")
-    return text
-
-
-def _unescape(code: str, number: int) -> str:
-    if code[0] in "xuU" and len(code) > 1:
-        point = int(code[1:], 16)
-        if point > 0x10FFFF:
-            raise _unreadable(number, "it has an invalid character")
-        return chr(point)
-    if code not in _ESCAPES:
-        raise _unreadable(number, f"it has the unknown escape \\{code}")
-    return _ESCAPES[code]
-
-
-def _unreadable(number: int, why: str) -> SlurmError:
-    return SlurmError(f"Line {number} of topology.yaml cannot be read, {why}: write it in plain block style.")
+def _kept_lines(part: _Part, topology: Topology) -> str:
+    """The lines of an unchanged topology of the file, with its cluster_default set; empty where they cannot be kept."""
+    if not part.lines or replace(part.topology, cluster_default=True) != replace(topology, cluster_default=True):
+        return ""
+    if part.topology.cluster_default == topology.cluster_default:
+        return part.lines
+    word = "true" if topology.cluster_default else "false"
+    default, name = part.keys.get("cluster_default"), part.keys.get("topology")
+    if default is not None and default.end > default.start:
+        return part.lines[: default.start] + word + part.lines[default.end :]
+    if default is not None or name is None:  # a key without a value, or a map in braces
+        return ""
+    line_end = part.lines.index("\n", name.end) + 1
+    return part.lines[:line_end] + f"{' ' * name.column}cluster_default: {word}\n" + part.lines[line_end:]

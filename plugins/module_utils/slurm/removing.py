@@ -108,7 +108,7 @@ def _without_topology(name: str, text: str, topology: str) -> str | None:
         return None
     ours = {topology, *files.own_topologies(text)}
     others = [known for known in files.parse_yaml(text) if known.name not in ours]
-    return files.render(others, files.YAML).partition("\n")[2] if others else None
+    return files.render(others, files.YAML, old=text).partition("\n")[2] if others else None
 
 
 def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str, override: str) -> None:

@@ -44,6 +44,8 @@ def of(topology: Topology) -> list[Switch]:
     """The switches of a tree; none for another kind."""
     body = topology.body if topology.kind == "tree" and isinstance(topology.body, dict) else {}
     entries = body.get("switches")
+    if isinstance(entries, dict):
+        entries = [entries]
     return [Switch(entry) for entry in entries] if isinstance(entries, list) else []
 
 

@@ -371,7 +371,14 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "slurm_topology_override": {
             "type": "list",
             "elements": "str",
-            "choices": ["block_vanishes", "block_shrinks", "nodes_lose_block", "base_shrinks", "live_changes_lost"],
+            "choices": [
+                "block_vanishes",
+                "block_shrinks",
+                "nodes_lose_block",
+                "base_shrinks",
+                "live_changes_lost",
+                "cluster_default_changes",
+            ],
         },
         "slurm_topology_rehearsal_file": {"type": "path"},
         "slurm_topology_rehearse": {"choices": ["auto", "always", "never"]},

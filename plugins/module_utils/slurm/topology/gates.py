@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Gates that stop an apply which takes nodes out of running blocks, unless the site overrides them by name. Pure.
+"""Gates that stop an apply which takes nodes out of running blocks, or changes the topology of other partitions. Pure.
+
+The site overrides a gate by its name.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
@@ -24,11 +26,15 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 Finding = dict[str, Any]
 # A folded list up to this length is shown; names that do not fold are summarized.
 MAX_HOSTLIST = 120
+DEFAULT = "cluster_default_changes"
 
 
 @dataclass(frozen=True)
 class Step:
-    """The nodes of each block that runs now and that is planned; only nodes that slurmctld knows count as running."""
+    """The nodes of each block that runs now and that is planned; only nodes that slurmctld knows count as running.
+
+    default: the cluster's default topology now (empty: none) and as planned.
+    """
 
     live: dict[str, frozenset[str]]
     planned: dict[str, frozenset[str]]
@@ -36,6 +42,7 @@ class Step:
     running: frozenset[str] = field(default=frozenset())
     live_changes: tuple[str, ...] = ()
     bases: tuple[int, int] = (0, 0)
+    default: tuple[str, str] = ("", "")
 
     def lost(self, block: str) -> list[str]:
         """The nodes of a running block that would be in no block."""
@@ -61,20 +68,20 @@ def check(
     known_nodes: Collection[str],
     override: Collection[str],
     base: bool = False,
+    default: tuple[str, str] = ("", ""),
 ) -> list[Finding]:
     """The findings of all gates: errors that stop the apply, and a warning for each one that is overridden.
 
-    live: what runs now, None where no blocks do: then no gate objects. known_nodes: those that slurmctld has.
+    live: what runs now, None where no blocks do: then no gate of blocks objects. known_nodes: those that slurmctld has.
     base: whether the smallest block gives the base block size: before 25.05, where the site sets none.
+    default: the cluster's default topology before (empty: none that the site has chosen) and after.
     """
-    if live is None:
-        return []
     known = frozenset(known_nodes)
-    before = {block.name: known.intersection(block.nodes) for block in live.blocks}
+    before = {block.name: known.intersection(block.nodes) for block in (live.blocks if live else ())}
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
     placed, running = (frozenset[str]().union(*blocks.values()) for blocks in (after, before))
-    step = Step(before, after, placed, running)
-    if base and live.block_sizes and planned.block_sizes:
+    step = Step(before, after, placed, running, default=default)
+    if base and live and live.block_sizes and planned.block_sizes:
         step = replace(step, bases=(live.block_sizes[0], planned.block_sizes[0]))
     return _findings(step, override)
 
@@ -88,6 +95,8 @@ def _findings(step: Step, override: Collection[str]) -> list[Finding]:
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
     cause = "write the live values into slurm.conf" if live_changes.GATE in found else "check the fabric file"
+    if set(found) == {DEFAULT}:
+        cause = f"set cluster_default (variable slurm_topology_cluster_default) to {step.default[0]} to keep it"
     remedy = f"{cause}, or set override (variable slurm_topology_override) to {names} if this is intended."
     return [
         finding("slurm_gate_overridden", f"The gate {name} is overridden: {what}.")
@@ -140,6 +149,12 @@ def _live_changes(step: Step) -> Iterator[str]:
         yield live_changes.sentence(step.live_changes)
 
 
+def _default_changes(step: Step) -> Iterator[str]:
+    before, after = step.default
+    if before and before != after:
+        yield f"Partitions without Topology= would use {after} instead of {before}"
+
+
 def _unplaced(nodes: list[str]) -> str:
     return f", and {_hostlist(nodes)} would be in no block" if nodes else ""
 
@@ -155,4 +170,5 @@ GATES = {
     "nodes_lose_block": _lose_block,
     "base_shrinks": _base_shrinks,
     live_changes.GATE: _live_changes,
+    DEFAULT: _default_changes,
 }

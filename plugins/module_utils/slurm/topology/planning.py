@@ -157,10 +157,11 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
         )
     )
     # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
+    defaults = ("" if desired.cluster_default else _default(observed.running or written), default)
     if not observed.acting and not any(found["code"] == "slurm_block_unknown" for found in linted):
         # From 25.05 on a small block does not limit the base.
         smallest = not desired.block_sizes and observed.version < rules.YAML_SINCE
-        findings += gates.check(before, topology, known, desired.override, base=smallest)
+        findings += gates.check(before, topology, known, desired.override, base=smallest, default=defaults)
     findings += linted
     findings += settings.twin_findings(observed.style, observed.version, observed.twin)
     findings += settings.settings_findings(observed.style, observed.config, observed.conf.settings, desired.manage_conf)
@@ -170,7 +171,9 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     writes = {}
     same = _same(written, topologies)
     if not same or own != observed.own_topologies():
-        writes[observed.path] = files.render(topologies, observed.style, own).encode()
+        writes[observed.path] = files.render(
+            topologies, observed.style, own, (observed.file or b"").decode("utf-8", "replace")
+        ).encode()
     if desired.manage_conf:
         writes.update(_managed(observed, needed))
         # A setting of the site is kept.
@@ -194,6 +197,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     _jobs(made_plan, desired.allow_moving_jobs)
     lines += [f"block {block.name}: left out, {block.hostlist()}" for block in left_out if lines or made_plan.writes]
     lines += [f"topology {gone}: removed, since it is no longer listed" for gone in _gone(observed, desired, name)]
+    lines += _site_lines(observed, written, default)
     if not lines and writes.get(observed.path) is not None:
         lines = [f"{os.path.basename(observed.path)}: {'rewritten' if observed.file is not None else 'created'}"]
     lines += [f"{os.path.basename(path)}: {_summary(data)}" for path, data in writes.items() if path != observed.path]
@@ -241,6 +245,12 @@ def _other_topologies(
             )
             findings.append(finding("slurm_topologies_one", message))
         return [], [], findings
+    if taken := [known.kind for known in written if known.name == name and known.kind not in ("block", "none")]:
+        message = (
+            f"The topology {name} of the site is of kind {taken[0]} and would be lost: set slurm_topology_name to"
+            " another name."
+        )
+        findings.append(finding("slurm_topology_foreign", message))
     made = [replace(other, cluster_default=other.name == default) for other in desired.others]
     new = {other.name: other for other in made}
     others = [
@@ -262,6 +272,22 @@ def _other_topologies(
         )
         findings.append(finding("slurm_cluster_default", message))
     return made, others, findings
+
+
+def _default(topologies: Sequence[Topology]) -> str:
+    """The topology of partitions without Topology=: the first one that is marked, else the first one."""
+    marked = [known for known in topologies if known.cluster_default] or topologies
+    return marked[0].name if marked else ""
+
+
+def _site_lines(observed: Survey, written: Sequence[Topology], default: str) -> list[str]:
+    """The lines of the diff about the site's own topologies."""
+    lines = []
+    if observed.tree is not None and observed.file is None:
+        moved = count(len(observed.tree.body["switches"]), "switch", "switches")
+        lines.append(f"topology {observed.tree.name}: the tree of topology.conf, {moved}, moves here")
+    before = _default(written)
+    return [*lines, f"cluster default: {before} -> {default}"] if before and before != default else lines
 
 
 def _gone(observed: Survey, desired: DesiredState, name: str) -> list[str]:

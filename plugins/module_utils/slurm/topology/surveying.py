@@ -49,6 +49,7 @@ class Survey:
     shown: list[ShownBlock]
     acting: str = ""  # the active controller, where this host is a standby
     stamps: daemon.Stamps | None = None  # of the files in conf_dir
+    tree: Topology | None = None  # the running tree of a topology.conf that a topology.yaml would hide
 
     @property
     def path(self) -> str:
@@ -69,9 +70,12 @@ class Survey:
         return bool(self.config.get("suspendprogram")) and after not in ("", "-1", "INFINITE", "NONE")
 
     def written(self) -> list[Topology]:
-        """The topologies of the topology file; SlurmError where it cannot be read."""
+        """The topologies of the topology file; SlurmError where it cannot be read.
+
+        Where slurmctld would read a first topology.yaml instead of the site's tree, that tree.
+        """
         if self.file is None:
-            return []
+            return [self.tree] if self.tree else []
         try:
             return files.parse(self.file.decode("utf-8", "replace"), self.style)
         except SlurmError as error:
@@ -117,9 +121,15 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
     if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
         raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
     file = host.read(os.path.join(conf_dir, FILE_NAMES[style]))
-    twin = os.path.exists(os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML]))
+    other = os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML])
+    twin, tree = os.path.exists(other), None
+    if style == YAML and file is None and config.get("topologyplugin", "").lower() == "topology/tree":
+        try:
+            tree = files.tree_of((host.read(other) or b"").decode("utf-8", "replace"))
+        except SlurmError as error:
+            raise SlurmError(f"{other}: {error}") from None
     running, shown = slurm.topologies(version), slurm.shown()
-    return Survey(slurm, conf_dir, version, style, conf, config, file, twin, running, shown, acting, stamps)
+    return Survey(slurm, conf_dir, version, style, conf, config, file, twin, running, shown, acting, stamps, tree)
 
 
 def active_controller(slurm: Slurm, config: Mapping[str, str]) -> str:

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 # Block names that a YAML reader would like to take for something else, and such that nobody would take for it.
@@ -153,19 +156,18 @@ def test_empty_topoconf_has_no_topology() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "- topology: t\n  block:\n    block_sizes: [18, 36]   # racks, pairs\n    blocks:\n    - {block: a}\n",
-        "- topology: t\n  block: &x\n    blocks: []\n",
-        "topology: t\n",
         "- t\n",
         "- topology: t\n  flat: true\n  tree:\n    switches: []\n    x: y\n",
         "- topology: t\n  block:\n    blocks:\n      - nodes: a\n",
         "- topology: t\n  block:\n    blocks:\n      - block: a\n        nodes: a[1-\n",
         "- topology: t\n  block:\n    block_sizes: [x]\n    blocks: []\n",
         "- topology: 'open\n",
+        "- topology: t\n  block: *x\n",
+        "- topology: t\n  block: {blocks: [{block: a}\n",
+        "- topology: t\n stray: u\n",
+        "- topology: t\n---\n- topology: u\n",
         "- topology: t\n\tblock: x\n",
-        "- topology: t\n      stray\n",
         "- topology: t\n  topology: u\n",
-        "- topology: |\n    t\n",
         '- topology: "\\q"\n',
         '- topology: "\\UFFFFFFFF"\n',
         "- topology:\n" + "".join("  " * depth + "- \n" for depth in range(1, 40)),
@@ -205,6 +207,16 @@ def test_handwritten_conf_is_parsed() -> None:
 
 def test_a_tree_is_distinguished_from_blocks() -> None:
     assert files.parse_conf("SwitchName=s0 Nodes=n[1-2]\n").kind == "tree"
+
+
+def test_a_tree_of_topology_conf_becomes_one_of_topology_yaml() -> None:
+    tree = files.tree_of("# site\nSwitchName=s0 Switches=s[1-2] LinkSpeed=9\nswitchname=s1 nodes=n[1-2]\n")
+    assert tree is not None
+    assert (tree.name, tree.kind, tree.cluster_default) == ("default", "tree", True)
+    assert tree.body == {"switches": [{"switch": "s0", "children": "s[1-2]"}, {"switch": "s1", "nodes": "n[1-2]"}]}
+    assert files.tree_of("# nothing\n") is None
+    with pytest.raises(SlurmError, match=r"Line 2 is no switch .*Include more.conf\): write"):
+        files.tree_of("SwitchName=s0 Nodes=n1\nInclude more.conf\n")
 
 
 def test_a_conf_file_has_one_topology() -> None:
@@ -257,3 +269,163 @@ def test_the_header_lists_the_other_topologies(own: list[str]) -> None:
 )
 def test_a_damaged_header_lists_none(header: str) -> None:
     assert files.own_topologies(f"{header}\n---\n- topology: flat\n") == []
+
+
+R01 = Block("r01", ("n1", "n2"), "n[1-2]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "topology: t\ncluster_default: t\nblock:\n  block_sizes: 2\n  blocks:\n    block: r01\n    nodes: n[1-2]\n",
+        '[{"topology":"t","cluster_default":true,'
+        '"block":{"block_sizes":[2],"blocks":[{"block":"r01","nodes":"n[1-2]"}]}}]',
+        "\ufeff- topology: >-\n    t\n  cluster_default: Y # yes\n  'block': &b\n    \"blocks\":\n"
+        "    - {block: r01, nodes: !!str 'n[1-2]'}\n    block_sizes: [\n      2, # nodes\n    ]\n",
+        "%YAML 1.1\r\n---\r\n- topology: t\r\n  cluster_default: on\r\n  flat: no\r\n  tree: ~\r\n  block:\r\n"
+        "    block_sizes: [2]\r\n    blocks:\r\n"
+        "    - block: |-\r\n        r01\r\n      nodes:\r\n       n[1-2]\r\n...\n",
+    ],
+)
+def test_yaml_is_read_as_slurmctld_reads_it(text: str) -> None:
+    assert files.parse_yaml(text) == [Topology("t", "block", True, (R01,), (2,))]
+
+
+# Any text of a few lines: what PyYAML accepts is read alike, but for what slurmctld has no use for.
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from(["", "  ", "    ", "- ", "  - ", "    - "]),
+        st.sampled_from(
+            [
+                "a:",
+                "b: x",
+                "'c': \"d\\x41\\n\"",
+                "[1, {e: f}]",
+                "g",
+                "# h",
+                "i: # j",
+                "k: |",
+                "l: >-",
+                "m: 'n",
+                "o'",
+                "",
+                "p: [",
+                "]",
+            ]
+        ),
+    ).map("".join),
+    max_size=8,
+).map("\n".join)
+
+
+@settings(max_examples=300)
+@given(LINES, st.sampled_from(["", "\n"]))
+def test_yaml_is_read_as_pyyaml_reads_it(text: str, end: str) -> None:
+    try:
+        expected = yaml.load(text + end, yaml.BaseLoader)
+    except (yaml.YAMLError, ValueError):
+        return
+    try:
+        assert (files.load_yaml(text + end) or None) == (expected or None)
+    except SlurmError as error:
+        if not re.search("twice|not text", str(error)):
+            pytest.fail(f"{error} {text!r}")
+
+
+TORUS = """---
+- topology: topo5
+  cluster_default: false
+  torus3d:
+    toruses:
+      - name: pod1
+        dims:
+          x: 4
+          y: 4
+          z: 2
+        nodes: node[01-32]
+        placements:
+          - dims:
+              x: 2
+              y: 2
+              z: 1
+          - dims: {x: 4, y: 4, z: 2}
+"""
+
+
+def test_the_torus_of_slurms_manual_round_trips() -> None:
+    topologies = files.parse_yaml(TORUS)
+    assert files.parse_yaml(files.render(topologies, "yaml")) == topologies
+    assert topologies[0].body["toruses"][0]["placements"][1]["dims"] == {"x": "4", "y": "4", "z": "2"}
+
+
+def test_the_comments_of_a_replaced_file_stay() -> None:
+    old = """# racks of hall 2
+---
+- topology: leaves   # the fat tree
+  # ask the network team
+  tree:
+    switches:
+      - {switch: top, nodes: "n[1-2]"}
+
+# block topology
+- topology: nvlink
+  block:
+    # one rack
+    blocks: [{block: r01, nodes: n1}]
+- topology: flat
+  cluster_default: t # cpu
+  flat: true
+# end
+"""
+    leaves, _nvlink, flat = files.parse_yaml(old)
+    blocks = Topology("nvlink", "block", False, (R01,), (2,))
+    text = files.render(
+        [replace(leaves, cluster_default=True), blocks, replace(flat, cluster_default=False)], "yaml", old=old
+    )
+    assert (
+        text
+        == f"""{files.HEADER}
+# racks of hall 2
+---
+- topology: leaves   # the fat tree
+  cluster_default: true
+  # ask the network team
+  tree:
+    switches:
+      - {{switch: top, nodes: "n[1-2]"}}
+# block topology
+# one rack
+- topology: nvlink
+  cluster_default: false
+  block:
+    block_sizes:
+      - 2
+    blocks:
+      - block: r01
+        nodes: n[1-2]
+- topology: flat
+  cluster_default: false # cpu
+  flat: true
+# end
+"""
+    )
+    assert (
+        files.render(
+            [replace(leaves, cluster_default=True), blocks, replace(flat, cluster_default=False)], "yaml", old=text
+        )
+        == text
+    )
+    # An item in braces is written anew where its default changes, and stays as it is elsewhere.
+    braces = "- {topology: flat, flat: {}} # cpu\n- topology: leaves\n  tree: {switches: [{switch: top, nodes: n1}]}\n"
+    flat, leaves = files.parse_yaml(braces + "... # end\n")
+    assert files.render([flat, leaves], "yaml", old=braces) == f"{files.HEADER}\n---\n{braces}"
+    text = files.render([replace(flat, cluster_default=True), leaves], "yaml", old=braces + "... # end\n")
+    assert text.startswith(
+        f"{files.HEADER}\n# end\n---\n# cpu\n- topology: flat\n  cluster_default: true\n  flat: true\n- topology: le"
+    )
+    # A single map, or JSON, becomes a list; its comments stand above it.
+    single = "# my tree\ntopology: leaves\ntree: {switches: [{switch: top, nodes: n1}]} # all\n"
+    (leaves,) = files.parse_yaml(single)
+    text = files.render([leaves, blocks], "yaml", old=single)
+    assert text.startswith(f"{files.HEADER}\n# my tree\n# all\n---\n- topology: leaves\n")
+    assert files.parse_yaml(text) == [leaves, blocks]

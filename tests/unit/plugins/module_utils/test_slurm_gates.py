@@ -217,3 +217,25 @@ def test_small_cliques_are_left_out_before_25_05_alone() -> None:
     assert rules.auto_block_sizes(kept, (24, 11, 5)) == (17,)
     assert rules.leave_out(blocks, 16, (25, 5, 0)) == (blocks, ())
     assert rules.leave_out(blocks, 0, (24, 11, 5)) == (blocks, ())
+
+
+@pytest.mark.parametrize(
+    ("default", "override", "codes"),
+    [
+        (("leaves", "nvlink"), (), ["cluster_default_changes"]),
+        (("leaves", "nvlink"), ("cluster_default_changes",), ["slurm_gate_overridden"]),
+        (("leaves", "leaves"), (), []),
+        (("", "nvlink"), (), []),
+    ],
+)
+def test_the_default_topology_never_changes_silently(
+    default: tuple[str, str], override: tuple[str, ...], codes: list[str]
+) -> None:
+    found = gates.check(None, topology(r01="r01t01"), NODES, override, default=default)
+    assert [one["code"] for one in found] == codes
+    if not override and codes:
+        assert found[0]["message"] == (
+            "Partitions without Topology= would use nvlink instead of leaves: set cluster_default (variable"
+            " slurm_topology_cluster_default) to leaves to keep it, or set override (variable slurm_topology_override)"
+            " to cluster_default_changes if this is intended."
+        )

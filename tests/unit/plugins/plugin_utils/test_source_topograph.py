@@ -175,7 +175,7 @@ def test_a_service_that_is_not_topograph(request_id: str) -> None:
         ("SwitchName=s1 Nodes=t[1-2]\n", "returns a topology without blocks"),
         ("- topology: a\n  flat: true\n", "returns a topology without blocks"),
         ("BlockName=b Nodes=t[1-\n", "cannot be parsed (The hostlist"),
-        ("- topology: a\n  block: {\n", "cannot be parsed (Line 2"),
+        ("- topology: a\n  block: {\n", "cannot be parsed (Line 3"),
         ("- topology: [a: b\n", "cannot be parsed"),
         (f"BlockName=b Nodes={SECRET}[1-\n", "cannot be parsed"),
         ("BlockName=b Nodes=t[1-65536]\n" * 10, "have more than"),
