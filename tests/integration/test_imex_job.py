@@ -519,6 +519,39 @@ def test_a_job_that_shares_its_trays_is_cancelled(each: Site) -> None:
     assert "drain" not in each.ctl("sinfo -hN -o %T")
 
 
+def test_a_job_that_owns_every_gpu_of_its_trays_gets_a_domain(site: Site) -> None:
+    """Without --exclusive, where Slurm allocates GPUs; a job without GPUs runs beside it, with some it is cancelled."""
+    for tray in TRAYS:
+        site.on(tray, "mkdir -p /root/gpus; for n in 0 1 2 3; do mknod /root/gpus/$n c 1 3; done")
+    conf = "cd /etc/slurm; cp slurm.conf slurm.conf.kept; sed -i 's/^NodeName=r01t.*/& Gres=gpu:4/' slurm.conf"
+    site.ctl(
+        f"{conf}; echo GresTypes=gpu >> slurm.conf;"
+        "echo 'NodeName=r01t[01-04] Name=gpu File=/root/gpus/[0-3]' > gres.conf; scontrol reconfigure"
+    )
+    trays = f"-N2 -w {','.join(FIRST)}"
+    try:
+        wait_until(lambda: "gpu:4" in site.ctl("sinfo -hN -o %G"), "Slurm has the GPUs")
+        site.resume()
+        site.settings(gpus_counted=True, gpus="/root/gpus", wait=8)
+        number = site.ctl(f"sbatch --parsable {trays} -n2 --gpus-per-node=4 --wrap 'sleep 300'").strip()
+        wait_until(lambda: "ready in" in site.journal("r01t02"), "the job has its domain")
+        daemon = site.on("r01t02", "pgrep -x nvidia-imex")
+        assert sorted(site.ctl(f"srun --quiet {trays} --overlap hostname").split()) == FIRST
+        assert site.on("r01t02", "pgrep -x nvidia-imex") == daemon
+        assert site.job(number)["JobState"] == "RUNNING"
+        site.ctl(f"scancel {number}")
+        site.is_clean()
+        printed = site.ctl(f"timeout 60 srun {trays} --gpus-per-node=2 hostname")
+        assert "with all GPUs of its trays (--gpus-per-node)" in printed
+        assert "drain" not in site.ctl("sinfo -hN -o %T")
+        site.is_clean()
+    finally:
+        site.ctl(
+            "scancel --user=root; cd /etc/slurm; mv slurm.conf.kept slurm.conf; rm -f gres.conf; scontrol reconfigure"
+        )
+        site.resume()
+
+
 def test_a_heterogeneous_job_has_one_domain_in_a_clique_or_is_cancelled(each: Site) -> None:
     """The whole job ends, not a component; components in cliques of their own, or on one tray, run."""
     for second, states in (("r01t02", ("CANCELLED",)), ("r01t03", ("COMPLETED",))):
