@@ -448,7 +448,7 @@ def test_a_tray_with_files_of_imex_per_job_is_inspected_after_their_removal(run:
 
 def test_the_role_looks_for_all_that_imex_job_leaves() -> None:
     role = Path(__file__).resolve().parents[4] / "roles" / "imex" / "vars" / "main.yml"
-    left = {job_files.PROGRAM, job_files.LIBRARY, job_files.DROP_IN, state.SETTINGS_FILE, state.RUN}
+    left = {job_files.PROGRAM, job_files.LIBRARY, job_files.DROP_IN, job_files.BOOT, state.SETTINGS_FILE, state.RUN}
     folders = {f"{{{{ imex_job_{name}_dir }}}}/{job_files.NAME}" for name in ("prolog", "epilog")}
     assert set(yaml.safe_load(role.read_text())["imex_job_files"]) == left | folders
 
