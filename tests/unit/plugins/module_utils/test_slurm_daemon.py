@@ -119,7 +119,7 @@ def change(slurm: FakeSlurm, data: bytes | None = NEW, **more: object) -> daemon
         "load": daemon.Transaction.reconfigure,
         "stamps": daemon.stamps(str(slurm.conf_dir)),
         "log": str(slurm.log),
-        "seconds": 0.3,
+        "seconds": 2.0,
         **more,
     }
     client = programs.Slurm(str(slurm.bin_dir), 1.0, str(slurm.conf_dir))
