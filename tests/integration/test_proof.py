@@ -140,8 +140,10 @@ def test_a_tray_moves_when_its_gpus_report_another_clique(site: Site) -> None:
 
 
 def test_the_move_shows_in_the_diff_and_is_applied(site: Site) -> None:
-    assert "r01t02: r01a -> r01b" in site.slurm("--check", "--diff").stdout
-    assert "r01t02: r01a -> r01b" in site.slurm("--diff").stdout
+    # Before 25.05 the block that is left with one tray makes the base block size smaller, which a person permits.
+    permit = ("-e", "slurm_topology_override=base_shrinks")
+    assert "r01t02: r01a -> r01b" in site.slurm("--check", "--diff", *permit).stdout
+    assert "r01t02: r01a -> r01b" in site.slurm("--diff", *permit).stdout
     running = site.racks.exec("ctl", "scontrol", "show", "topology").stdout
     assert re.search(r"BlockName=r01b .*Nodes=r01t\[02-04\]", running)
 
