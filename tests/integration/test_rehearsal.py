@@ -447,7 +447,7 @@ def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
     before = stage.traces()
-    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000, timeout=8))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 5000, timeout=6))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert rehearsal["placed"] > 10
     assert not rehearsal["complete"]
