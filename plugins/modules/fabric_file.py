@@ -112,7 +112,7 @@ options:
     type: dict
   remove:
     description:
-      - Trays that are gone for good, as hostlists such as V(r01t04) or V(r01t[01-04\]); the name of a clique or domain
+      - Trays that are gone for good, as hostlists such as V(r01t04) or V(r01t[01-04]); the name of a clique or domain
         stands for its trays. Cliques and blocks keep name and position, also without any tray.
       - A tray that the file does not have is removed already. With O(state=edited).
     type: list

@@ -276,7 +276,8 @@ def test_one_row_is_read_from_a_table_and_from_no_other_output() -> None:
     ],
 )
 def test_a_version_that_ends_early_is_the_same_version(one: str, other: str, same: bool) -> None:
-    assert status.is_same_version(one, other) == status.is_same_version(other, one) == same
+    for versions in ((one, other), (other, one)):
+        assert status.is_same_version(*versions) == same
 
 
 def test_an_authentication_error_in_a_table_has_its_word() -> None:
