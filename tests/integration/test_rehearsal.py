@@ -447,11 +447,11 @@ def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
     before = stage.traces()
-    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 5000, timeout=6))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000, timeout=6))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert rehearsal["placed"] > 10
     assert not rehearsal["complete"]
-    assert rehearsal["seconds"] < 16, "the end of the sandbox is bounded too"
+    assert rehearsal["seconds"] < 10
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], timeout=0.001))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert not rehearsal["ran"]
@@ -549,7 +549,7 @@ def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir=str(programs), timeout=1))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert "in time" in rehearsal["why"]
-    assert rehearsal["seconds"] < 16, "the end of the sandbox is bounded too"
+    assert rehearsal["seconds"] < 6
     assert stage.traces() == before
 
 
