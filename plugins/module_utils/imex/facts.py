@@ -383,38 +383,35 @@ def _judge_daemon(
         )
 
 
+# Peer's state -> the finding's code and what follows the names of this tray and the peers.
+_DISCONNECTED = {
+    "map_mismatch": (
+        "imex_list_differs",
+        "started with different lists (!M!) and do not connect; write one list on all trays of the clique, then stop"
+        " all daemons and start all.",
+    ),
+    "version_mismatch": (
+        "imex_peer_version",
+        "run different versions (!V!) and do not connect; install one version of driver and IMEX on the whole clique.",
+    ),
+    "authentication_error": (
+        "imex_peer_authentication",
+        "cannot authenticate (!A!) and do not connect; check on both that the TLS files of config.cfg are of one"
+        " authority and not expired, then restart the daemons of the clique.",
+    ),
+}
+
+
 def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
     by_connection: dict[str, list[str]] = {}
     for peer in facts["peers"]:
         by_connection.setdefault(peer["connection"] or "invalid", []).append(peer["host"])
-    differing = by_connection.pop("map_mismatch", [])
-    if differing:
-        notes.append(
-            finding(
-                "imex_list_differs",
-                f"This tray and {summarize(differing)} started with different lists (!M!) and do not connect; write one"
-                " list on all trays of the clique, then stop all daemons and start all.",
-            )
-        )
-    versions = by_connection.pop("version_mismatch", [])
-    if versions:
-        notes.append(
-            finding(
-                "imex_peer_version",
-                f"This tray and {summarize(versions)} run different versions (!V!) and do not connect; install one"
-                " version of driver and IMEX on the whole clique.",
-            )
-        )
-    unproven = by_connection.pop("authentication_error", [])
-    if unproven:
-        notes.append(
-            finding(
-                "imex_peer_authentication",
-                f"This tray and {summarize(unproven)} cannot authenticate (!A!) and do not connect; check on both that"
-                " the TLS files of config.cfg are of one authority and not expired, then restart the daemons of the"
-                " clique.",
-            )
-        )
+    explained = False
+    for connection, (code, words) in _DISCONNECTED.items():
+        hosts = by_connection.pop(connection, [])
+        if hosts:
+            explained = True
+            notes.append(finding(code, f"This tray and {summarize(hosts)} {words}"))
     by_connection.pop("connected", None)
     if by_connection:
         total = sum(map(len, by_connection.values()))
@@ -427,7 +424,7 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
                 " are open between members.",
             )
         )
-    elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not (differing or versions or unproven):
+    elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not explained:
         what = "This tray is connected to all its peers" if facts["peers"] else "No peer of this tray is known"
         notes.append(
             finding(
