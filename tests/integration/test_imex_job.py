@@ -519,37 +519,37 @@ def test_a_job_that_shares_its_trays_is_cancelled(each: Site) -> None:
     assert "drain" not in each.ctl("sinfo -hN -o %T")
 
 
-def test_a_job_that_owns_every_gpu_of_its_trays_gets_a_domain(site: Site) -> None:
+def test_a_job_that_owns_every_gpu_of_its_trays_gets_a_domain(each: Site) -> None:
     """Without --exclusive, where Slurm allocates GPUs; a job without GPUs runs beside it, with some it is cancelled."""
     for tray in TRAYS:
-        site.on(tray, "mkdir -p /root/gpus; for n in 0 1 2 3; do mknod /root/gpus/$n c 1 3; done")
+        each.on(tray, "mkdir -p /srv/gpus; for n in 0 1 2 3; do mknod /srv/gpus/$n c 1 3; done")
     conf = "cd /etc/slurm; cp slurm.conf slurm.conf.kept; sed -i 's/^NodeName=r01t.*/& Gres=gpu:4/' slurm.conf"
-    site.ctl(
+    each.ctl(
         f"{conf}; echo GresTypes=gpu >> slurm.conf;"
-        "echo 'NodeName=r01t[01-04] Name=gpu File=/root/gpus/[0-3]' > gres.conf; scontrol reconfigure"
+        "echo 'NodeName=r01t[01-04] Name=gpu File=/srv/gpus/[0-3]' > gres.conf; scontrol reconfigure"
     )
     trays = f"-N2 -w {','.join(FIRST)}"
     try:
-        wait_until(lambda: "gpu:4" in site.ctl("sinfo -hN -o %G"), "Slurm has the GPUs")
-        site.resume()
-        site.settings(gpus_counted=True, gpus="/root/gpus", wait=8)
-        number = site.ctl(f"sbatch --parsable {trays} -n2 --gpus-per-node=4 --wrap 'sleep 300'").strip()
-        wait_until(lambda: "ready in" in site.journal("r01t02"), "the job has its domain")
-        daemon = site.on("r01t02", "pgrep -x nvidia-imex")
-        assert sorted(site.ctl(f"srun --quiet {trays} --overlap hostname").split()) == FIRST
-        assert site.on("r01t02", "pgrep -x nvidia-imex") == daemon
-        assert site.job(number)["JobState"] == "RUNNING"
-        site.ctl(f"scancel {number}")
-        site.is_clean()
-        printed = site.ctl(f"timeout 60 srun {trays} --gpus-per-node=2 hostname")
+        wait_until(lambda: "gpu:4" in each.ctl("sinfo -hN -o %G"), "Slurm has the GPUs")
+        each.resume()
+        each.settings(gpus_counted=True, gpus="/srv/gpus", wait=8)
+        number = each.ctl(f"sbatch --parsable {trays} -n2 --gpus-per-node=4 --wrap 'sleep 300'").strip()
+        wait_until(lambda: "ready in" in each.journal("r01t02"), "the job has its domain")
+        daemon = each.on("r01t02", "pgrep -x nvidia-imex")
+        assert sorted(each.ctl(f"srun --quiet {trays} --overlap hostname").split()) == FIRST
+        assert each.on("r01t02", "pgrep -x nvidia-imex") == daemon
+        assert each.job(number)["JobState"] == "RUNNING"
+        each.ctl(f"scancel {number}")
+        each.is_clean()
+        printed = each.ctl(f"timeout 60 srun {trays} --gpus-per-node=2 hostname")
         assert "with all GPUs of its trays (--gpus-per-node)" in printed
-        assert "drain" not in site.ctl("sinfo -hN -o %T")
-        site.is_clean()
+        assert "drain" not in each.ctl("sinfo -hN -o %T")
+        each.is_clean()
     finally:
-        site.ctl(
+        each.ctl(
             "scancel --user=root; cd /etc/slurm; mv slurm.conf.kept slurm.conf; rm -f gres.conf; scontrol reconfigure"
         )
-        site.resume()
+        each.resume()
 
 
 def test_a_heterogeneous_job_has_one_domain_in_a_clique_or_is_cancelled(each: Site) -> None:
