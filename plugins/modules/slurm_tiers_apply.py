@@ -71,7 +71,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, live, programs, removing
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
@@ -95,7 +95,7 @@ def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     """Remove the partitions and their files, then QoS and grants; a failure before that restores all files."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
+    with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = tier_plan.plan_removal(tier_plan.inspect(slurm, params["conf_dir"]))
         removal = removing.plan(params["conf_dir"], removing.TIERS)
         findings.extend(plan.findings)
@@ -126,7 +126,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     """Inspect, plan, apply; findings are filled meanwhile, so that they are returned even where an error ends it."""
     params = {**module.params["request"], **module.params}
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
+    with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = _plan(params, slurm)
         rehearsed = _rehearse(plan, params)
         findings.extend(plan.findings)

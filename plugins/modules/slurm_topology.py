@@ -478,7 +478,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, live, programs, removing
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
@@ -559,7 +559,7 @@ def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
     """Remove the files of the topology; a failure restores all of them."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
+    with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
         removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, params["topology_name"])
         override = "" if live.GATE in params["override"] else "override (variable slurm_topology_override)"
         if removal.files and not module.check_mode:
@@ -601,7 +601,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         min_block_size=params["min_block_size"],
         aggregate_blocks=params["aggregate_blocks"],
     )
-    with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
+    with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)
         rehearsed = _rehearse(plan, params)
         findings.extend(plan.findings)

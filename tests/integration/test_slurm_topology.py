@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, daemon, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
     applying,
@@ -407,7 +407,7 @@ def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> 
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
     # Killed between writing and loading: the refused file is there, with the valid one as .previous.
-    daemon.Files(bad.survey.conf.path).put(str(path), bad.writes[str(path)])
+    conf_folder.Files(bad.survey.conf.path).put(str(path), bad.writes[str(path)])
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)
     with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):
@@ -426,12 +426,12 @@ def test_a_kill_at_any_system_call_of_an_apply_is_finished_by_the_next(tmp_path:
             after = desired.writes[str(path)]
 
             def apply(desired: planning.Plan = desired) -> None:
-                with daemon.locked(folder, 5):
+                with conf_folder.locked(folder, 5):
                     applying.apply(desired)
 
             killed = faults.run(apply, step, faults.CHANGING).killed
             assert path.read_bytes() in (before, after)
-            with daemon.locked(folder, 5):
+            with conf_folder.locked(folder, 5):
                 applying.apply(plan(slurmctld, blocks, block_sizes=(size,)))
             assert path.read_bytes() == after
             assert comparing.difference(desired.topology, survey(slurmctld)) == ""
@@ -452,16 +452,16 @@ def test_nothing_is_written_if_slurmctld_does_not_answer(slurmctld: Slurmctld) -
 
 
 def test_concurrent_runs_wait_for_the_lock(slurmctld: Slurmctld) -> None:
-    with daemon.locked(str(slurmctld.conf_dir), 5):
+    with conf_folder.locked(str(slurmctld.conf_dir), 5):
         with (
             pytest.raises(SlurmError, match="Another run has locked"),
-            daemon.locked(str(slurmctld.conf_dir), 0.3),
+            conf_folder.locked(str(slurmctld.conf_dir), 0.3),
         ):
             pass
         waited = threading.Event()
 
         def second() -> None:
-            with daemon.locked(str(slurmctld.conf_dir), 5):
+            with conf_folder.locked(str(slurmctld.conf_dir), 5):
                 waited.set()
 
         thread = threading.Thread(target=second)

@@ -17,12 +17,8 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import (
-    UNIT,
-    Transaction,
-    locked,
-    stamps,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import (
     PREVIOUS,
     REMOVED,
     Stamps,
-    Transaction,
     stamps,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments, tiers

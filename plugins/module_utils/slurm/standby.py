@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, ids, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction, locked, stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 

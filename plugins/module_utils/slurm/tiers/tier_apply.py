@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, REMOVED, Transaction
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Sacctmgr, Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_plan import TierPlan, running_partitions

@@ -12,7 +12,8 @@ from __future__ import annotations
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, Transaction
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import difference
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.planning import Plan, same_named

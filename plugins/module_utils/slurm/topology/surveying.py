@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf, read_slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
@@ -48,7 +48,7 @@ class Survey:
     running: list[Topology]
     shown: list[ShownBlock]
     acting: str = ""  # the active controller, where this host is a standby
-    stamps: daemon.Stamps | None = None  # of the files in conf_dir
+    stamps: conf_folder.Stamps | None = None  # of the files in conf_dir
     tree: Topology | None = None  # the running tree of a topology.conf that a topology.yaml would hide
 
     @property
@@ -106,7 +106,7 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
     version = slurm.version()
     rules.require_supported(version)
     style = rules.choose_style(requested_style, version)
-    stamps = daemon.stamps(conf_dir)
+    stamps = conf_folder.stamps(conf_dir)
     conf = read_slurm_conf(conf_dir)
     config = slurm.config()
     running_version = rules.parse_version(config.get("slurm_version", rules.show_version(version)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_fake import FakeSlurm
 
@@ -22,7 +22,7 @@ def test_files_are_replaced_and_restored(tmp_path: Path) -> None:
     model.chmod(0o604)
     old.write_text("old")
     old.chmod(0o640)
-    changes = daemon.Files(str(model))
+    changes = conf_folder.Files(str(model))
     changes.put(str(old), b"changed")
     changes.put(str(new), b"new")
     assert (old.read_text(), new.read_text()) == ("changed", "new")
@@ -38,7 +38,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "shared" / "topology.conf", tmp_path / "topology.conf"
     target.write_text("old")
     link.symlink_to(target)
-    daemon.Files(str(target)).put(str(link), b"new")
+    conf_folder.Files(str(target)).put(str(link), b"new")
     assert link.is_symlink()
     assert target.read_text() == "new"
     assert Path(f"{target}.previous").read_text() == "old"
@@ -117,7 +117,7 @@ def change(slurm: FakeSlurm, data: bytes | None = NEW, **more: object) -> daemon
         "problem": lambda: "" if slurm.runs() == wanted else "slurmctld runs another topology",
         "restored": lambda: slurm.runs() == OLD.decode(),
         "load": daemon.Transaction.reconfigure,
-        "stamps": daemon.stamps(str(slurm.conf_dir)),
+        "stamps": conf_folder.stamps(str(slurm.conf_dir)),
         "log": str(slurm.log),
         "seconds": 2.0,
         **more,
@@ -140,12 +140,12 @@ def test_a_change_is_written_loaded_and_read_back(slurm: FakeSlurm) -> None:
 
 
 def test_a_removal_leaves_no_copy(slurm: FakeSlurm) -> None:
-    change(slurm, None, keep=daemon.REMOVED).apply()
+    change(slurm, None, keep=conf_folder.REMOVED).apply()
     assert (os.listdir(slurm.conf_dir), slurm.runs()) == (["slurm.conf"], "")
 
 
 @pytest.mark.parametrize("data", [NEW, None])
-@pytest.mark.parametrize("keep", [daemon.PREVIOUS, daemon.REMOVED])
+@pytest.mark.parametrize("keep", [conf_folder.PREVIOUS, conf_folder.REMOVED])
 def test_a_refused_change_is_restored_with_the_reason_of_the_log(
     slurm: FakeSlurm, data: bytes | None, keep: str
 ) -> None:
@@ -176,7 +176,9 @@ def test_an_interrupt_restores_and_loads_the_old_files(slurm: FakeSlurm) -> None
 def test_a_file_that_has_changed_since_the_plan_is_not_overwritten(slurm: FakeSlurm) -> None:
     transaction = change(slurm)
     slurm.file.write_bytes(b"of an editor\n")
-    with pytest.raises(daemon.Edited, match=r"topology\.conf since it was read \(-old, \+of an editor\): run again"):
+    with pytest.raises(
+        conf_folder.Edited, match=r"topology\.conf since it was read \(-old, \+of an editor\): run again"
+    ):
         transaction.apply()
     assert slurm.file.read_bytes() == b"of an editor\n"
 
@@ -196,7 +198,7 @@ def test_an_edit_during_the_write_is_not_overwritten(
         edited.replace(slurm.file)
 
     monkeypatch.setattr(atomic, "keep", keep)
-    with pytest.raises(daemon.Edited, match=r"\(-old, \+of an editor\).*; nothing was changed\.$"):
+    with pytest.raises(conf_folder.Edited, match=r"\(-old, \+of an editor\).*; nothing was changed\.$"):
         transaction.apply()
     assert slurm.file.read_bytes() == b"of an editor\n"
     assert not list(slurm.conf_dir.glob(".*"))

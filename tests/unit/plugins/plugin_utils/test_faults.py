@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 

@@ -1,0 +1,190 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+
+"""The files in the folder of slurm.conf: one run at a time, and nothing replaced that another program has changed.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import fcntl
+import functools
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+
+# The suffix of the copy of a replaced file that stays, and of one that goes once slurmctld runs the change.
+PREVIOUS, REMOVED = ".previous", ".removed"
+# The largest file of which a message shows the change, and the number of its lines.
+MAX_TEXT, MAX_DIFF = 1 << 20, 10
+# A line with a password, which no message shows.
+SECRET = re.compile("pass", re.IGNORECASE)
+
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """The files of a folder at one time: path -> stamp, and the text of the small ones, for the diff of a change."""
+
+    known: Mapping[str, Stamp] = field(default_factory=dict)
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+
+    def require_unchanged(self, path: str) -> None:
+        """Edited, with a diff, where the file is not the one of that time."""
+        if stamp(path) == self.known.get(path):
+            return
+        shown = ""
+        with contextlib.suppress(OSError):
+            old, new = self.texts.get(path, b""), atomic.read(path) or b""
+            if old == new and path in self.texts:
+                return  # written again, with the same content
+            if path in self.texts or path not in self.known:
+                shown = _changes(old, new)
+        raise Edited(f"Another program has changed {path} since it was read{shown}: run again to keep its change.")
+
+
+class Edited(SlurmError):
+    """Another program has changed a file since the change was planned."""
+
+
+@contextlib.contextmanager
+def locked(conf_dir: str, timeout: float, check: bool = False) -> Iterator[None]:
+    """One run at a time on this host: a lock on the folder itself, so that no lock file is left; none in check mode."""
+    if check:
+        yield
+        return
+    try:
+        handle = os.open(conf_dir, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        message = f"{conf_dir} cannot be opened ({error.strerror}): set conf_dir to the folder of slurm.conf."
+        raise SlurmError(message) from None
+    try:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    break  # a network file system without locks on folders: go on unlocked rather than not at all
+                if time.monotonic() > deadline:
+                    raise SlurmError(
+                        f"Another run has locked {conf_dir} for {timeout:.0f} s: wait for it to end."
+                    ) from None
+                time.sleep(0.2)
+        yield
+    finally:
+        os.close(handle)
+
+
+def stamp(path: str) -> Stamp | None:
+    """Inode, time and size of a file, which every program that writes it changes; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def stamps(conf_dir: str) -> Stamps:
+    """Those of all files in a folder; none where it cannot be read."""
+    known: dict[str, Stamp] = {}
+    texts: dict[str, bytes] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(conf_dir):
+            path = os.path.join(conf_dir, name)
+            found = stamp(path)
+            if found is None:
+                continue
+            known[path] = found
+            data = atomic.read_regular(path) if found[2] <= MAX_TEXT else None
+            if data is not None:
+                texts[path] = data
+    return Stamps(known, texts)
+
+
+def _changes(old: bytes, new: bytes) -> str:
+    """The changed lines in brackets, without those that may have a password."""
+    before, after = (data.decode("utf-8", "replace").splitlines() for data in (old, new))
+    lines = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if not line.startswith("@@")][2:]
+    shown = summarize((f"{line[0]}..." if SECRET.search(line) else line for line in lines), MAX_DIFF)
+    return f" ({shown})" if shown else ""
+
+
+class Files:
+    """Replaces and removes files one by one and can restore all of them; the old one gets a second name."""
+
+    def __init__(self, like: str, suffix: str = PREVIOUS, known: Stamps | None = None) -> None:
+        self.like = like  # a file whose owner and mode new files get
+        self.suffix = suffix
+        self.known = known  # a file that is not the known one is not replaced
+        # Path, whether there was a file before, and what is there now; None where it was removed.
+        self.done: list[tuple[str, bool, bytes | None]] = []
+        self.foreign: list[str] = []  # the files that undo() has left to another program
+
+    def put(self, path: str, data: bytes | None) -> None:
+        """Replace a file atomically, keeping its owner and mode, or remove it; OSError where that is refused.
+
+        Edited where it is no longer the known one at the last moment: writing a file to the disk takes a while.
+        """
+        check = functools.partial(self.known.require_unchanged, path) if self.known is not None else None
+        if data is not None:
+            path = os.path.realpath(path)  # a link stays a link, its target changes
+        before, previous = stamp(path), path + self.suffix
+        try:
+            if data is not None:
+                atomic.write(path, data, model=self.like, previous=previous, check=check)
+            else:
+                atomic.keep(path, previous)
+                if check is not None:
+                    check()
+                os.unlink(path)
+                atomic.sync_folder(os.path.dirname(path))
+        finally:
+            # Also where it was interrupted after it took effect, but not where another program has written the file.
+            if stamp(path) != before and atomic.read(path) == data:
+                self.done.append((path, before is not None, data))
+
+    def adopt(self, paths: Iterable[str]) -> None:
+        """Restore these files too, which an earlier run has replaced."""
+        self.done += [(path, True, atomic.read(path)) for path in paths]
+
+    def undo(self) -> bool:
+        """Restore the old files; whether there were any. Renames only, so it works on a full disk too.
+
+        A file that another program has changed since stays, in ``foreign``.
+        """
+        undone = False
+        for path, existed, data in reversed(self.done):
+            if atomic.read(path) != data:
+                self.foreign.append(path)
+                continue
+            undone = True
+            with contextlib.suppress(FileNotFoundError):
+                if existed:
+                    os.replace(path + self.suffix, path)
+                else:
+                    os.unlink(path)
+            atomic.sync_folder(os.path.dirname(path))
+        self.done.clear()
+        return undone
+
+    def commit(self) -> None:
+        """Forget the old files, unless they are to stay."""
+        for path, existed, _data in self.done:
+            if existed and self.suffix != PREVIOUS:
+                os.unlink(path + self.suffix)
+        self.done.clear()
