@@ -443,6 +443,22 @@ def test_a_kill_at_any_system_call_of_an_apply_is_finished_by_the_next(tmp_path:
     pytest.fail("the apply never ends")
 
 
+def test_an_edit_since_the_survey_stays_and_is_named(slurmctld: Slurmctld) -> None:
+    path = slurmctld.conf_dir / FILE[slurmctld.suite]
+    old, desired = path.read_bytes(), plan(slurmctld, SPLIT, block_sizes=(9,))
+    try:
+        path.write_bytes(old + b"# of another administrator\n")
+        before = state(slurmctld)
+        with pytest.raises(SlurmError, match=r"\(\+# of another administrator\): run again to keep its change\."):
+            applying.apply(desired)
+        assert state(slurmctld) == before
+        applying.apply(plan(slurmctld, SPLIT, block_sizes=(9,)))
+        assert comparing.difference(desired.topology, survey(slurmctld)) == ""
+    finally:
+        path.write_bytes(old)
+        slurmctld.run("scontrol", "reconfigure")
+
+
 def test_nothing_is_written_if_slurmctld_does_not_answer(slurmctld: Slurmctld) -> None:
     before = contents(slurmctld)
     slurmctld.kill_slurmctld()
