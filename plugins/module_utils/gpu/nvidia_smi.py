@@ -141,7 +141,7 @@ def parse_xml(text: str) -> Readings:
     root = _Tree().parse(text)
     readings = Readings()
     notes = readings.findings
-    readings.driver_version = Checker("nvidia-smi", notes).version("driver_version", _first(root, "driver_version"))
+    readings.driver_version = _driver_version(root, Checker("nvidia-smi", notes))
     found = root.get("gpu", [])
     readings.gpus = [_gpu(index, gpu, notes) for index, gpu in enumerate(found)]
     counted = Checker("nvidia-smi", notes).number("attached_gpus", _first(root, "attached_gpus"), UINT32)
@@ -272,6 +272,20 @@ def _first(element: Any, *path: str) -> str | None:
     return element if isinstance(element, str) else None
 
 
+def _driver_version(root: Element, check: Checker) -> str | None:
+    """``kmd_version``, else ``driver_version`` without a note in brackets.
+
+    R610 prints both, and in the text form the note "[Deprecated; will be removed in CUDA 14.0. Use KMD Version
+    instead]" behind the older one (nvidia-smi's change log, and its output of 610.43 and 616.92).
+    """
+    for name in ("kmd_version", "driver_version"):
+        text = _first(root, name)
+        version = check.version(name, None if text is None else text.partition("[")[0])
+        if version is not None:
+            return version
+    return None
+
+
 def _gpu(index: int, element: Any, notes: list[dict[str, Any]]) -> dict[str, Any]:
     texts = {text.lower() for text in _texts_read(element)}
     if _LOST in texts:
@@ -289,6 +303,9 @@ def _gpu(index: int, element: Any, notes: list[dict[str, Any]]) -> dict[str, Any
     gpu["name"] = check.text("name", read_text("product_name"))
     gpu["pci_bus_id"] = check.pci_bus_id("pci_bus_id", read_text("pci", "pci_bus_id"))
     gpu["module_id"] = check.number("module_id", read_text("platformInfo", "module_id"), UINT8)
+    if gpu["module_id"] is None:
+        # Documents of nvsmi_device_v12.dtd (driver 535.54, for one) and early ones of v13 have no platformInfo.
+        gpu["module_id"] = check.number("gpu_module_id", read_text("gpu_module_id"), UINT8)
     gpu["fabric_guid"] = check.guid("fabric_guid", read_text("platformInfo", "gpu_fabric_guid"))
     gpu["mig_enabled"] = _flag(
         "mig_enabled", read_text("mig_mode", "current_mig"), {"enabled": True, "disabled": False}, check

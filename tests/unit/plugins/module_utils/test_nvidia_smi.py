@@ -89,6 +89,35 @@ def test_a_pcie_gpu_has_no_fabric() -> None:
     assert readings.gpus[0]["mig_enabled"] is None
 
 
+def test_the_module_of_a_version_12_document_is_read() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("v12_a100"))
+    assert readings.findings == []
+    assert (readings.gpus[0]["module_id"], readings.gpus[0]["fabric"]["state"]) == (4, "not_supported")
+    # Early documents of version 13 have the older element.
+    early = (
+        trays.fixture("l40s")
+        .replace("<module_id>1</module_id>", "")
+        .replace("<platformInfo>", "<gpu_module_id>3</gpu_module_id><platformInfo>")
+    )
+    assert nvidia_smi.parse_xml(early).gpus[0]["module_id"] == 3
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "<kmd_version>620.70.06</kmd_version>",
+        "<driver_version>N/A</driver_version><kmd_version>620.70.06</kmd_version>",
+        "<driver_version>620.70.06 [Deprecated; will be removed in CUDA 14.0. Use KMD Version]</driver_version>",
+        "<driver_version>Deprecated</driver_version><kmd_version>620.70.06</kmd_version>",
+        "<kmd_version>N/A</kmd_version><driver_version>620.70.06</driver_version>",
+    ],
+)
+def test_the_driver_is_named_as_before_and_after_cuda_14(rows: str) -> None:
+    text = trays.fixture("gb200").replace("<driver_version>580.173.02</driver_version>", rows)
+    readings = nvidia_smi.parse_xml(text)
+    assert (readings.driver_version, readings.findings) == ("620.70.06", [])
+
+
 def test_every_health_row_of_a_degraded_gpu_is_read() -> None:
     readings = nvidia_smi.parse_xml(trays.fixture("degraded"))
     assert readings.findings == []
