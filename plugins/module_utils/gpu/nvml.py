@@ -167,26 +167,37 @@ def query(library: Any = None) -> dict[str, Any]:
 
     Runs in the child. ``library`` is an opened one; without it the library is loaded.
     """
-    if library is None:
-        library, why = _load()
-        if library is None:
-            return {"error": {"call": "load", "code": None, "text": why}}
-    # Not nvmlInit: it fails where no GPU is usable, and then does not report which one is lost.
-    code = _call(library, "nvmlInitWithFlags", c_uint(INIT_FLAG_NO_GPUS))
-    if code == FUNCTION_NOT_FOUND:
-        code = _call(library, "nvmlInit_v2")
-    if code != SUCCESS:
-        return {"error": {"call": "nvmlInitWithFlags", "code": code, "text": None}}
-    count = c_uint()
-    code = _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
-    if code != SUCCESS:
-        return {"error": {"call": "nvmlDeviceGetCount_v2", "code": code, "text": None}}
+    library, count, error = opened(library)
+    if error is not None:
+        return {"error": error}
     # No nvmlShutdown at the end: the process ends anyway, and every call can hang.
     return {
         "driver_version": _text(library, "nvmlSystemGetDriverVersion"),
-        "count": count.value,
-        "gpus": [_query_gpu(library, index) for index in range(min(count.value, MAX_GPUS))],
+        "count": count,
+        "gpus": [_query_gpu(library, index) for index in range(min(count, MAX_GPUS))],
     }
+
+
+def opened(library: Any = None) -> tuple[Any, int, dict[str, Any] | None]:
+    """(the initialized library, the number of its GPUs, None); where that fails, the last is why: call, code, text.
+
+    Runs in the child. ``library`` is an opened one; without it the library is loaded.
+    """
+    if library is None:
+        library, why = _load()
+        if library is None:
+            return None, 0, {"call": "load", "code": None, "text": why}
+    # Not nvmlInit: it fails where no GPU is usable, and then does not report which one is lost.
+    code = library_call(library, "nvmlInitWithFlags", c_uint(INIT_FLAG_NO_GPUS))
+    if code == FUNCTION_NOT_FOUND:
+        code = library_call(library, "nvmlInit_v2")
+    if code != SUCCESS:
+        return None, 0, {"call": "nvmlInitWithFlags", "code": code, "text": None}
+    count = c_uint()
+    code = library_call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+    if code != SUCCESS:
+        return None, 0, {"call": "nvmlDeviceGetCount_v2", "code": code, "text": None}
+    return library, count.value, None
 
 
 def _load() -> tuple[Any, str]:
@@ -207,7 +218,7 @@ def _load() -> tuple[Any, str]:
         return None, str(error)
 
 
-def _call(library: Any, name: str, *arguments: Any, about: str = "") -> int:
+def library_call(library: Any, name: str, *arguments: Any, about: str = "") -> int:
     """One NVML call and its return code; its name is written to descriptor 2 before, so that a hang can be reported."""
     try:
         function = getattr(library, name)
@@ -219,7 +230,7 @@ def _call(library: Any, name: str, *arguments: Any, about: str = "") -> int:
 
 def _text(library: Any, name: str, *handle: Any, about: str = "") -> str | None:
     buffer = ctypes.create_string_buffer(256)
-    if _call(library, name, *handle, buffer, c_uint(len(buffer)), about=about) != SUCCESS:
+    if library_call(library, name, *handle, buffer, c_uint(len(buffer)), about=about) != SUCCESS:
         return None
     return buffer.value.decode("utf-8", "replace")
 
@@ -229,11 +240,11 @@ def _query_gpu(library: Any, index: int) -> dict[str, Any]:
     codes: list[int] = []
 
     def call(name: str, *arguments: Any) -> bool:
-        codes.append(_call(library, name, handle, *arguments, about=about))
+        codes.append(library_call(library, name, handle, *arguments, about=about))
         return codes[-1] == SUCCESS
 
     handle = ctypes.c_void_p()
-    code = _call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
+    code = library_call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
     if code != SUCCESS:
         return {"index": index, "codes": [code]}
     gpu: dict[str, Any] = {"index": index, "codes": codes}
@@ -329,6 +340,11 @@ def read(timeout: float) -> Readings:
 
 def from_reply(reply: child.Reply, timeout: float) -> Readings:
     """The reply of a child that ran query() for ``timeout`` seconds, as Readings. Raises NvmlError like read()."""
+    return interpret(answer(reply, timeout))
+
+
+def answer(reply: child.Reply, timeout: float) -> dict[str, Any]:
+    """What a child returned that called NVML for ``timeout`` seconds. Raises NvmlError where it did not, or why not."""
     result = reply.result
     if result.timed_out:
         where = result.stderr.rstrip("\n").rpartition("\n")[2]
@@ -347,7 +363,9 @@ def from_reply(reply: child.Reply, timeout: float) -> Readings:
         else:
             why = f"could not be called ({quoted(result.error or f'exit status {result.rc}')})"
         raise NvmlError(finding("nvml_failed", f"NVML {why}; run nvidia-smi on the tray.", gpu=None))
-    return interpret(reply.value)
+    if reply.value.get("error"):
+        raise NvmlError(_failure(reply.value["error"]))
+    return reply.value
 
 
 def stuck(result: child.Result, what: str) -> list[dict[str, Any]]:
@@ -365,9 +383,7 @@ def stuck(result: child.Result, what: str) -> list[dict[str, Any]]:
 
 
 def interpret(raw: dict[str, Any]) -> Readings:
-    """The result of query() as Readings. Raises NvmlError where it has none."""
-    if raw.get("error"):
-        raise NvmlError(_failure(raw["error"]))
+    """The result of query() as Readings."""
     readings = Readings()
     notes = readings.findings
     readings.driver_version = Checker("NVML", notes).version("driver_version", raw.get("driver_version"))
