@@ -891,6 +891,11 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_topology_differs": Entry(
         WARNING, "slurmctld runs another topology than its file", "run the playbook slurm, or scontrol reconfigure"
     ),
+    "slurm_topology_other_writer": Entry(
+        WARNING,
+        "two programs write Slurm's topology file",
+        "let one program write it, or set verify_slurm_topology_owner",
+    ),
     "slurm_topology_name": Entry(ERROR, "the name of a topology is not valid in slurm.conf", "use letters and digits"),
     "slurm_topology_foreign": Entry(
         ERROR, "lines or a topology of the site would be lost", "move that file away, or set slurm_topology_name"

@@ -32,6 +32,12 @@ options:
     description: The topology to return where there are several. The first block topology if none has this name.
     type: str
     default: nvlink
+  owner:
+    description:
+      - The program that is meant to write the topology file, V(collection) for M(rackscale.nvlink.slurm_topology).
+      - The finding C(slurm_topology_other_writer) names a file that the other one wrote last. Unset compares nothing.
+    type: str
+    choices: [collection, other]
   test_seconds:
     description:
       - Seconds in which to ask slurmctld where it would place jobs, for RV(test_jobs). 0 asks nothing.
@@ -274,6 +280,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "topology_name": {"type": "str", "default": "nvlink"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
+    "owner": {"type": "str", "choices": ["collection", "other"]},
     "test_seconds": {"type": "float", "default": 0},
     "timeout": {"type": "float", "default": 60},
 }
@@ -284,7 +291,7 @@ def main() -> None:
     params = module.params
     try:
         slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-        result = info.report(slurm, params["conf_dir"], params["topology_name"])
+        result = info.report(slurm, params["conf_dir"], params["topology_name"], params["owner"])
         if params["test_seconds"] > 0:
             result["test_jobs"] = live_jobs.report(slurm, params["conf_dir"], result, params["test_seconds"])
     except NvlinkError as error:

@@ -200,6 +200,8 @@ MORE = [
              f"sed -i 's/r01t.04-06./r01t[04-05]/; s/BlockSizes=3/BlockSizes=2/' {TOPOLOGY} && {RELOAD}"),
     in_slurm("a file that was not loaded", "slurm_topology_differs", (),
              f"sed -i 's/r01t.01-03./r01t[01-02,06]/; s/r01t.04-06./r01t[03-05]/' {TOPOLOGY}"),
+    in_slurm("a second writer of the topology", "slurm_topology_other_writer", (),
+             f"sed -i '1s/.*/# written by another program/' {TOPOLOGY}"),
     in_slurm("a block under another name", "slurm_block_missing", ("r01t01", "r01t02", "r01t03"),
              f"sed -i s/BlockName=r01a/BlockName=old/ {TOPOLOGY} && {RELOAD}"),
 ]  # fmt: skip

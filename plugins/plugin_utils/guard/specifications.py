@@ -414,6 +414,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "verify_slurm_controllers": {"type": "list", "elements": "str"},
         "verify_slurm_test_seconds": {"type": "float"},
         "verify_slurm_topology_name": {},
+        "verify_slurm_topology_owner": {"choices": ["collection", "other"]},
         "verify_timeout": {"type": "float"},
         "verify_trays": {"type": "list", "elements": "str"},
         "verify_verdict_file": {},

@@ -506,6 +506,7 @@ VARIABLES = frozenset(
         "verify_slurm_observed",
         "verify_slurm_test_seconds",
         "verify_slurm_topology_name",
+        "verify_slurm_topology_owner",
         "verify_tiers_observed",
         "verify_timeout",
         "verify_timer",

@@ -26,6 +26,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure im
 _REPORTED_HERE = frozenset({"slurm_block_overlap", "slurm_node_uncovered", "slurm_no_blocks", "slurm_no_nodes"})
 
 
+# Of the other warnings slurm_topology_info is the place; these two say that the verdict may change at any moment.
+_WARNINGS_REPORTED = frozenset({"slurm_topology_differs", "slurm_topology_other_writer"})
+
+
 def check(evidence: Evidence) -> Iterator[Failure]:
     """The layer slurm."""
     for controller in evidence.slurm or ():
@@ -70,7 +74,7 @@ def _topology(evidence: Evidence, controller: Controller) -> Iterator[Failure]:
         yield from _jobs(evidence, controller, unknown)
     for note in notes:
         code = str(note.get("code"))
-        severe = code in CATALOGUE and (CATALOGUE[code].severity == ERROR or code == "slurm_topology_differs")
+        severe = code in CATALOGUE and (CATALOGUE[code].severity == ERROR or code in _WARNINGS_REPORTED)
         if severe and code not in _REPORTED_HERE and not (found and code == "slurm_topology_differs"):
             yield failure(code, SLURM, sentence(note.get("message")), note.get("tray"))
 

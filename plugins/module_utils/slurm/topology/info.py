@@ -31,8 +31,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.su
 Finding = dict[str, Any]
 
 
-def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
-    """Read the result of slurm_topology_info. SlurmError where slurmctld does not answer."""
+def report(slurm: Slurm, conf_dir: str, name: str, owner: str | None = None) -> dict[str, Any]:
+    """Read the result of slurm_topology_info. SlurmError where slurmctld does not answer.
+
+    owner: `collection` or `other`, which program is meant to write the topology file; None where nobody decided.
+    """
     observed = survey(slurm, conf_dir, "auto")
     if not observed.running and observed.style == YAML:
         # 25.05 and later also read a topology.conf.
@@ -76,6 +79,7 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
         )
         findings.append(finding("slurm_topology_differs", message))
     findings += settings.twin_findings(observed.style, observed.version, observed.twin)
+    findings += settings.writer_findings(observed.path, observed.file, owner)
     findings += settings.settings_findings(
         observed.style, observed.config, observed.conf.settings, observed.conf.includes_ours
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, HEADER, YAML
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
     NODE_RANK_SINCE,
     OLDEST,
@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules impor
 Finding = dict[str, Any]
 PLUGIN = "topology/block"
 NODE_RANK = "BlockAsNodeRank"
+_LINE_LENGTH = 120
 # Values of TopologyPlugin with which slurmctld does not read topology.conf.
 UNUSED_PLUGINS = frozenset(("", "topology/default", "topology/flat", "topology/none"))
 
@@ -97,6 +98,32 @@ def settings_findings(
             code = "slurm_plugin_inconsistent" if inconsistent else _SETTING_CODES.get(key, "slurm_plugin_missing")
             found.append(finding(code, message))
     return found
+
+
+def writer_findings(path: str, file: bytes | None, owner: str | None) -> list[Finding]:
+    """A finding where a second program writes the topology file: the last writer is not the one that is meant to.
+
+    file: its content, None where there is none. owner: `collection`, `other`, or None, which compares nothing.
+    Programs that write it without asking: CMDaemon of Base Command Manager, Topograph, the generators of clouds.
+    """
+    text = (file or b"").decode("utf-8", "replace")
+    if owner is None or not text.strip():
+        return []
+    ours = text.startswith(HEADER)
+    if ours == (owner == "collection"):
+        return []
+    if ours:
+        message = (
+            f"slurm_topology wrote {path} last, which another program is meant to write: remove the role slurm_topology"
+            " from the site's playbooks, or set owner to collection."
+        )
+    else:
+        line = text.strip().splitlines()[0][:_LINE_LENGTH]
+        message = (
+            f"Another program than slurm_topology wrote {path} last; it begins with {line!a}: let only one of them"
+            " write it, or set owner to other where that program is meant to."
+        )
+    return [finding("slurm_topology_other_writer", message)]
 
 
 def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Finding]:
