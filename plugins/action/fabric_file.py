@@ -410,7 +410,7 @@ def _rows(
     files: _Files, placement: Placement, objections: Sequence[Finding], policy: Policy, old: Collection[str]
 ) -> list[review.Row]:
     fabrics = (files.fabric or Fabric(), placement.fabric)
-    return review.rows(placement.changes, objections, fabrics, policy.racks, old)
+    return review.rows(placement.changes, objections, fabrics, policy.expected_in, old)
 
 
 def _merge_with_pending(
@@ -555,19 +555,19 @@ def _policy(options: Mapping[str, Any]) -> Policy:
         expected_trays=options["expected_trays"],
         moved_percent=options["moved_percent"],
         conflict_policy=options["conflict_policy"],
-        expected={str(rack): _declared(rack, trays) for rack, trays in options["expected"].items()},
+        expected={str(name): _declared(name, trays) for name, trays in options["expected"].items()},
         max_age=options["max_age"],
         override=tuple(options["override"]),
     )
 
 
-def _declared(rack: Any, trays: Any) -> list[str]:
-    """The declared trays of a rack: a hostlist, or a list of hostlists."""
+def _declared(name: Any, trays: Any) -> list[str]:
+    """The declared trays of a domain or clique: a hostlist, or a list of hostlists."""
     try:
         return [name for text in _as_list(trays) for name in expand(str(text))]
     except HostlistError as error:
         raise PlacementError(
-            f"expected: {rack} is not a hostlist ({str(error).rstrip('.')}); write it as r01t[01-18]"
+            f"expected: {name} is not a hostlist ({str(error).rstrip('.')}); write it as r01t[01-18]"
         ) from None
 
 

@@ -134,7 +134,7 @@ class ActionModule(GuardedAction):
         hosts: list[str] = []
         seen: set[str] = set()
         for tray in self._trays("inspect"):
-            # The rows of other batches are not read: in a rollout there are as many batches as racks.
+            # The rows of other batches are not read: in a rollout there are as many batches as waves.
             if tray in seen or tray in others:
                 continue
             rows = self._rows("inspect", [tray])

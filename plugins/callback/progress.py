@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print the progress of a run by rack; plugin_utils/progress.py counts."""
+"""Print the progress of a run by NVLink domain; plugin_utils/progress.py counts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Prints, at the end of a play, one line with the worst result and the number of its hosts that are ok, changed,
-    failed or unreachable. Each rack with a failed or unreachable host has a line of its own. A line of a play without
+    failed or unreachable. Each domain with a failed or unreachable host has a line of its own. A line of a play without
     a change is printed once in a run, and plays without a host print nothing.
-  - A rack is a group of hosts whose name starts with O(group_prefix). The inventory plugin
+  - An NVLink domain is a group of hosts whose name starts with O(group_prefix). The inventory plugin
     P(rackscale.nvlink.fabric#inventory) makes one for each NVLink domain.
   - Failures are printed at the end of their task. Hosts with equal messages share a line, folded as a Slurm hostlist.
     The same holds for the output of P(ansible.builtin.debug#module) and the C(success_msg) of
@@ -29,7 +29,7 @@ requirements:
 options:
   group_prefix:
     description:
-      - Prefix of the groups that are racks. The rest of the name is the name of the rack.
+      - Prefix of the groups that are NVLink domains. The rest of the name is the name of the domain.
     type: str
     default: nvlink_domain_
     env:
@@ -102,7 +102,7 @@ _COLOURS = {
 
 
 class CallbackModule(CallbackBase):
-    """Prints one line for each play, and one for each rack with a problem."""
+    """Prints one line for each play, and one for each domain with a problem."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -122,7 +122,7 @@ class CallbackModule(CallbackBase):
         self._differences: dict[tuple[str, str], list[str]] = {}
         self._causes: list[str] = []
         self._results = 0
-        self._racks: dict[str, str] = {}
+        self._domains: dict[str, str] = {}
         self._unchanged: set[tuple[str, frozenset[str]]] = set()
 
     def set_options(self, *arguments: Any, **more: Any) -> None:
@@ -230,20 +230,20 @@ class CallbackModule(CallbackBase):
     def _count(self, result: Any, outcome: str) -> None:
         host = result.host
         name = host.get_name()
-        rack = self._racks.get(name)
-        if rack is None:
-            rack = self._racks[name] = self._rack(host)
+        domain = self._domains.get(name)
+        if domain is None:
+            domain = self._domains[name] = self._domain(host)
         if self._phase is not None:
-            self._phase.add(rack, name, outcome)
+            self._phase.add(domain, name, outcome)
         self._results += 1
         if result.warnings or result.deprecations:
             self._handle_warnings(result.result)
         if self._is_due():
             self._print(f"  {self._play}: {self._task}: {count(self._results, 'host')} so far", C.COLOR_VERBOSE)
 
-    def _rack(self, host: Any) -> str:
+    def _domain(self, host: Any) -> str:
         names = (group.name for group in host.get_groups() if group.name.startswith(self._prefix))
-        return next((name.removeprefix(self._prefix) for name in names), progress.NO_RACK)
+        return next((name.removeprefix(self._prefix) for name in names), progress.NO_DOMAIN)
 
     def _name(self, result: Any) -> str:
         return self._names.get(result.task._uuid, self._task)

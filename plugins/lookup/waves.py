@@ -12,7 +12,7 @@ version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Returns values for the keywords C(hosts) and C(serial) of a play that changes whole cliques, a canary first and then
-    a number of racks at a time.
+    a number of NVLink domains at a time.
   - It plans for the hosts of the inventory that C(--limit) selects and that the fabric file places.
   - An option that is not given to the lookup is read from the variables of the play, or of localhost, such as those in
     C(group_vars/all.yml). Variables of any other host do not matter, since facts of a tray are among them.
@@ -40,7 +40,7 @@ options:
   rollout_canary:
     description: The clique that goes first. By default the first with all trays healthy at the last discover.
     type: str
-  rollout_racks:
+  rollout_domains:
     description:
       - Number of NVLink domains in a wave, or a list of numbers of which the last repeats. V(1) by default.
     type: raw
@@ -93,7 +93,7 @@ SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
 }
 NAMED = ("named", "nodes", "new")
 Variables = Callable[[str], Any]
-OPTIONS = ("rollout_trays", "rollout_canary", "rollout_racks", "rollout_resume")
+OPTIONS = ("rollout_trays", "rollout_canary", "rollout_domains", "rollout_resume")
 
 
 class LookupModule(LookupBase):
@@ -150,7 +150,7 @@ class LookupModule(LookupBase):
             return []
         option = self._reader(variables, given)
         fabric, path = self._fabric(option)
-        trays, canary, racks, resume = (option(name) for name in OPTIONS)
+        trays, canary, domains, resume = (option(name) for name in OPTIONS)
         selected = set(hosts)
         if trays:
             # In check mode a new tray has no place yet.
@@ -160,7 +160,7 @@ class LookupModule(LookupBase):
             selected = {tray for tray in selected if tray in fabric.trays and fabric.trays[tray]["clique"] in chosen}
         only = waves.known_cliques(fabric, list(progress.read(str(resume))), str(resume)) if resume else None
         state = fabric_file.load_state(path, option("fabric_state_dir") or option("nvlink_fabric_state_dir") or None)
-        return waves.plan(fabric, selected, _racks(racks), str(canary or ""), only, state)
+        return waves.plan(fabric, selected, _domain_counts(domains), str(canary or ""), only, state)
 
     def _hosts(self, variables: Mapping[str, Any]) -> list[str]:
         """The hosts that --limit selects."""
@@ -177,8 +177,8 @@ class LookupModule(LookupBase):
         return [host.name for host in manager.get_hosts("all")]
 
 
-def _racks(value: Any) -> list[int]:
+def _domain_counts(value: Any) -> list[int]:
     values = value if isinstance(value, list) else [1 if value is None else value]
     if not all(str(size).strip().isdecimal() for size in values):
-        raise RolloutError(f"rollout_racks: {shown(value)} must be whole numbers from 1, one or a list of them")
+        raise RolloutError(f"rollout_domains: {shown(value)} must be whole numbers from 1, one or a list of them")
     return [int(size) for size in values]

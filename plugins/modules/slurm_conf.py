@@ -128,7 +128,7 @@ options:
     default: false
   node_features:
     description:
-      - Whether node lines have the names of the tray's NVLink domain (rack) and clique as C(Features), after those of
+      - Whether node lines have the names of the tray's NVLink domain and clique as C(Features), after those of
         O(node). Then there is a line for each clique.
     type: bool
     default: false

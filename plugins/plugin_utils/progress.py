@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Count the results of many hosts by rack as they arrive. Pure functions; the callback prints the lines.
+"""Count the results of many hosts by NVLink domain as they arrive. Pure functions; the callback prints the lines.
 
 A line begins with the worst result of its hosts: ``failed  Read the trays: r01: 18 hosts: 17 ok, 1 failed (r01t03)``.
 """
@@ -24,8 +24,8 @@ OUTCOMES = (OK, CHANGED, RESCUED, FAILED, UNREACHABLE)
 PROBLEMS = (RESCUED, FAILED, UNREACHABLE)
 # What ends a run with an error.
 ERRORS = (FAILED, UNREACHABLE)
-NO_RACK = ""
-NO_RACK_LABEL = "(no rack)"
+NO_DOMAIN = ""
+NO_DOMAIN_LABEL = "(no domain)"
 # Different messages of one task; the hosts of further ones are counted.
 MAX_MESSAGES = 20
 MAX_MESSAGE_LENGTH = 1000
@@ -61,41 +61,41 @@ class Line(NamedTuple):
 
 @dataclass
 class Phase:
-    """One play: the outcome of each host, by rack."""
+    """One play: the outcome of each host, by domain."""
 
     outcomes: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, rack: str, host: str, outcome: str) -> None:
+    def add(self, domain: str, host: str, outcome: str) -> None:
         """Add a host's result; the worst one counts."""
-        hosts = self.outcomes.setdefault(rack, {})
+        hosts = self.outcomes.setdefault(domain, {})
         known = hosts.get(host)
         if known is None or OUTCOMES.index(outcome) > OUTCOMES.index(known):
             hosts[host] = outcome
 
     def lines(self) -> list[Line]:
-        """One line, or a line for each rack with a problem and one for all other hosts; none without a host."""
+        """One line, or a line for each domain with a problem and one for all other hosts; none without a host."""
         if not self.outcomes:
             return []
         problems = {
-            rack: hosts for rack, hosts in self.outcomes.items() if any(word in ERRORS for word in hosts.values())
+            domain: hosts for domain, hosts in self.outcomes.items() if any(word in ERRORS for word in hosts.values())
         }
-        # Racks that failed as a whole share a line.
-        failed = [rack for rack, hosts in problems.items() if len(set(hosts.values())) == 1]
+        # Domains that failed as a whole share a line.
+        failed = [domain for domain, hosts in problems.items() if len(set(hosts.values())) == 1]
         whole: dict[str, str] = {}
         if len(failed) > 1:
-            for rack in failed:
-                whole.update(problems.pop(rack))
+            for domain in failed:
+                whole.update(problems.pop(domain))
         rest: dict[str, str] = {}
-        for rack, hosts in self.outcomes.items():
-            if rack not in problems and not whole.keys() >= hosts.keys():
+        for domain, hosts in self.outcomes.items():
+            if domain not in problems and not whole.keys() >= hosts.keys():
                 rest.update(hosts)
         rows = [
             _line("", {host: word for host, word in whole.items() if word == one})
             for one in sorted(set(whole.values()))
         ]
-        for rack in sorted(problems, key=lambda name: (name == NO_RACK, natural_key(name))):
-            label = rack or (NO_RACK_LABEL if len(self.outcomes) > 1 else "")
-            rows.append(_line(label, problems[rack]))
+        for domain in sorted(problems, key=lambda name: (name == NO_DOMAIN, natural_key(name))):
+            label = domain or (NO_DOMAIN_LABEL if len(self.outcomes) > 1 else "")
+            rows.append(_line(label, problems[domain]))
         if rest:
             rows.append(_line("all others" if problems or whole else "", rest))
         return rows

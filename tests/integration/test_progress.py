@@ -79,7 +79,7 @@ def verdicts(lines: list[str]) -> list[str]:
     return [match[1] for match in found if match]
 
 
-def test_one_line_for_each_phase_and_for_each_rack_with_problems(whole: list[str]) -> None:
+def test_one_line_for_each_phase_and_for_each_domain_with_problems(whole: list[str]) -> None:
     assert verdicts(whole) == [
         "failed       Read the trays: r01: 18 hosts: 14 ok, 2 changed, 2 failed (r01t[03-04])",
         "unreachable  Read the trays: r02: 18 hosts: 14 ok, 1 rescued (r02t07), 2 failed (r02t[05,08]),"
@@ -143,7 +143,7 @@ def test_a_run_that_ansible_stops_prints_what_its_last_task_did(tmp_path: Path) 
     assert re.fullmatch(r"FAILED in [0-9.]+ s: Ansible stopped before the end of the run, see its error", last)
 
 
-def test_racks_are_grouped_by_option(site: Path) -> None:
+def test_domains_are_grouped_by_option(site: Path) -> None:
     limit = ("--limit", "r01t03:r01t09:r02t05:r02t06")
     lines = run(site, *limit, NVLINK_PROGRESS_GROUP_PREFIX="nvlink_clique_")
     assert verdicts(lines)[1] == "failed       Read the trays: r02a: 2 hosts: 1 ok, 1 failed (r02t05)"

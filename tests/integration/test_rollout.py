@@ -95,7 +95,7 @@ def output(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_the_canary_goes_alone_and_each_wave_finishes_before_the_next(fleet: Fleet) -> None:
-    done = fleet.run(rollout_canary="r02", rollout_racks=[1, 2])
+    done = fleet.run(rollout_canary="r02", rollout_domains=[1, 2])
     assert done.returncode == 0, output(done)
     recap = output(done).partition("TASK [Show the finished cliques]")[2]
     assert "Rollout hook: 4 cliques finished, the steps ran on 4 of them." in recap
@@ -205,7 +205,7 @@ def test_the_playbook_of_the_readme_reads_group_vars(fleet: Fleet) -> None:
     block = text[text.index("    - name: ") : text.index("\n\nThe playbook")]
     book = fleet.folder / "readme.yml"
     book.write_text(textwrap.dedent(block))
-    done = fleet.run(book=book, rollout_canary="r02", rollout_racks=2)
+    done = fleet.run(book=book, rollout_canary="r02", rollout_domains=2)
     assert done.returncode == 0, output(done)
     assert (set(fleet.changed[:2]), len(fleet.changed)) == (set(RACK_2), 6)
 

@@ -113,7 +113,7 @@ def _changed_cluster(step: Step) -> list[str]:
 def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
     """A domain whose trays all join another one has merged; one whose trays divide, some into a new one, has split.
 
-    A tray that moves to another rack is neither, nor is a rack whose cluster UUID changes as a whole.
+    A tray that moves to another domain is neither, nor is a domain whose cluster UUID changes as a whole.
     """
     if not step.trays("moved"):
         return
@@ -163,7 +163,7 @@ def _shrank(step: Step, policy: Policy) -> Iterator[Finding]:
 
 
 def _unknown(step: Step, policy: Policy) -> Iterator[Finding]:
-    unknown = [tray for tray in step.trays("placed") if tray not in policy.racks] if policy.expected else []
+    unknown = [tray for tray in step.trays("placed") if tray not in policy.expected_in] if policy.expected else []
     if unknown:
         message = (
             f"Trays not in expected and not in the fabric file: {summarize(unknown)}; declare them, or "
@@ -279,19 +279,19 @@ def _several_chassis(fabric: Fabric, trays: TrayStates, policy: Policy) -> Itera
 
 
 def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
-    for rack in natural_sorted(policy.expected):
-        missing = natural_sorted(tray for tray in policy.expected[rack] if tray not in fabric.trays)
+    for name in natural_sorted(policy.expected):
+        missing = natural_sorted(tray for tray in policy.expected[name] if tray not in fabric.trays)
         if missing:
             message = (
-                f"Trays expected in {rack} have no place: {summarize(missing)}; discover them, or correct expected."
+                f"Trays expected in {name} have no place: {summarize(missing)}; discover them, or correct expected."
             )
-            yield finding("expected_tray_missing", message, **({"domain": rack} if rack in fabric.domains else {}))
+            yield finding("expected_tray_missing", message, **({"domain": name} if name in fabric.domains else {}))
     elsewhere = {}
-    for tray, rack in policy.racks.items():
-        clique = fabric.trays[tray]["clique"] if tray in fabric.trays else rack
-        known = rack in fabric.cliques or rack in fabric.domains
-        if known and rack not in (clique, fabric.cliques[clique]["domain"] if clique in fabric.cliques else rack):
-            elsewhere[tray] = f"Tray {tray} is expected in {rack} and placed in {clique}"
+    for tray, name in policy.expected_in.items():
+        clique = fabric.trays[tray]["clique"] if tray in fabric.trays else name
+        known = name in fabric.cliques or name in fabric.domains
+        if known and name not in (clique, fabric.cliques[clique]["domain"] if clique in fabric.cliques else name):
+            elsewhere[tray] = f"Tray {tray} is expected in {name} and placed in {clique}"
     for tray in natural_sorted(elsewhere):
         yield finding(
             "tray_other_domain", f"{elsewhere[tray]}; check where it is installed, or correct expected.", tray=tray

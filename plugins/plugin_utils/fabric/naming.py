@@ -60,14 +60,14 @@ def _suggested(previous: Fabric, claims: Claims, policy: Policy) -> dict[str, st
 
     A domain whose trays are expected under several names, or under one that is in use, has none of the latter.
     """
-    racks: dict[str, set[str]] = defaultdict(set)
-    for name in claims.trays.keys() & policy.racks.keys():
-        racks[claims.identity(name)[0]].add(policy.racks[name])
+    expected: dict[str, set[str]] = defaultdict(set)
+    for name in claims.trays.keys() & policy.expected_in.keys():
+        expected[claims.identity(name)[0]].add(policy.expected_in[name])
     names = dict(policy.domain_names)
     taken = {*_used(previous), *names.values()}
-    for uuid, expected in racks.items():
-        if len(expected) == 1 and taken.isdisjoint(expected):
-            names.setdefault(uuid, *expected)
+    for uuid, found in expected.items():
+        if len(found) == 1 and taken.isdisjoint(found):
+            names.setdefault(uuid, *found)
     return names
 
 

@@ -92,11 +92,11 @@ class Policy:
                     f"expected: {shown(name)} is not valid in a group name; use 1 to 64 letters, digits and underscores"
                 )
         rows = [(tray, name) for name, trays in self.expected.items() for tray in trays]
-        if len(self.racks) != len(rows):
-            tray, name = next((tray, name) for tray, name in rows if self.racks[tray] != name)
-            raise PlacementError(f"expected: {tray} is listed in {name} and in {self.racks[tray]}; list it once")
+        if len(self.expected_in) != len(rows):
+            tray, name = next((tray, name) for tray, name in rows if self.expected_in[tray] != name)
+            raise PlacementError(f"expected: {tray} is listed in {name} and in {self.expected_in[tray]}; list it once")
 
     @cached_property
-    def racks(self) -> dict[str, str]:
+    def expected_in(self) -> dict[str, str]:
         """Declared tray -> its expected domain or clique."""
         return {tray: name for name, trays in self.expected.items() for tray in trays}

@@ -786,7 +786,7 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
 }
 LOOKUPS: dict[str, dict[str, Any]] = {
     "rollout_canary": {},
-    "rollout_racks": {"type": "raw"},
+    "rollout_domains": {"type": "raw"},
     "rollout_resume": {"type": "path"},
     "rollout_trays": {},
 }

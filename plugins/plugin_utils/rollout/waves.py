@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan the waves of a rollout: one canary, then a number of racks at a time. Pure functions.
+"""Plan the waves of a rollout: one canary, then a number of NVLink domains at a time. Pure functions.
 
 A wave has whole cliques: the trays of a clique share what is changed (a node list of IMEX, a driver).
 """
@@ -41,7 +41,7 @@ class Wave:
 def plan(
     fabric: Fabric,
     trays: Collection[str],
-    racks: Sequence[int] = (1,),
+    domains: Sequence[int] = (1,),
     canary: str = "",
     only: Collection[str] | None = None,
     state: State | None = None,
@@ -49,12 +49,14 @@ def plan(
     """The waves in their order; RolloutError for an unknown canary or invalid sizes.
 
     trays: the trays of the run; other trays of their cliques and trays without a place are left out.
-    racks: the number of NVLink domains in each wave after the canary; the last number repeats.
+    domains: the number of NVLink domains in each wave after the canary; the last number repeats.
     canary: the clique that goes first, alone; empty for the first with all trays healthy at the last discover.
     only: the unfinished cliques of an earlier run; None for all. A finished canary is not repeated.
     """
-    if not racks or any(size < 1 for size in racks):
-        raise RolloutError(f"rollout_racks: {shown(list(racks))} must be whole numbers from 1, one or a list of them")
+    if not domains or any(size < 1 for size in domains):
+        raise RolloutError(
+            f"rollout_domains: {shown(list(domains))} must be whole numbers from 1, one or a list of them"
+        )
     if canary and canary not in fabric.cliques:
         hint = _suggestion(canary, list(fabric.cliques))
         raise RolloutError(f"rollout_canary: {shown(canary)} is no clique of the fabric file{hint}")
@@ -68,9 +70,9 @@ def plan(
     first = canary or _healthiest(members, state or State())
     waves = [Wave({first: members.pop(first)})] if first in members else []
     rest = _by_domain(fabric, members)
-    sizes = itertools.chain(racks, itertools.repeat(racks[-1]))
+    sizes = itertools.chain(domains, itertools.repeat(domains[-1]))
     while rest:
-        taken = [rest.pop(0) for _rack in range(min(next(sizes), len(rest)))]
+        taken = [rest.pop(0) for _domain in range(min(next(sizes), len(rest)))]
         waves.append(Wave({name: members[name] for cliques in taken for name in cliques}))
     return waves
 

@@ -159,11 +159,11 @@ def nodes_of(
     """The fabric's trays as nodes, of one Slurm cluster where several share it.
 
     gpus: tray -> number of GPUs, for trays without gpu_uuids in the fabric file. addresses: tray -> NodeAddr. features:
-    whether a node's features are the names of its NVLink domain (rack) and clique.
+    whether a node's features are the names of its NVLink domain and clique.
     """
     made = []
     for view in fabric.blocks(slurm_cluster):
-        # A rack that is one clique often has the clique's name.
+        # A domain that is one clique often has the clique's name.
         place = (fabric.cliques[view.clique]["domain"], view.clique) if features and view.trays else ()
         for name in view.trays:
             tray = fabric.trays[name]

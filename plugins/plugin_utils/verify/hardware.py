@@ -138,7 +138,7 @@ def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]
         message = f"{summarize(trays)} {report} {where}; the fabric file has {clique}."
         tray = trays[0] if len(trays) == 1 else None
         yield failure(
-            "tray_moved", FABRIC_FILE, message, tray, clique, trays=trays, cause=_rack(evidence, clique, trays)
+            "tray_moved", FABRIC_FILE, message, tray, clique, trays=trays, cause=_chassis(evidence, clique, trays)
         )
 
 
@@ -148,14 +148,15 @@ def _where(evidence: Evidence, identity: Identity) -> str:
     return f"in clique {known}" if known else f"in {identity[0]}.{identity[1]}, which is no clique of the fabric file"
 
 
-def _rack(evidence: Evidence, clique: str, trays: Sequence[str]) -> str | None:
-    """The cause where these trays report the chassis of another rack than the clique's; None otherwise."""
-    serials = {serial: name for name, row in evidence.fabric.domains.items() for serial in row["chassis_serials"]}
-    racks = {serials.get(evidence.observations[tray].chassis_serial or "") for tray in trays}
-    rack = racks.pop() if len(racks) == 1 else None
-    here = rack is None or rack == evidence.fabric.cliques[clique]["domain"]
-    return (
-        None
-        if here
-        else f"the {'trays were' if len(trays) > 1 else 'tray was'} put into the rack of NVLink domain {rack}"
-    )
+def _chassis(evidence: Evidence, clique: str, trays: Sequence[str]) -> str | None:
+    """The cause where these trays report a chassis of other domains, which theirs is not in; None otherwise.
+
+    A chassis may have several domains, and a domain several chassis.
+    """
+    domains = evidence.fabric.domains
+    serials = {evidence.observations[tray].chassis_serial for tray in trays}
+    owners = {tuple(name for name in domains if serial in domains[name]["chassis_serials"]) for serial in serials}
+    found = owners.pop() if len(owners) == 1 else ()
+    if not found or evidence.fabric.cliques[clique]["domain"] in found:
+        return None
+    return f"the {'trays were' if len(trays) > 1 else 'tray was'} put into the rack of NVLink domain {summarize(found)}"

@@ -37,7 +37,7 @@ def objections(planned: Site) -> list[str]:
     ("policy", "expected"),
     [({}, []), ({"moved_percent": 0}, ["moved_percent"]), ({"expected": DECLARED}, ["clique_shrank"])],
 )
-def test_it_may_move_itself_to_a_known_clique_unless_racks_are_declared(policy: Any, expected: list[str]) -> None:
+def test_it_may_move_itself_to_a_known_clique_unless_trays_are_declared(policy: Any, expected: list[str]) -> None:
     planned = site(**policy)
     planned.attach(LIAR, planned.uuid_of(VICTIM))
     assert objections(planned) == expected

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 RESULTS = st.tuples(st.sampled_from(["", "r1", "r2", "r10"]), st.integers(1, 5), st.sampled_from(progress.OUTCOMES))
 
 
-def _phase(racks: int = 3) -> Phase:
+def _phase(domains: int = 3) -> Phase:
     phase = Phase()
-    for rack in range(1, racks + 1):
+    for domain in range(1, domains + 1):
         for tray in range(1, 19):
-            phase.add(f"r{rack:02d}", f"r{rack:02d}t{tray:02d}", progress.OK)
+            phase.add(f"r{domain:02d}", f"r{domain:02d}t{tray:02d}", progress.OK)
     return phase
 
 
@@ -39,24 +39,24 @@ def test_a_phase_without_problems_is_one_line() -> None:
     assert _lines(Phase()) == []
 
 
-def test_racks_with_problems_come_first_in_natural_order_and_hosts_without_one_last() -> None:
+def test_domains_with_problems_come_first_in_natural_order_and_hosts_without_one_last() -> None:
     phase = Phase()
-    for rack in ("r10", "", "r9", "r8"):
-        phase.add(rack, f"host-{rack}", progress.OK if rack == "r8" else progress.FAILED)
-        phase.add(rack, f"more-{rack}", progress.OK)
+    for domain in ("r10", "", "r9", "r8"):
+        phase.add(domain, f"host-{domain}", progress.OK if domain == "r8" else progress.FAILED)
+        phase.add(domain, f"more-{domain}", progress.OK)
     assert _lines(phase) == [
         "failed       r9: 2 hosts: 1 ok, 1 failed (host-r9)",
         "failed       r10: 2 hosts: 1 ok, 1 failed (host-r10)",
-        "failed       (no rack): 2 hosts: 1 ok, 1 failed (host-)",
+        "failed       (no domain): 2 hosts: 1 ok, 1 failed (host-)",
         "ok           all others: host-r8,more-r8",
     ]
 
 
-def test_racks_that_failed_as_a_whole_share_a_line() -> None:
+def test_domains_that_failed_as_a_whole_share_a_line() -> None:
     phase = _phase(4)
-    for rack in (1, 2):
+    for domain in (1, 2):
         for tray in range(1, 19):
-            phase.add(f"r{rack:02d}", f"r{rack:02d}t{tray:02d}", progress.FAILED)
+            phase.add(f"r{domain:02d}", f"r{domain:02d}t{tray:02d}", progress.FAILED)
     phase.add("r03", "r03t05", progress.RESCUED)
     assert _lines(phase) == [
         "failed       36 hosts: 36 failed (r[01-02]t[01-18])",
@@ -103,14 +103,14 @@ def test_the_last_line_of_a_dry_run_has_the_mode() -> None:
 @given(st.lists(RESULTS))
 def test_every_host_is_counted_once_in_any_order_of_results(results: list[tuple[str, int, str]]) -> None:
     phase, other = Phase(), Phase()
-    for rack, number, outcome in results:
-        phase.add(rack, f"{rack}h{number}", outcome)
-    for rack, number, outcome in reversed(results):
-        other.add(rack, f"{rack}h{number}", outcome)
+    for domain, number, outcome in results:
+        phase.add(domain, f"{domain}h{number}", outcome)
+    for domain, number, outcome in reversed(results):
+        other.add(domain, f"{domain}h{number}", outcome)
     assert phase.outcomes == other.outcomes
-    hosts = {(rack, number) for rack, number, _outcome in results}
-    counted = Counter(rack for rack, _number in hosts)
-    assert {rack: len(of) for rack, of in phase.outcomes.items()} == counted
+    hosts = {(domain, number) for domain, number, _outcome in results}
+    counted = Counter(domain for domain, _number in hosts)
+    assert {domain: len(of) for domain, of in phase.outcomes.items()} == counted
 
 
 def _printed(messages: Messages) -> list[str]:

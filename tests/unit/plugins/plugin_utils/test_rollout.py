@@ -53,7 +53,7 @@ def test_the_canary_is_one_clique_and_the_rest_of_its_rack_follows() -> None:
     assert names(waves.plan(TWO, TWO.trays)) == [["r01"], ["r02a", "r02b"]]
 
 
-def test_racks_at_a_time_may_grow_and_the_last_number_repeats() -> None:
+def test_domains_at_a_time_may_grow_and_the_last_number_repeats() -> None:
     made = fabric(racks=9, trays=1, split=())
     assert [len(wave.cliques) for wave in waves.plan(made, made.trays, [1, 3])] == [1, 1, 3, 3, 1]
 
@@ -70,10 +70,10 @@ def test_a_resumed_rollout_has_only_unfinished_cliques() -> None:
     assert waves.plan(TWO, TWO.trays, only=[]) == []
 
 
-@pytest.mark.parametrize(("racks", "canary"), [([], ""), ([0], ""), ([1, -1], ""), ([1], "r09")])
-def test_an_invalid_plan_is_rejected(racks: list[int], canary: str) -> None:
-    with pytest.raises(RolloutError, match=r"^rollout_(racks|canary): "):
-        waves.plan(TWO, TWO.trays, racks, canary)
+@pytest.mark.parametrize(("domains", "canary"), [([], ""), ([0], ""), ([1, -1], ""), ([1], "r09")])
+def test_an_invalid_plan_is_rejected(domains: list[int], canary: str) -> None:
+    with pytest.raises(RolloutError, match=r"^rollout_(domains|canary): "):
+        waves.plan(TWO, TWO.trays, domains, canary)
 
 
 def test_trays_are_named_by_hostlists_cliques_and_domains() -> None:

@@ -575,6 +575,15 @@ def test_the_cause_names_the_rack_that_a_tray_was_put_into(world: World) -> None
     assert "rack of NVLink domain r02" in world.verdict()["failures"][0]["cause"]
 
 
+def test_a_chassis_that_two_domains_share_is_no_cause(world: World) -> None:
+    put_into_the_other_rack(world)
+    for domain in ("r01", "r02"):
+        world.fabric.domains[domain]["chassis_serials"][:] = world.fabric.domains["r02"]["chassis_serials"]
+    failure = world.verdict()["failures"][0]
+    assert failure["code"] == "tray_moved"
+    assert "rack of NVLink domain" not in str(failure["cause"])
+
+
 def test_faults_of_one_rack_name_no_tray_of_another(world: World) -> None:
     for change in (lost_gpu, moved_alone, missing_channel, wrong_block):
         change(world)
