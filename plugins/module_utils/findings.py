@@ -316,6 +316,11 @@ CATALOGUE: dict[str, Entry] = {
         "gate: trays of a known NVLink domain report a chassis that the fabric file does not have",
         "check where the trays are installed, name the gate in fabric_override to accept it",
     ),
+    "chassis_several_domains": Entry(
+        INFO,
+        "one chassis has several NVLink domains, as in mini-racks of Vera Rubin",
+        "none, unless the site has no such system",
+    ),
     "chassis_unconfirmed": Entry(
         WARNING,
         "one tray alone reports a chassis that its NVLink domain does not have; the fabric file does not get it",

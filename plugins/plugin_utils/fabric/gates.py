@@ -278,6 +278,18 @@ def _several_chassis(fabric: Fabric, trays: TrayStates, policy: Policy) -> Itera
             yield finding("domain_two_chassis", message, domain=name)
 
 
+def _several_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
+    """The domains with trays that share a chassis."""
+    domains: dict[str, set[str]] = defaultdict(set)
+    for name in set(_domains_of(fabric).values()):
+        for serial in fabric.domains[name]["chassis_serials"]:
+            domains[serial].add(name)
+    for serial in natural_sorted(serial for serial, names in domains.items() if len(names) > 1):
+        names = summarize(natural_sorted(domains[serial]))
+        message = f"The chassis {serial} has the NVLink domains {names}; this is valid, as in mini-racks of Vera Rubin."
+        yield finding("chassis_several_domains", message)
+
+
 def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
     for name in natural_sorted(policy.expected):
         missing = natural_sorted(tray for tray in policy.expected[name] if tray not in fabric.trays)
@@ -311,6 +323,7 @@ _CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] =
     _incomplete_domains,
     _differing_drivers,
     _several_chassis,
+    _several_domains,
     _against_expected,
     _in_no_cluster,
 )

@@ -113,6 +113,7 @@ class _Register:
         self.findings: list[Finding] = []
         self._domain_names = domain_names
         self._domain_of = {domain["cluster_uuid"]: name for name, domain in fabric.domains.items()}
+        self._chassis_of = {name: set(domain["chassis_serials"]) for name, domain in fabric.domains.items()}
         self._used = _used(fabric)
 
     def name(self, trays: Iterable[Attached]) -> None:
@@ -140,6 +141,8 @@ class _Register:
     def _new_domain(self, uuid: str, serials: Collection[str]) -> str:
         names = [self._domain_names[key] for key in (uuid, *serials) if key in self._domain_names]
         name = next((name for name in names if name not in self._used), None)
+        if name is None and uuid not in self._domain_names:
+            name = self._name_in_chassis(serials)
         if name is None:
             numbers = itertools.count(len(self.domains) + 1)
             name = next(auto for auto in map("r{:02d}".format, numbers) if auto not in self._used)
@@ -151,8 +154,22 @@ class _Register:
                 self.findings.append(finding("domain_name_taken", message, domain=name))
         self._used.add(name)
         self._domain_of[uuid] = name
+        self._chassis_of[name] = set(serials)
         self.domains[name] = {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 0}
         return name
+
+    def _name_in_chassis(self, serials: Iterable[str]) -> str | None:
+        """A numbered name (hall_2) for a further domain of a chassis that the site names; None where it names none.
+
+        The mini-racks of Vera Rubin are several domains whose trays report the serial of one rack
+        (NVIDIA/infra-controller issue 4132).
+        """
+        for serial in serials:
+            name = self._domain_names.get(serial)
+            if name and serial in self._chassis_of.get(name, ()):
+                numbered = (f"{name}_{number}" for number in itertools.count(2))
+                return next(word for word in numbered if word not in self._used)
+        return None
 
     def _suffixed(self, domain: str) -> Iterator[str]:
         """Free clique names of a domain: r01a ... r01z, r01aa ..."""

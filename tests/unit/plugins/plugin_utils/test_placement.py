@@ -484,6 +484,68 @@ def test_a_name_that_the_site_gives_twice_is_used_once_and_found() -> None:
     assert "domain_name_taken" in codes(placement)
 
 
+def test_the_domains_of_a_named_chassis_are_numbered() -> None:
+    """Mini-racks; the finding of one name for two domains would ask for a second name of the same chassis."""
+    site = Site(racks=3)
+    serial = site.facts["r01t01"]["chassis_serial"]
+    for name in site.facts:
+        site.facts[name]["chassis_serial"] = serial
+    site.down = {name for name in site.facts if name.startswith("r03")}
+    site.policy = Policy(domain_names={serial: "hall"})
+    placement = site.discover()
+    assert [block.name for block in placement.fabric.blocks()] == ["hall", "hall_2"]
+    assert {row["cluster_uuid"]: row["expected_trays"] for row in placement.fabric.domains.values()} == {
+        site.uuid_of("r01t01"): 4,
+        site.uuid_of("r02t01"): 4,
+    }
+    assert "domain_name_taken" not in codes(placement)
+    assert [row["message"] for row in placement.findings if row["code"] == "chassis_several_domains"] == [
+        f"The chassis {serial} has the NVLink domains hall, hall_2; this is valid, as in mini-racks of Vera Rubin."
+    ]
+    site.down.clear()
+    assert [block.name for block in site.discover().fabric.blocks()] == ["hall", "hall_2", "hall_3"]
+
+
+def test_one_name_for_two_chassis_is_found() -> None:
+    site = Site()
+    site.policy = Policy(domain_names={site.facts[name]["chassis_serial"]: "hall" for name in ("r01t01", "r02t01")})
+    placement = site.discover()
+    assert [block.name for block in placement.fabric.blocks()] == ["hall", "r02"]
+    assert "domain_name_taken" in codes(placement)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), racks=st.integers(1, 6), named=st.booleans())
+def test_domains_keep_distinct_names_whatever_racks_they_are_in(data: st.DataObject, racks: int, named: bool) -> None:
+    """Any number of domains in a rack, of racks in a domain, and orders in which they are discovered."""
+    site = Site(racks=racks, trays_per_rack=3)
+    serials = [site.facts[f"r{rack:02d}t01"]["chassis_serial"] for rack in range(1, racks + 1)]
+    uuids = [site.uuid_of(f"r{rack:02d}t01") for rack in range(1, racks + 1)]
+    for rack in range(1, racks + 1):
+        serial, uuid = data.draw(st.sampled_from(serials)), data.draw(st.sampled_from(uuids))
+        for tray in range(1, 4):
+            site.facts[f"r{rack:02d}t{tray:02d}"]["chassis_serial"] = serial
+            site.attach(f"r{rack:02d}t{tray:02d}", uuid)
+    if named:
+        site.policy = Policy(domain_names={serial: f"hall{number}" for number, serial in enumerate(serials)})
+    site.down = {name for name in site.facts if data.draw(st.booleans())}
+    first = site.discover().fabric.domains
+    site.down.clear()
+    domains = site.discover().fabric.domains
+    reported = {site.uuid_of(name) for name in site.facts}
+    assert {name: row["cluster_uuid"] for name, row in domains.items() if name in first} == {
+        name: row["cluster_uuid"] for name, row in first.items()
+    }
+    assert sorted(row["cluster_uuid"] for row in domains.values()) == sorted(reported)
+    assert {name: site.clique_of(name) for name in site.facts} == {
+        name: next(domain for domain, row in domains.items() if row["cluster_uuid"] == site.uuid_of(name))
+        for name in site.facts
+    }
+    again = site.discover()
+    assert again.fabric.domains == domains
+    assert not again.changes
+
+
 def test_a_name_given_later_changes_nothing() -> None:
     site = Site()
     before = fabric_file.serialise(site.discover().fabric)

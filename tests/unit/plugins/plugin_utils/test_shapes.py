@@ -19,6 +19,12 @@ def one_domain(site: Site) -> None:
         site.attach(name, site.uuid_of("r01t01"))
 
 
+def mini_racks(site: Site) -> None:
+    """Several domains in one rack: their trays report the same chassis serial and the same tray indices."""
+    for facts in site.facts.values():
+        facts["chassis_serial"] = site.facts["r01t01"]["chassis_serial"]
+
+
 def node_local(site: Site) -> None:
     """Joined to a fabric that ends at the host: a zero cluster UUID is how these always read."""
     for name in site.facts:
@@ -39,6 +45,7 @@ def as_it_is(site: Site) -> None:
         pytest.param((1, 9, 4, 1), as_it_is, {"r01": 9}, {"r01": 9}, 4, id="half rack"),
         pytest.param((1, 16, 2, 1), as_it_is, {"r01": 16}, {"r01": 16}, 2, id="GH200 NVL32"),
         pytest.param((2, 18, 4, 1), as_it_is, {"r01": 18, "r02": 18}, {"r01": 18, "r02": 18}, 4, id="Vera Rubin NVL72"),
+        pytest.param((2, 9, 4, 1), mini_racks, {"r01": 9, "r02": 9}, {"r01": 9, "r02": 9}, 4, id="VR mini-racks"),
         pytest.param((1, 4, 8, 1), node_local, {}, {}, 8, id="HGX"),
         pytest.param((1, 2, 8, 1), node_local, {}, {}, 8, id="Rubin NVL8"),
         pytest.param((1, 144, 4, 1), as_it_is, {"r01": 144}, {"r01": 144}, 4, id="a domain of 576 GPUs"),
