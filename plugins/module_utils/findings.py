@@ -183,6 +183,11 @@ CATALOGUE: dict[str, Entry] = {
         "correct the reason that the finding names",
     ),
     "fabric_no_partition": Entry(WARNING, "a GPU is in no NVLink partition", "add it to a partition on the switches"),
+    "fabric_manager_disconnected": Entry(
+        WARNING,
+        "a GPU is disconnected from the fabric manager",
+        "check the NMX controller, or on HGX the host's nvidia-fabricmanager",
+    ),
     "mig_enabled": Entry(
         WARNING, "MIG mode is on, which disables NVLink between GPUs", "disable MIG on trays that run multi-node jobs"
     ),

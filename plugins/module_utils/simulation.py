@@ -192,6 +192,7 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
                         "access_timeout_recovery": False,
                         "incorrect_configuration": "none",
                         "partition_assigned": True,
+                        "fabric_manager_connected": None,
                     },
                 },
             }
@@ -274,11 +275,17 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
                     constants.INCORRECT_CONFIGURATIONS, health["incorrect_configuration"], "incorrect_configuration"
                 ),
                 "partition_assigned": health["partition_assigned"],
+                **_gfm_state(health["fabric_manager_connected"]),
             },
         },
         "processes": "",
         "capabilities": {"egm": "disabled"},
     }
+
+
+def _gfm_state(connected: bool | None) -> dict[str, str]:
+    """The row of the fabric manager's state; drivers up to R610 have none."""
+    return {} if connected is None else {"gfm_state": "Connected" if connected else "Disconnected"}
 
 
 def _elements(tree: Mapping[str, Any], depth: int) -> Iterator[str]:

@@ -362,6 +362,13 @@ ansible_facts:
                       returned: success
                       type: bool
                       sample: true
+                    fabric_manager_connected:
+                      description:
+                        - Whether the GPU is connected to the global fabric manager. Reported by drivers of CUDA 13.4
+                          and newer.
+                      returned: success
+                      type: bool
+                      sample: true
         findings:
           description: The problems found. Empty when there are none.
           returned: success

@@ -175,6 +175,8 @@ MORE = [
          "gpu3.state=completed"),
     gpus("less bandwidth", "hardware", "fabric_degraded_bandwidth", "r01t03", "gpu1.degraded_bandwidth=true",
          "gpu1.degraded_bandwidth=false"),
+    gpus("a lost fabric manager", "hardware", "fabric_manager_disconnected", "r01t02",
+         "gpu1.fabric_manager_connected=false", "gpu1.fabric_manager_connected=true"),
     gpus("MIG", "hardware", "mig_enabled", "r01t03", "gpu1.mig_enabled=true", "gpu1.mig_enabled=false"),
     gpus("another slot", "fabric_file", "tray_slot_differs", "r01t04", "tray_index=9", "tray_index=3"),
     gpus("a new GPU", "fabric_file", "tray_replaced", "r01t05", f"gpu0.gpu_uuid=GPU-{ZERO[:-1]}7",

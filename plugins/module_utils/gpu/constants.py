@@ -95,6 +95,8 @@ HEALTH_BITS: dict[str, tuple[int, int]] = {
     "access_timeout_recovery": (6, 0x3),
     "incorrect_configuration": (8, 0xF),
     "partition_assigned": (12, 0x3),
+    # GFM_STATE (global fabric manager) of CUDA 13.4 and newer: 1 is connected, 2 disconnected.
+    "fabric_manager_connected": (14, 0x3),
 }
 
 _ALIASES = {

@@ -348,6 +348,12 @@ def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
         )
     if health["partition_assigned"] is False:
         note("fabric_no_partition", "is in no NVLink partition; add it to one on the switches.")
+    if health["fabric_manager_connected"] is False:
+        note(
+            "fabric_manager_disconnected",
+            "is disconnected from the fabric manager; check the NMX controller, or on HGX the nvidia-fabricmanager of"
+            " this host.",
+        )
     if gpu["mig_enabled"]:
         note("mig_enabled", "has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.")
     if gpu["recovery_action"] not in (None, "none"):

@@ -362,10 +362,15 @@ def _status(text: str, check: Checker) -> str | None:
 
 _TRUTH = {"true": True, "false": False}
 _BANDWIDTH = {"degraded": True, "full": False}
+_CONNECTION = {"connected": True, "disconnected": False}
 
 
 def _health(element: Any, check: Checker) -> dict[str, Any]:
-    """Every row is optional: R570 has no summary, partition_assigned was added during R580."""
+    """Every row is optional: R570 has no summary, partition_assigned was added during R580.
+
+    No public capture has a row of GFM_STATE; its name and texts are inferred from NVML's constants, as the others are
+    named.
+    """
     rows = unknown_health()
 
     def read_row(row: str) -> str | None:
@@ -379,6 +384,7 @@ def _health(element: Any, check: Checker) -> dict[str, Any]:
     )
     for row in ("route_unhealthy", "access_timeout_recovery", "partition_assigned"):
         rows[row] = _flag(row, read_row(row), _TRUTH, check)
+    rows["fabric_manager_connected"] = _flag("gfm_state", read_row("gfm_state"), _CONNECTION, check)
     return rows
 
 

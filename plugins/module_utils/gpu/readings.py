@@ -113,6 +113,7 @@ def unknown_health() -> dict[str, Any]:
         "access_timeout_recovery": None,
         "incorrect_configuration": None,
         "partition_assigned": None,
+        "fabric_manager_connected": None,
     }
 
 

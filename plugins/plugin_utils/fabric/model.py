@@ -341,12 +341,14 @@ def natural_sorted(names: Iterable[str]) -> list[str]:
 def gpu_health(health: Mapping[str, Any]) -> str:
     """The health of one GPU from its fabric health values (see fabric_facts).
 
-    Without a summary the other values decide; without either the health is unknown.
+    Without a summary the other values decide; without either the health is unknown. A disconnected fabric
+    manager counts beside a healthy summary.
     """
     summary = health.get("summary")
     if summary == "unhealthy" or health.get("route_unhealthy") is True:
         return UNHEALTHY
-    if summary == "limited_capacity" or health.get("degraded_bandwidth") is True:
+    disconnected = health.get("fabric_manager_connected") is False
+    if disconnected or summary == "limited_capacity" or health.get("degraded_bandwidth") is True:
         return DEGRADED
     rows_are_clear = health.get("route_unhealthy") is False and health.get("degraded_bandwidth") is False
     return HEALTHY if summary == "healthy" or (summary is None and rows_are_clear) else UNKNOWN

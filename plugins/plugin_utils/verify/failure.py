@@ -100,6 +100,11 @@ REASONS: dict[str, Reason] = {
         "the NMX controller has assigned no cluster UUID to the rack",
         "on the NVLink switch: nv show cluster apps",
     ),
+    "fabric_manager_disconnected": Reason(
+        HARDWARE,
+        "the NMX controller has stopped, or the switches' management network has failed",
+        "on the NVLink switch: nv show cluster apps",
+    ),
     "fabric_unhealthy": Reason(
         HARDWARE,
         "links or switches of the rack failed",

@@ -36,6 +36,7 @@ HEALTH_ROWS = (
     "route_unhealthy",
     "access_timeout_recovery",
     "partition_assigned",
+    "fabric_manager_connected",
 )
 GPU_KEY = re.compile(r"gpu(\d+)\.(.+)")
 

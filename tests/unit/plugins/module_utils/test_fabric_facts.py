@@ -157,6 +157,7 @@ def _change(gpu: int, *path: str, value: Any) -> dict[str, Any]:
         (("fabric", "health", "access_timeout_recovery"), True, "fabric_recovering", True),
         (("fabric", "health", "incorrect_configuration"), "no_partition", "fabric_incorrect_configuration", True),
         (("fabric", "health", "partition_assigned"), False, "fabric_no_partition", True),
+        (("fabric", "health", "fabric_manager_connected"), False, "fabric_manager_disconnected", True),
         (("mig_enabled",), True, "mig_enabled", True),
         (("recovery_action",), "recover_imex_domain", "recovery_action", True),
     ],
@@ -291,7 +292,7 @@ _HEALTH = st.fixed_dictionaries(
         "incorrect_configuration": st.sampled_from(
             [None, *(word for word, _text in constants.INCORRECT_CONFIGURATIONS.values())]
         ),
-        "partition_assigned": st.sampled_from([None, True, False]),
+        **dict.fromkeys(("partition_assigned", "fabric_manager_connected"), st.sampled_from([None, True, False])),
     }
 )
 _UUID = st.uuids().map(str).filter(lambda text: text != constants.ZERO_UUID)

@@ -24,6 +24,7 @@ HEALTHY = {
     "access_timeout_recovery": False,
     "incorrect_configuration": None,
     "partition_assigned": None,
+    "fabric_manager_connected": None,
 }
 
 
@@ -130,6 +131,7 @@ def test_every_health_row_of_a_degraded_gpu_is_read() -> None:
         "access_timeout_recovery": True,
         "incorrect_configuration": "insufficient_nvlinks",
         "partition_assigned": None,
+        "fabric_manager_connected": None,
     }
     assert [gpu["recovery_action"] for gpu in readings.gpus] == [None, "drain_and_reset"]
 

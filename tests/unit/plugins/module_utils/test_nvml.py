@@ -236,8 +236,8 @@ def test_readings_with_and_without_pynvml_are_the_same(standin: Tray, tmp_path: 
         (0x1000, 3, {"partition_assigned": True, "summary": "limited_capacity"}),
         (0x2000, 2, {"partition_assigned": False, "summary": "unhealthy"}),
         (0x800, 0, {"incorrect_configuration": "gpu_state_invalid"}),
-        # The state of the fabric manager's connection (newer drivers) is no row of ours.
-        (0xC000, 0, {}),
+        (0x4000, 0, {"fabric_manager_connected": True}),
+        (0x81AA, 1, {"fabric_manager_connected": False, "summary": "healthy"}),
     ],
 )
 def test_the_health_mask_is_decoded_after_the_header(mask: int, summary: int, expected: dict[str, Any]) -> None:
@@ -245,7 +245,7 @@ def test_the_health_mask_is_decoded_after_the_header(mask: int, summary: int, ex
     rows = nvml.health(mask, summary, Checker("NVML", notes))
     assert notes == []
     assert {key: rows[key] for key in expected} == expected
-    if mask in (0, 0xC000):
+    if mask == 0:
         assert set(rows.values()) == {None}
 
 

@@ -40,6 +40,9 @@ def test_natural_order_does_not_depend_on_the_input_order(names: list[str], chan
         ({"summary": "healthy", **CLEAR, "route_unhealthy": True}, "unhealthy"),
         ({"summary": "limited_capacity", **CLEAR}, "degraded"),
         ({"summary": "healthy", **CLEAR, "degraded_bandwidth": True}, "degraded"),
+        ({"summary": "healthy", **CLEAR, "fabric_manager_connected": True}, "healthy"),
+        ({"summary": "healthy", **CLEAR, "fabric_manager_connected": False}, "degraded"),
+        ({"summary": "unhealthy", **CLEAR, "fabric_manager_connected": False}, "unhealthy"),
         # A driver that fills the mask but has no summary yet.
         ({"summary": None, **CLEAR}, "healthy"),
         ({"summary": None, **CLEAR, "route_unhealthy": True}, "unhealthy"),
