@@ -139,7 +139,8 @@ def _program(argv: Sequence[str], env: Mapping[str, str] | None, max_output: int
 def call(function: Callable[..., Any], timeout: float, *arguments: Any) -> Reply:
     """Call a function in a child for at most ``timeout`` seconds; it must return plain values (see marshal).
 
-    The function may write its progress to descriptor 2: after a timeout that is ``result.stderr``.
+    The function may write its progress to descriptor 2: after a timeout that is ``result.stderr``. What it prints on
+    standard output is dropped.
     """
     return calls([lambda: function(*arguments)], timeout)[0]
 
@@ -153,8 +154,11 @@ def calls(functions: Sequence[Callable[[], Any]], timeout: float) -> list[Reply]
 
     def start(out: int, _err: int) -> None:
         _limit(MAX_OUTPUT)
+        # A library may print on standard output, as a debug build of a driver does; the replies are elsewhere.
+        replies = os.dup(out)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out)
         for function in functions:
-            _write(out, marshal.dumps(function()))
+            _write(replies, marshal.dumps(function()))
         os._exit(0)
 
     result, output = _supervise(start, timeout, b"")

@@ -42,6 +42,7 @@ NVML_FAULTS = (
     "v3_deprecated",
     "handle_refused",
     "fabric_refused",
+    "prints",
 )
 
 Split = Mapping[Union[str, int], int]

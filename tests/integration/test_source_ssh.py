@@ -76,7 +76,7 @@ def test_ansibles_cache_replaces_the_query(own_four_trays: RunningLab, config: P
     assert graphs == [graphs[0]] * 3
 
 
-@pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library", "health=unhealthy", "gpu1.lost=true"])
+@pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library", "nvml=prints", "health=unhealthy", "gpu1.lost=true"])
 def test_the_probe_and_the_module_return_the_same(own_four_trays: RunningLab, config: Path, setting: str) -> None:
     own_four_trays.set("r01t02", setting)
     try:

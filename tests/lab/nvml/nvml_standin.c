@@ -160,6 +160,10 @@ static nvmlReturn_t init(unsigned int flags)
     /* The real library starts without a GPU only with the flag for it. */
     if (result == NVML_SUCCESS && lab.count == 0 && !(flags & NVML_INIT_FLAG_NO_GPUS))
         result = NVML_ERROR_NOT_FOUND;
+    if (fault_is("prints")) {
+        printf("NVML: %u GPUs\n", lab.count);
+        fflush(stdout);
+    }
     if (result == NVML_SUCCESS)
         lab.initialized++;
     pthread_mutex_unlock(&lock);

@@ -194,6 +194,17 @@ def test_a_function_is_called_in_a_child_and_its_value_is_returned() -> None:
     assert reply.result.rc == 0
 
 
+@pytest.mark.parametrize("noise", [b"NVML: a debug line\n", b"N", b"\0" * 9, b"a long line\n" * 1000])
+def test_what_a_library_prints_on_standard_output_is_no_reply(noise: bytes) -> None:
+    def printing() -> str:
+        os.write(1, noise)
+        return "value"
+
+    replies = child.calls([printing, os.getppid, printing], 10)
+    assert [reply.value for reply in replies] == ["value", os.getpid(), "value"]
+    assert {reply.result.rc for reply in replies} == {0}
+
+
 def test_a_hanging_function_ends_at_the_timeout_and_its_progress_is_reported() -> None:
     def hang() -> None:
         os.write(2, b"first\nsecond\n")

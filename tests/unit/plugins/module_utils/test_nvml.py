@@ -139,6 +139,13 @@ def test_older_and_newer_versions_of_the_fabric_call_return_the_same_clique(stan
     assert fabric["health"] == {**expected["health"], "summary": summary}
 
 
+def test_a_library_that_prints_on_standard_output_is_read(standin: Tray) -> None:
+    facts = trays.tray()
+    standin(facts, "prints")
+    readings = nvml.read(20)
+    assert ([gpu["uuid"] for gpu in readings.gpus], readings.findings) == ([gpu["uuid"] for gpu in facts["gpus"]], [])
+
+
 @pytest.mark.parametrize("fault", ["handle_refused", "fabric_refused"])
 def test_a_driver_that_refuses_the_user_a_gpu_is_one_finding(standin: Tray, fault: str) -> None:
     standin(trays.tray(), fault)
