@@ -155,7 +155,7 @@ CATALOGUE: dict[str, Entry] = {
     "fabric_in_progress": Entry(
         ERROR,
         "a GPU waits for the fabric manager to register it",
-        "check the NMX controller, and that an NVLink partition has this GPU; CUDA calls hang until then",
+        "check the NMX controller, on HGX the host's nvidia-fabricmanager, and that an NVLink partition has this GPU",
     ),
     "fabric_refused": Entry(
         ERROR, "the fabric manager rejected a GPU", "check on the switches that an NVLink partition has this GPU"
@@ -189,7 +189,9 @@ CATALOGUE: dict[str, Entry] = {
         "check the NMX controller, or on HGX the host's nvidia-fabricmanager",
     ),
     "mig_enabled": Entry(
-        WARNING, "MIG mode is on, which disables NVLink between GPUs", "disable MIG on trays that run multi-node jobs"
+        WARNING,
+        "MIG mode is on, which disables NVLink between GPUs (info on a host without a multi-node fabric)",
+        "disable MIG on trays that run multi-node jobs",
     ),
     "recovery_action": Entry(
         WARNING, "the driver requests a recovery action for a GPU", "drain the tray and run that action"

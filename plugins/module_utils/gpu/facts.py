@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
@@ -41,6 +41,8 @@ _WHY_NOT_ATTACHED = {
     "fabric_in_progress",
     "fabric_refused",
 }
+# The host is in no multi-node fabric, and is not meant to be in one.
+_WITHOUT_DOMAIN = {"fabric_not_supported", "fabric_node_local"}
 
 
 class FabricFactsError(NvlinkError):
@@ -176,8 +178,9 @@ def assemble(
     facts["gpus"] = [{key: value for key, value in gpu.items() if key != "platform"} for gpu in gpus]
     facts.update(_platform(gpus, notes))
     facts.update(_place(gpus, readings.complete, facts["chassis_serial"], notes))
+    local = any(found["code"] in _WITHOUT_DOMAIN for found in notes)
     for gpu in gpus:
-        notes.extend(_judge(gpu))
+        notes.extend(_judge(gpu, facts["chassis_serial"] is not None, local))
     if not facts["attached"] and not any(found["code"] in _WHY_NOT_ATTACHED for found in notes):
         notes.append(
             finding(
@@ -295,13 +298,18 @@ def _place(
     }
 
 
-def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
-    """The findings about one GPU's fabric, health, MIG mode and recovery action."""
+def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[dict[str, Any]]:
+    """The findings about one GPU's fabric, health, MIG mode and recovery action.
+
+    ``in_rack``: the host reports a chassis serial, as the trays of a rack do, and an HGX baseboard does not (captures
+    of GB200, GB300, HGX H100 and HGX B200). ``local``: the host has no multi-node fabric.
+    """
+    host = "" if in_rack else "nvidia-fabricmanager on this host if it is HGX, else "
     index, fabric, health = gpu["index"], gpu["fabric"], gpu["fabric"]["health"]
     notes: list[dict[str, Any]] = []
 
-    def note(code: str, message: str) -> None:
-        notes.append(finding(code, f"GPU {index} {message}", gpu=index))
+    def note(code: str, message: str, **severity: str) -> None:
+        notes.append(finding(code, f"GPU {index} {message}", gpu=index, **severity))
 
     if fabric["state"] == "not_started":
         note(
@@ -312,13 +320,13 @@ def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     elif fabric["state"] == "in_progress":
         note(
             "fabric_in_progress",
-            "waits for the fabric manager to register it, and CUDA calls hang until then; check the NMX controller and"
-            " that an NVLink partition has this GPU.",
+            "waits for the fabric manager to register it, and CUDA calls hang until then; check"
+            f" {host}the NMX controller and that an NVLink partition has this GPU.",
         )
     elif fabric["state"] == "completed" and fabric["status"] not in (None, "success"):
         note(
             "fabric_refused",
-            f"was rejected by the fabric manager with {fabric['status']}; check on the switches that an NVLink"
+            f"was rejected by the fabric manager with {fabric['status']}; check {host}on the switches that an NVLink"
             " partition has this GPU.",
         )
     if health["summary"] == "unhealthy":
@@ -351,10 +359,15 @@ def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     if health["fabric_manager_connected"] is False:
         note(
             "fabric_manager_disconnected",
-            "is disconnected from the fabric manager; check the NMX controller, or on HGX the nvidia-fabricmanager of"
-            " this host.",
+            f"is disconnected from the fabric manager; check {host}the NMX controller.",
         )
-    if gpu["mig_enabled"]:
+    if gpu["mig_enabled"] and local:
+        note(
+            "mig_enabled",
+            "has MIG mode on; no action needed, because this host has no multi-node fabric.",
+            severity=INFO,
+        )
+    elif gpu["mig_enabled"]:
         note("mig_enabled", "has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.")
     if gpu["recovery_action"] not in (None, "none"):
         note(

@@ -281,9 +281,9 @@ class Observation:
     reachable: False without a usable answer; problem is then the reason in a few words. gpu_uuids: empty where no GPU
     is known. identity: (cluster UUID, clique ID) of an attached tray, else None. inconsistent: whether the GPUs of the
     tray are attached in different cliques; majority is the clique that more than half of them report. node_local:
-    whether they form a fabric without a domain (HGX). block: name and position of the tray's block in a running Slurm.
-    slurm_node, kubernetes_node, ansible_host, slurm_cluster, kubernetes_cluster: set by the site, None where it sets
-    none; an empty cluster means that the tray is in none.
+    whether they have no fabric beyond the host (HGX, PCIe). block: name and position of the tray's block in a running
+    Slurm. slurm_node, kubernetes_node, ansible_host, slurm_cluster, kubernetes_cluster: set by the site, None where it
+    sets none; an empty cluster means that the tray is in none.
     """
 
     tray: str

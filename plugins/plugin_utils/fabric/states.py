@@ -95,7 +95,7 @@ def _tray_state(
     elif name in claims.trays:
         status = PRESENT
     elif observation.node_local and not tray:
-        # NVLink within one host (HGX) is not attached to an NVLink domain.
+        # NVLink within one host (HGX) is not attached to an NVLink domain, nor is a GPU without NVLink (L40S).
         status = UNPLACED
     else:
         status, what = STALE, f"{_keeps(tray)}: not all its GPUs are attached to one clique"

@@ -127,7 +127,7 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
         identity=next(iter(attached)) if agreed else None,
         inconsistent=len(attached) > 1,
         majority=_majority(places) if len(attached) > 1 else None,
-        node_local=bool(fabrics) and all(map(_node_local, fabrics)),
+        node_local=bool(fabrics) and all(_node_local(fabric, facts.get("chassis_serial")) for fabric in fabrics),
         chassis_serial=value("chassis_serial", text(SERIAL)),
         tray_index=value("tray_index", whole),
         gpu_uuids=uuids,
@@ -177,8 +177,13 @@ def _majority(places: Sequence[tuple[str, int] | None]) -> tuple[str, int] | Non
     return place if 2 * votes > len(places) else None
 
 
-def _node_local(fabric: Mapping[str, Any]) -> bool:
-    """Joined, but to a fabric without a UUID, as on HGX baseboards."""
+def _node_local(fabric: Mapping[str, Any], chassis_serial: Any) -> bool:
+    """Joined, but to a fabric without a UUID, as on HGX baseboards, or without one, as an L40S or a GH200 alone.
+
+    The GPUs of a tray of a rack, which reports its chassis, have a fabric: there the driver has failed.
+    """
+    if fabric.get("state") == "not_supported":
+        return chassis_serial is None
     return _joined(fabric) and fabric.get("cluster_uuid") in (None, ZERO_UUID)
 
 

@@ -89,7 +89,7 @@ REASONS: dict[str, Reason] = {
     ),
     "fabric_in_progress": Reason(
         HARDWARE,
-        "the NMX controller does not answer, or the GPU is in no NVLink partition",
+        "the NMX controller (HGX: nvidia-fabricmanager) does not answer, or the GPU is in no NVLink partition",
         "on the NVLink switch: nv show sdn partition",
     ),
     "fabric_refused": Reason(

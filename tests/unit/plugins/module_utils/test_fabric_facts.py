@@ -264,6 +264,30 @@ def test_gpus_are_sorted_by_index() -> None:
     assert [gpu["index"] for gpu in _assemble(readings)["gpus"]] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"state": "in_progress"}, "the NMX controller and that an NVLink partition has this GPU."),
+        ({"status": "unknown_error"}, "on the switches that an NVLink partition has this GPU."),
+    ],
+)
+def test_a_host_without_a_chassis_serial_is_sent_to_its_own_fabric_manager(fault: dict[str, Any], words: str) -> None:
+    """An HGX baseboard has no serial, and its fabric manager runs on the host."""
+    for serial, where in (("1820925000123", ""), (None, "nvidia-fabricmanager on this host if it is HGX, else ")):
+        found = _of_xml({**_all(**fault), "chassis_serial": serial})
+        assert found["findings"][0]["message"].endswith(f"; check {where}{words}")
+
+
+@pytest.mark.parametrize("name", ["l40s", "hgx_h100", "hgx_b200"])
+def test_mig_is_no_warning_without_a_multi_node_fabric(name: str) -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture(name))
+    for gpu in readings.gpus:
+        gpu["mig_enabled"] = True
+    found = [row for row in _assemble(readings)["findings"] if row["code"] == "mig_enabled"]
+    assert [row["severity"] for row in found] == ["info"] * len(readings.gpus)
+    assert all("no action needed" in row["message"] for row in found)
+
+
 @pytest.mark.parametrize("hostname", ["", "{{ x }}", "a\nb", "a" * 300, "r[1-9]", None, 7])
 def test_a_hostile_hostname_is_null_and_a_finding(hostname: Any) -> None:
     facts = _assemble(nvidia_smi.parse_xml(trays.fixture("gb200")), hostname=hostname)

@@ -31,6 +31,14 @@ def node_local(site: Site) -> None:
         site.attach(name, ZERO, 0)
 
 
+def no_fabric(site: Site) -> None:
+    """GPUs without an NVLink fabric: PCIe cards, or a GH200 that stands alone."""
+    for facts in site.facts.values():
+        facts.update(attached=False, cluster_uuid=None, clique_id=None, clique=None, chassis_serial=None)
+        for gpu in facts["gpus"]:
+            gpu["fabric"].update(state="not_supported", status=None, cluster_uuid=None, clique_id=None)
+
+
 def as_it_is(site: Site) -> None:
     pass
 
@@ -48,6 +56,7 @@ def as_it_is(site: Site) -> None:
         pytest.param((2, 9, 4, 1), mini_racks, {"r01": 9, "r02": 9}, {"r01": 9, "r02": 9}, 4, id="VR mini-racks"),
         pytest.param((1, 4, 8, 1), node_local, {}, {}, 8, id="HGX"),
         pytest.param((1, 2, 8, 1), node_local, {}, {}, 8, id="Rubin NVL8"),
+        pytest.param((1, 3, 1, 1), no_fabric, {}, {}, 1, id="L40S or GH200 alone"),
         pytest.param((1, 144, 4, 1), as_it_is, {"r01": 144}, {"r01": 144}, 4, id="a domain of 576 GPUs"),
         pytest.param((1, 72, 8, 2), as_it_is, {"r01": 72}, {"r01a": 36, "r01b": 36}, 8, id="576 GPUs in two cliques"),
     ],
@@ -81,6 +90,17 @@ def test_each_shape_gives_its_groups_and_blocks(
     assert {host["nvlink_health"] for host in planned.hosts.values()} == {"healthy"}
     assert len(planned.groups["nvlink_unplaced"].hosts) == len(site.facts) - sum(blocks.values())
     assert planned.groups["nvlink_stale"].hosts == []
+    # Beside "no action needed" no remedy of ours.
+    assert {row["code"] for tray in site.state.trays.values() for row in tray["findings"]} <= {"acceptance_pending"}
+
+
+def test_a_tray_of_a_rack_whose_driver_reports_no_fabric_is_not_attached() -> None:
+    site = Site(racks=1, trays_per_rack=1)
+    serial = site.facts["r01t01"]["chassis_serial"]
+    no_fabric(site)
+    site.facts["r01t01"]["chassis_serial"] = serial
+    site.discover()
+    assert [row["code"] for row in site.state.trays["r01t01"]["findings"]] == ["tray_not_attached"]
 
 
 def test_two_chassis_in_one_domain_are_reported_and_not_an_error() -> None:
