@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -32,8 +33,8 @@ class ActionModule(GuardedAction):
 
 
 def _waits(arguments: Mapping[str, Any]) -> float:
-    """Seconds that the module may wait: each backend once, and three queries of IMEX where a subset needs them."""
-    backends = 2 * float(arguments.get("timeout", _DEFAULTS.timeout))
+    """Seconds that the module may wait: each backend once; with other subsets three queries of IMEX and the links."""
+    timeout = float(arguments.get("timeout", _DEFAULTS.timeout))
     if list(arguments.get("gather_subset", _DEFAULTS.gather_subset)) == ["gpu"]:
-        return backends
-    return backends + 3 * float(arguments.get("imex_timeout", _DEFAULTS.imex_timeout))
+        return 2 * timeout
+    return 3 * timeout + links.LOG_TIMEOUT + 3 * float(arguments.get("imex_timeout", _DEFAULTS.imex_timeout))

@@ -196,6 +196,28 @@ CATALOGUE: dict[str, Entry] = {
     "recovery_action": Entry(
         WARNING, "the driver requests a recovery action for a GPU", "drain the tray and run that action"
     ),
+    # NVLinks: module_utils/gpu/links.py, the comparison with the last run in plugin_utils/verify/links.py.
+    "nvlink_links_degraded": Entry(
+        WARNING,
+        "not all NVLinks of a GPU are active at the speed that most links of its tray have",
+        "compare the links with their ports on the NVLink switch, drain the tray and reset the GPU, then reboot, then"
+        " ask its vendor for service",
+    ),
+    "nvlink_links_unknown": Entry(
+        INFO,
+        "the NVLinks of a tray or GPU could not be read",
+        "let fabric_facts use NVML (backend auto), and check the findings of the subset gpu",
+    ),
+    "nvlink_xid": Entry(
+        WARNING,
+        "the kernel logged an NVLink error of a GPU (Xid 144 to 150)",
+        "look the Xid up in NVIDIA's catalogue, check the links of that GPU and their ports on the NVLink switch",
+    ),
+    "kernel_log_unread": Entry(
+        INFO,
+        "the kernel log of a tray could not be read for Xids",
+        "run the task with become: true, or let its user be in the group systemd-journal",
+    ),
     # Subsets of fabric_facts: module_utils/subsets.py.
     "tray_subset_failed": Entry(
         ERROR,

@@ -11,7 +11,7 @@ the two tools, from which both backends read the same facts again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 from xml.sax.saxutils import escape
 
@@ -26,6 +26,8 @@ MAX_TRAYS_PER_RACK = 255 - FIRST_SLOT
 MAX_RACKS = 65_535
 MAX_GPUS = 64
 DRIVER_VERSION = "580.173.02"
+# Of a GB200: NVLinks, and the speed of each in MB/s.
+LINKS, LINK_SPEED = 18, 53125
 # Faults of the NVML library that the lab's stand-in simulates: those of a faulty tray, then those of old drivers.
 NVML_FAULTS = (
     "hang",
@@ -308,10 +310,16 @@ def _element_text(value: Any) -> str:
     return "N/A" if value is None else escape(str(value))
 
 
-def nvml_standin_text(facts: Mapping[str, Any], nvml_fault: str | None = None, lost: Iterable[int] = ()) -> str:
+def nvml_standin_text(
+    facts: Mapping[str, Any],
+    nvml_fault: str | None = None,
+    lost: Iterable[int] = (),
+    links: Iterable[Sequence[int]] = (),
+) -> str:
     """The file that the lab's NVML stand-in (tests/lab/nvml) reads: one ``key value`` a line.
 
-    ``nvml_fault`` is one of NVML_FAULTS or None; ``lost`` as for nvidia_smi_xml().
+    ``nvml_fault`` is one of NVML_FAULTS or None; ``lost`` as for nvidia_smi_xml(). GPUs with a fabric have LINKS links,
+    all active, all counters 0, but for ``links``: index of the GPU, number of the link, field of NVML, its value.
     """
     if nvml_fault is not None and nvml_fault not in NVML_FAULTS:
         raise SimulationError(f"simulation: nvml_fault is {_shown(nvml_fault)}, use one of {', '.join(NVML_FAULTS)}.")
@@ -334,7 +342,9 @@ def nvml_standin_text(facts: Mapping[str, Any], nvml_fault: str | None = None, l
             f"recovery {_line(_number(constants.RECOVERY_ACTIONS, gpu['recovery_action'], 'recovery_action'))}",
             f"platform {platform}",
             f"fabric {_standin_fabric(gpu['fabric'])}",
+            f"links {f'{LINKS} {LINK_SPEED}' if _number(constants.STATES, gpu['fabric']['state'], 'state') else '-'}",
         ]
+        lines += [f"link {link} {field} {value}" for index, link, field, value in links if index == gpu["index"]]
     return "\n".join(lines) + "\n"
 
 

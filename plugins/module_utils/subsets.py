@@ -1,7 +1,8 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The subsets of fabric_facts: the GPUs, the IMEX daemon, the channel devices and the versions of one tray.
+"""The subsets of fabric_facts: the GPUs, the IMEX daemon, the channel devices, the versions and the links of
+one tray.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only. What several subsets need
 (driver version, addresses, state of IMEX) is read once. Each subset has its own time limit; one that cannot be read is
@@ -29,6 +30,7 @@ FACTS = {
     "imex": "nvlink_imex",
     "channels": "nvlink_channels",
     "versions": "nvlink_versions",
+    "links": "nvlink_links",
 }
 CHOICES = ("all", *FACTS, *(f"!{name}" for name in FACTS))
 MAX_IMEX_TIMEOUT = 600
@@ -113,6 +115,7 @@ class _Tray:
             "imex": self._imex,
             "channels": self._channels,
             "versions": self._versions,
+            "links": self._links,
         }
         self._parts: dict[str, dict[str, Any] | None] = {}
         self._failures: dict[str, dict[str, Any]] = {}
@@ -185,6 +188,18 @@ class _Tray:
             "kernel": os.uname().release,
             "findings": [failure] if failure and "imex" not in self._subsets else [],
         }
+
+    def _links(self) -> dict[str, Any]:
+        """Not read where NVML has just failed or hung for the subset gpu: it would again."""
+        from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
+
+        fabric = self._selected_gpu()
+        why_not = None
+        if self._options.backend == "nvidia_smi":
+            why_not = "the backend is nvidia_smi"
+        elif fabric is not None and fabric["backend"] != "nvml":
+            why_not = "NVML could not be read for the subset gpu"
+        return links.gather(self._options.timeout, why_not)
 
     def _selected_gpu(self) -> dict[str, Any] | None:
         return self.part("gpu") if "gpu" in self._subsets else None

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_facts
-short_description: Read NVLink fabric, IMEX, channel and version facts of a compute tray
+short_description: Read NVLink fabric, IMEX, channel, version and link facts of a compute tray
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
   - Reads from the GPUs of a compute tray (host) its NVLink domain and clique, its position in the chassis and the
-    health of its fabric. O(gather_subset) adds the state of the IMEX daemon, the IMEX channel devices and the
-    installed versions.
+    health of its fabric. O(gather_subset) adds the state of the IMEX daemon, the IMEX channel devices, the
+    installed versions, and the NVLinks with their error counters.
   - A faulty tray does not fail the task. A missing driver, a lost GPU, a library or daemon that hangs, or output that
     cannot be parsed is a finding with its remedy, its value is V(null), and the module returns normally. A subset that
     cannot be read at all is V(null) and a finding, and the others are returned. Only a wrong option fails the task.
@@ -36,12 +36,15 @@ options:
   gather_subset:
     description:
       - The facts to read. V(gpu) returns RV(ansible_facts.nvlink_fabric), V(imex) RV(ansible_facts.nvlink_imex),
-        V(channels) RV(ansible_facts.nvlink_channels) and V(versions) RV(ansible_facts.nvlink_versions); V(all) is every
-        subset.
+        V(channels) RV(ansible_facts.nvlink_channels), V(versions) RV(ansible_facts.nvlink_versions) and V(links)
+        RV(ansible_facts.nvlink_links); V(all) is every subset.
       - A name with C(!) in front excludes that subset. A list of exclusions alone means all other subsets.
+      - V(links) calls NVML a second time (O(timeout) applies to it again) and reads the kernel log by C(journalctl) for
+        at most 10 seconds, which needs C(become) or the group C(systemd-journal). With O(backend=nvidia_smi) the links
+        are V(null).
     type: list
     elements: str
-    choices: [all, gpu, imex, channels, versions, '!gpu', '!imex', '!channels', '!versions']
+    choices: [all, gpu, imex, channels, versions, links, '!gpu', '!imex', '!channels', '!versions', '!links']
     default: [gpu]
   backend:
     description:
@@ -139,6 +142,11 @@ EXAMPLES = r"""
 - name: Show the peers that this tray is not connected to
   ansible.builtin.debug:
     msg: "{{ ansible_facts.nvlink_imex.peers | rejectattr('connection', 'eq', 'connected') | map(attribute='host') }}"
+
+- name: Show the links that have had a recovery or an error
+  rackscale.nvlink.fabric_facts:
+    gather_subset: links
+  become: true
 
 - name: Read everything except the channel devices
   rackscale.nvlink.fabric_facts:
@@ -753,6 +761,229 @@ ansible_facts:
           type: list
           elements: dict
           sample: []
+    nvlink_links:
+      description: The NVLinks of the GPUs as NVML reports them, and the NVLink errors in the kernel log.
+      returned: with the subset V(links)
+      type: dict
+      contains:
+        observed_at:
+          description: When it was read, in UTC.
+          returned: success
+          type: str
+          sample: "2026-11-21T05:00:00Z"
+        gpus:
+          description: The GPUs, by index, V(null) if NVML could not be read.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            index:
+              description: The index of the GPU in NVML.
+              returned: success
+              type: int
+              sample: 0
+            uuid:
+              description: The UUID of the GPU.
+              returned: success
+              type: str
+              sample: GPU-3d1c5f7e-9a2b-4c6d-8e0f-112233445566
+            pci_bus_id:
+              description: The PCI address.
+              returned: success
+              type: str
+              sample: "00000008:01:00.0"
+            link_count:
+              description: The number of its NVLinks, V(null) where the GPU has none or could not be read.
+              returned: success
+              type: int
+              sample: 18
+            links:
+              description: Its links, by number from 0. Links of one state and speed are one row.
+              returned: success
+              type: list
+              elements: dict
+              contains:
+                state:
+                  description: One of V(inactive), V(active), V(sleep) and V(active_traffic_disabled).
+                  returned: success
+                  type: str
+                  sample: active
+                speed:
+                  description: The speed in MB/s, V(null) for an inactive link.
+                  returned: success
+                  type: int
+                  sample: 53125
+                links:
+                  description: The numbers of the links.
+                  returned: success
+                  type: list
+                  elements: int
+                  sample: [0, 1, 2, 3]
+            counters:
+              description:
+                - The links that have a counter other than 0. The counters of a link that is not here are 0, except for
+                  those that C(unknown_counters) names.
+                - Counters are numbers since the driver was loaded or the GPU was reset.
+              returned: success
+              type: list
+              elements: dict
+              contains:
+                link:
+                  description: The number of the link.
+                  returned: success
+                  type: int
+                  sample: 14
+                recoveries:
+                  description: How often the link went into recovery, whatever the result.
+                  returned: success
+                  type: int
+                  sample: 505
+                recoveries_successful:
+                  description: How often the link came back from recovery.
+                  returned: success
+                  type: int
+                  sample: 505
+                recoveries_failed:
+                  description: How often a recovery failed and the link was declared down.
+                  returned: success
+                  type: int
+                  sample: 0
+                malformed_packets:
+                  description: Received packets that were malformed.
+                  returned: success
+                  type: int
+                  sample: 0
+                buffer_overruns:
+                  description: Received packets that were discarded because a buffer was full.
+                  returned: success
+                  type: int
+                  sample: 0
+                receive_errors:
+                  description: Received packets with an error.
+                  returned: success
+                  type: int
+                  sample: 0
+                receive_remote_errors:
+                  description: Received packets that the sender had marked as bad.
+                  returned: success
+                  type: int
+                  sample: 0
+                receive_general_errors:
+                  description: Received packets of which the header does not match.
+                  returned: success
+                  type: int
+                  sample: 0
+                integrity_errors:
+                  description: How often the local errors exceeded their threshold.
+                  returned: success
+                  type: int
+                  sample: 0
+                transmit_discards:
+                  description: Packets with an error that were discarded before they were sent.
+                  returned: success
+                  type: int
+                  sample: 0
+                effective_errors:
+                  description: Errors that remain after error correction.
+                  returned: success
+                  type: int
+                  sample: 0
+                symbol_errors:
+                  description: Errors in received symbols.
+                  returned: success
+                  type: int
+                  sample: 0
+                effective_ber:
+                  description: The bit error rate after error correction, V(null) if unknown.
+                  returned: success
+                  type: float
+                  sample: 1.5e-254
+                symbol_ber:
+                  description: The bit error rate of received symbols, V(null) if unknown.
+                  returned: success
+                  type: float
+                  sample: 1.5e-254
+            unknown_counters:
+              description: The counters that the driver does not report for each link of this GPU.
+              returned: success
+              type: list
+              elements: str
+              sample: []
+        xids:
+          description:
+            - The NVLink errors (Xid 144 to 150) that the kernel logged in the last 7 days, the newest first, at most
+              100. Of the kernel log the newest 20000 lines are read.
+            - Lines with the same GPU, Xid and link are one row. V(null) if the kernel log could not be read.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            xid:
+              description: The number of the Xid.
+              returned: success
+              type: int
+              sample: 149
+            gpu:
+              description: The index of the GPU, V(null) if no GPU has that PCI address.
+              returned: success
+              type: int
+              sample: 0
+            pci_bus_id:
+              description: The PCI address in the line.
+              returned: success
+              type: str
+              sample: "00000008:01:00.0"
+            link:
+              description: The number of the link, V(null) if the line names none.
+              returned: success
+              type: int
+              sample: 14
+            fatal:
+              description: Whether a line calls it fatal.
+              returned: success
+              type: bool
+              sample: true
+            count:
+              description: The number of lines.
+              returned: success
+              type: int
+              sample: 1
+            first_at:
+              description: When it was logged first, in seconds since 1970 by the tray's clock.
+              returned: success
+              type: float
+              sample: 1795237200.0
+            last_at:
+              description: When it was logged last, in seconds since 1970 by the tray's clock.
+              returned: success
+              type: float
+              sample: 1795237200.0
+        findings:
+          description: The problems found. Empty when there are none.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            code:
+              description: The reason code.
+              returned: success
+              type: str
+              sample: nvlink_links_degraded
+            severity:
+              description: One of V(error), V(warning) and V(info).
+              returned: success
+              type: str
+              sample: warning
+            message:
+              description: One sentence with the remedy.
+              returned: success
+              type: str
+              sample: The NVLinks of GPU 2 could not be read (gpu_is_lost, 15); run nvidia-smi nvlink -s on the tray.
+            gpu:
+              description: The index of the GPU, V(null) where it is about the tray.
+              returned: success
+              type: int
+              sample: 0
 changes:
   description: Always empty, the module only reads.
   returned: success
@@ -786,7 +1017,7 @@ findings:
       type: str
       sample: gpu
     gpu:
-      description: The index of the GPU, V(null) where it is about the tray; only with the subset V(gpu).
+      description: The index of the GPU, V(null) where it is about the tray; only with the subsets V(gpu) and V(links).
       returned: success
       type: int
       sample: 2

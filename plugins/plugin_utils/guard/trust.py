@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summa
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.variables import VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
 
-OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlink_versions"})
+OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlink_versions", "nvlink_links"})
 """The facts that modules of this collection return."""
 
 MAX_DEPTH = 20

@@ -26,6 +26,11 @@ def constants() -> Any:
     return _module("gpu.constants")
 
 
+def links() -> Any:
+    """plugins/module_utils/gpu/links.py of this checkout: NVML's fields of NVLinks."""
+    return _module("gpu.links")
+
+
 @functools.cache
 def _module(module: str) -> Any:
     full_name = f"{PACKAGE}.plugins.module_utils.{module}"

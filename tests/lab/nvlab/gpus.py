@@ -81,7 +81,7 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     source = simulation()
     nvml_fault = None if hardware["nvml"] in ("ok", "no_library") else hardware["nvml"]
     state.write_atomically(
-        directory / "gpus", source.nvml_standin_text(hardware["facts"], nvml_fault, hardware["lost"])
+        directory / "gpus", source.nvml_standin_text(hardware["facts"], nvml_fault, hardware["lost"], hardware["links"])
     )
     xml = source.nvidia_smi_xml(hardware["facts"], hardware["lost"])
     state.write_atomically(directory / "nvidia-smi.xml", _smi_output(xml, hardware["smi"]))

@@ -4,7 +4,8 @@
 """The settings of `lab set TRAY KEY=VALUE`: their names, their values, and how they change a tray's hardware.
 
 A tray's hardware is a dict in the shape of the fabric_facts contract plus the faults of its tools:
-``{"facts": {...}, "nvml": "ok", "smi": "ok", "lost": [gpu indexes], "imex": {...}}``. Pure functions only.
+``{"facts": {...}, "nvml": "ok", "smi": "ok", "lost": [gpu indexes], "imex": {...}, "links": [...]}``, where links has
+those that differ from a healthy one: GPU, link, field of NVML, value. Pure functions only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 import uuid
 from typing import Any
 
-from .collection import constants, simulation
+from .collection import constants, links, simulation
 from .errors import LabError
 
 # Faults of the library in addition to the stand-in's own: present or missing.
@@ -38,11 +39,19 @@ HEALTH_ROWS = (
     "partition_assigned",
     "fabric_manager_connected",
 )
+LINK_KEY = re.compile(r"gpu(\d+)\.link(\d+)\.(\w+)")
 GPU_KEY = re.compile(r"gpu(\d+)\.(.+)")
 
 
 def new_hardware(facts: dict[str, Any]) -> dict[str, Any]:
-    return {"facts": copy.deepcopy(facts), "nvml": "ok", "smi": "ok", "lost": [], "imex": dict(IMEX_DEFAULTS)}
+    return {
+        "facts": copy.deepcopy(facts),
+        "nvml": "ok",
+        "smi": "ok",
+        "lost": [],
+        "imex": dict(IMEX_DEFAULTS),
+        "links": [],
+    }
 
 
 def check_setting(key: str, value: str, gpus: int, where: str) -> None:
@@ -66,6 +75,9 @@ def check_setting(key: str, value: str, gpus: int, where: str) -> None:
     if key in TRAY_NUMBERS:
         if not value.isdecimal() or int(value) > 255:
             raise LabError(f"{where}: use a number from 0 to 255.")
+        return
+    if LINK_KEY.fullmatch(key):
+        _link(key, value, gpus, where)
         return
     match = GPU_KEY.fullmatch(key)
     if match:
@@ -92,6 +104,10 @@ def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, A
     if key in TRAY_TEXTS or key in TRAY_NUMBERS:
         changed["facts"][key] = int(value) if key in TRAY_NUMBERS else value
         return changed
+    if LINK_KEY.fullmatch(key):
+        row = _link(key, value, len(facts["gpus"]), f"{key}={value}")
+        changed["links"] = [*(other for other in changed["links"] if other[:3] != row[:3]), row]
+        return changed
     match = GPU_KEY.fullmatch(key)
     if match and match.group(2) == "lost":
         lost = set(changed["lost"])
@@ -107,6 +123,23 @@ def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, A
         target[path[-1]] = parsed
     _summarise(changed["facts"])
     return changed
+
+
+def _link(key: str, value: str, gpus: int, where: str) -> list[int]:
+    """GPU, link, field of NVML and value of a setting of a link."""
+    match = LINK_KEY.fullmatch(key)
+    assert match is not None
+    gpu, link, name = int(match.group(1)), int(match.group(2)), match.group(3)
+    if gpu >= gpus or link >= simulation().LINKS:
+        raise LabError(f"{where}: there is no such link, the tray has {gpus} GPUs with {simulation().LINKS} links.")
+    source = links()
+    if name == "state":
+        words = {word: number for number, word in source.STATES.items()}
+        return [gpu, link, source.STATE, words[_one_of(value, tuple(words), where)]]
+    fields = {"speed": source.SPEED, **source.COUNTERS}
+    if name not in fields or not value.isdecimal() or int(value) >= 2**63:
+        raise LabError(f"{where}: use state, {', '.join(fields)}, and for all but the state a number.")
+    return [gpu, link, fields[name], int(value)]
 
 
 def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
@@ -143,7 +176,7 @@ def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
     tray = ("nvml", "smi", *TRAY_TEXTS, *TRAY_NUMBERS, *IMEX_DEFAULTS)
     gpu = ("state", "status", "uuid", "clique", "health", *HEALTH_ROWS, "incorrect_configuration", "recovery_action")
     raise LabError(
-        f"{where}: not a setting, use {', '.join(tray)}, gpuN.lost, or with or without gpuN. one of "
+        f"{where}: not a setting, use {', '.join(tray)}, gpuN.lost, gpuN.linkN.KEY, or with or without gpuN. one of "
         f"{', '.join((*gpu, 'mig_enabled', 'name', 'gpu_uuid'))}."
     )
 

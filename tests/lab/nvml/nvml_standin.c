@@ -28,8 +28,15 @@ _Static_assert(sizeof(nvmlPdi_v1_t) == 16, "pdi");
 
 #define READY_FILE "/opt/nvlink-lab/gpus"
 #define MAX_GPUS 64
+#define MAX_CHANGES 256
 #define LINE 1024
 #define EXPORT __attribute__((visibility("default")))
+
+/* A field of a link that differs from that of a healthy one. */
+typedef struct {
+    unsigned int link, field;
+    unsigned long long value;
+} change_t;
 
 typedef struct {
     int lost;
@@ -42,6 +49,9 @@ typedef struct {
     unsigned char cluster[16];
     unsigned int clique_count; /* of version 4; 0: the driver does not have that version */
     nvmlGpuFabricClique_v1_t cliques[NVML_GPU_FABRIC_CLIQUE_MAX];
+    unsigned int links, link_speed; /* 0 links: the GPU has no NVLink */
+    unsigned int change_count;
+    change_t changes[MAX_CHANGES];
 } gpu_t;
 
 static struct {
@@ -99,6 +109,11 @@ static void parse_gpu(gpu_t *gpu, const char *key, const char *value)
         gpu->has_fabric = sscanf(value, "%u %u %u %63s %x %u", &gpu->state, &gpu->status, &gpu->clique, cluster,
                                  &gpu->mask, &gpu->summary) == 6;
         hex_bytes(cluster, gpu->cluster);
+    } else if (strcmp(key, "links") == 0) {
+        sscanf(value, "%u %u", &gpu->links, &gpu->link_speed);
+    } else if (strcmp(key, "link") == 0 && gpu->change_count < MAX_CHANGES) {
+        change_t *change = &gpu->changes[gpu->change_count];
+        gpu->change_count += sscanf(value, "%u %u %llu", &change->link, &change->field, &change->value) == 3;
     } else if (strcmp(key, "cliques") == 0) {
         unsigned int type, id;
         int length;
@@ -347,16 +362,52 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned int *curr
     return NVML_SUCCESS;
 }
 
+static void give_unsigned(nvmlFieldValue_t *value, unsigned int number)
+{
+    value->nvmlReturn = NVML_SUCCESS;
+    value->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+    value->value.uiVal = number;
+}
+
+/* State, speed and counters of one link, given by scopeId. */
+static void link_field(const gpu_t *gpu, nvmlFieldValue_t *value)
+{
+    unsigned long long number = 0;
+
+    if (value->fieldId == NVML_FI_DEV_NVLINK_GET_STATE)
+        number = NVML_NVLINK_STATE_ACTIVE;
+    else if (value->fieldId == NVML_FI_DEV_NVLINK_GET_SPEED)
+        number = gpu->link_speed;
+    else if (value->fieldId < NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS ||
+             value->fieldId > NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER)
+        return;
+    if (value->scopeId >= gpu->links) {
+        value->nvmlReturn = gpu->links ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_SUPPORTED;
+        return;
+    }
+    for (unsigned int i = 0; i < gpu->change_count; i++)
+        if (gpu->changes[i].link == value->scopeId && gpu->changes[i].field == value->fieldId)
+            number = gpu->changes[i].value;
+    if (value->fieldId == NVML_FI_DEV_NVLINK_GET_STATE || value->fieldId == NVML_FI_DEV_NVLINK_GET_SPEED) {
+        give_unsigned(value, (unsigned int)number);
+        return;
+    }
+    value->nvmlReturn = NVML_SUCCESS;
+    value->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+    value->value.ullVal = number;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t *values)
 {
     DEVICE(handle, values);
     for (int i = 0; i < count; i++) {
         values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
-        if (values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION && gpu->recovery >= 0) {
-            values[i].nvmlReturn = NVML_SUCCESS;
-            values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
-            values[i].value.uiVal = (unsigned int)gpu->recovery;
-        }
+        if (values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION && gpu->recovery >= 0)
+            give_unsigned(&values[i], (unsigned int)gpu->recovery);
+        else if (values[i].fieldId == NVML_FI_DEV_NVLINK_LINK_COUNT && gpu->links)
+            give_unsigned(&values[i], gpu->links);
+        else
+            link_field(gpu, &values[i]);
     }
     return NVML_SUCCESS;
 }

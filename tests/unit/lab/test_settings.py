@@ -89,6 +89,9 @@ def test_health_rows_and_faults_are_set() -> None:
         ("tray_index", "256", "tray_index=256: use a number from 0 to 255."),
         ("name", "a\nb", "name=a\nb: use one line of at most 900 characters."),
         ("nvml", "broken", "nvml=broken: use one of ok, no_library, hang, no_driver, version_mismatch, "),
+        ("gpu0.link18.state", "active", "gpu0.link18.state=active: there is no such link, the tray has 2 GPUs with 18"),
+        ("gpu0.link1.state", "down", "gpu0.link1.state=down: use one of inactive, active, sleep, "),
+        ("gpu0.link1.recoveries", "-1", "gpu0.link1.recoveries=-1: use state, speed, malformed_packets, "),
         ("colour", "red", "colour=red: not a setting, use nvml, smi, driver_version, "),
     ],
 )
@@ -96,6 +99,14 @@ def test_a_wrong_setting_is_one_sentence(key: str, value: str, sentence: str) ->
     with pytest.raises(LabError) as caught:
         apply_setting(hardware(), key, value)
     assert str(caught.value).startswith(sentence)
+
+
+def test_a_link_has_the_value_that_was_set_last() -> None:
+    changed = hardware()
+    for key, value in (("recoveries", "505"), ("state", "inactive"), ("recoveries", "508")):
+        changed = apply_setting(changed, f"gpu0.link14.{key}", value)
+    # Fields of NVML: the state and the recovery events.
+    assert changed["links"] == [[0, 14, 165, 0], [0, 14, 215, 508]]
 
 
 def test_settings_of_the_imex_stand_in_are_checked() -> None:

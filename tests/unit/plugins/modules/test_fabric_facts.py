@@ -76,10 +76,10 @@ def test_it_runs_in_check_mode(run: Run, tmp_path: Path) -> None:
     [
         (["gpu"], ["gpu"]),
         (["versions", "gpu"], ["gpu", "versions"]),
-        (["all"], ["gpu", "imex", "channels", "versions"]),
-        ([], ["gpu", "imex", "channels", "versions"]),
-        (["all", "!imex"], ["gpu", "channels", "versions"]),
-        (["!gpu", "!imex"], ["channels", "versions"]),
+        (["all"], ["gpu", "imex", "channels", "versions", "links"]),
+        ([], ["gpu", "imex", "channels", "versions", "links"]),
+        (["all", "!imex"], ["gpu", "channels", "versions", "links"]),
+        (["!gpu", "!imex", "!links"], ["channels", "versions"]),
         (["imex", "channels", "!imex"], ["channels"]),
     ],
 )
@@ -103,7 +103,7 @@ def test_all_subsets_of_a_host_without_gpus_are_returned_with_findings(
     assert facts["nvlink_fabric"]["attached"] is False
     assert facts["nvlink_imex"]["ready"] is False
     assert facts["nvlink_imex"]["config"]["sha256"] is None
-    assert {note["part"] for note in result["findings"]} <= {"gpu", "imex"}
+    assert {note["part"] for note in result["findings"]} <= {"gpu", "imex", "links"}
     assert any(note["part"] == "gpu" and note["severity"] == "error" for note in result["findings"])
 
 
@@ -203,7 +203,7 @@ def test_imex_files_that_are_not_text_do_not_fail_the_task(run: Run, tmp_path: P
         ({"imex_timeout": "nan"}, "imex_timeout"),
         ({"imex_timeout": 601}, "up to 600"),
         ({"imex_ctl": ""}, "imex_ctl"),
-        ({"gather_subset": ["gpus"]}, "one or more of: all, gpu, imex, channels, versions,"),
+        ({"gather_subset": ["gpus"]}, "one or more of: all, gpu, imex, channels, versions, links,"),
         ({"gather_subset": ["gpu", "!gpu"]}, "gather_subset excludes every subset"),
         ({"colour": "red"}, "colour"),
     ],

@@ -1,0 +1,371 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The facts ``nvlink_links`` of a tray: state, speed and counters of each NVLink, and the kernel's NVLink Xids.
+
+Fields, states and units after nvml.h of CUDA 13.5. NVML alone has the counters: those that nvidia-smi prints have no
+published format. ``query`` runs in a child process like nvml.query(), ``gather`` reads it and the kernel log; the rest
+is pure.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import library_call
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+
+# NVML_NVLINK_MAX_LINKS.
+MAX_LINKS = 36
+# NVML_FI_DEV_NVLINK_*, each read with the link's number as scope, LINK_COUNT without.
+LINK_COUNT, SPEED, STATE = 91, 164, 165
+STATES = {0: "inactive", 1: "active", 2: "sleep", 3: "active_traffic_disabled"}
+# A link in its low-power state wakes up with traffic.
+_USABLE = ("active", "sleep")
+COUNTERS = {
+    "malformed_packets": 206,
+    "buffer_overruns": 207,
+    "receive_errors": 208,
+    "receive_remote_errors": 209,
+    "receive_general_errors": 210,
+    "integrity_errors": 211,
+    "transmit_discards": 212,
+    "recoveries_successful": 213,
+    "recoveries_failed": 214,
+    "recoveries": 215,
+    "effective_errors": 219,
+    "symbol_errors": 221,
+}
+# Bit error rates: the exponent in bits 0 to 7, the mantissa in bits 8 to 11.
+RATES = {"effective_ber": 220, "symbol_ber": 222}
+# The bits of a value by its type: nvmlValueType_t without the double and the signed ones, which no counter has.
+_BITS = {1: 32, 2: 64, 3: 64, 6: 16}
+_MAX_COUNT = 2**63 - 1
+
+# Xids of NVLink 5 and later, by NVIDIA's Xid catalogue.
+XIDS = range(144, 151)
+LOG_DAYS = 7
+LOG_TIMEOUT = 10.0
+# The newest lines, whatever their age in LOG_DAYS.
+LOG_LINES = 20_000
+MAX_XIDS = 100
+# ``NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 14 (0x026001c6 ...)``
+_XID = re.compile(
+    r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})[0-9a-fA-F.]*\): ([0-9]{1,4}), (.*)"
+)
+_LINK = re.compile(r"\bLink (-?[0-9]{1,3})\b")
+_FATAL = re.compile(r"\bFatal\b")
+_REMEDY = (
+    "compare it with its port on the NVLink switch (nv show interface --view link-diagnostics), drain the tray and"
+    " reset the GPU; if that does not help reboot, then ask its vendor for service"
+)
+
+
+# --- In the child.
+
+
+def query(library: Any = None) -> dict[str, Any]:
+    """``{"gpus": [...]}`` as numbers and raw text, or ``{"error": ...}``; ``library`` as for nvml.query()."""
+    library, found, error = nvml.opened(library)
+    if error is not None:
+        return {"error": error}
+    return {"gpus": [_query_gpu(library, index) for index in range(min(found, MAX_GPUS))]}
+
+
+def _query_gpu(library: Any, index: int) -> dict[str, Any]:
+    handle = ctypes.c_void_p()
+    gpu: dict[str, Any] = {"index": index}
+
+    def call(name: str, *arguments: Any) -> int:
+        return library_call(library, name, handle, *arguments, about=f" of GPU {index}")
+
+    gpu["code"] = library_call(
+        library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle), about=f" of GPU {index}"
+    )
+    if gpu["code"] != nvml.SUCCESS:
+        return gpu
+    uuid = ctypes.create_string_buffer(256)
+    if call("nvmlDeviceGetUUID", uuid, ctypes.c_uint(len(uuid))) == nvml.SUCCESS:
+        gpu["uuid"] = uuid.value.decode("utf-8", "replace")
+    pci = nvml.PciInfo()
+    if call("nvmlDeviceGetPciInfo_v3", ctypes.byref(pci)) == nvml.SUCCESS:
+        gpu["pci_bus_id"] = pci.busId.decode("ascii", "replace")
+
+    def fields(ids: Sequence[int], scope: int) -> dict[int, list[int]]:
+        """Field -> its value's type and bits, of those that this driver and GPU have."""
+        values = (nvml.FieldValue * len(ids))(*(nvml.FieldValue(fieldId=field, scopeId=scope) for field in ids))
+        code = call("nvmlDeviceGetFieldValues", ctypes.c_int(len(ids)), ctypes.byref(values))
+        if code != nvml.SUCCESS:
+            gpu["code"] = code
+            return {}
+        return {row.fieldId: [row.valueType, row.value] for row in values if row.nvmlReturn == nvml.SUCCESS}
+
+    gpu["count"] = fields([LINK_COUNT], 0).get(LINK_COUNT)
+    gpu["links"] = []
+    if gpu["count"] is not None:
+        known = _number(gpu["count"])
+        wanted = [SPEED, STATE, *COUNTERS.values(), *RATES.values()]
+        for link in range(min(known or 0, MAX_LINKS)):
+            values = fields(wanted, link)
+            if STATE not in values:
+                active = ctypes.c_int()
+                if call("nvmlDeviceGetNvLinkState", ctypes.c_uint(link), ctypes.byref(active)) == nvml.SUCCESS:
+                    values[STATE] = [1, active.value]
+            gpu["links"].append(values)
+    return gpu
+
+
+# --- In the caller.
+
+
+class Degraded(NamedTuple):
+    """The links of a GPU that are not active at full speed: their numbers, and the number of usable ones."""
+
+    links: list[int]
+    usable: int
+
+
+def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
+    """The facts of this tray's links, read within ``timeout`` seconds, and of its Xids within LOG_TIMEOUT.
+
+    ``why_not``: why NVML is not to be read, None where it is. Problems are findings, nothing is raised.
+    """
+    gpus: list[dict[str, Any]] | None = None
+    notes: list[dict[str, Any]] = []
+    if why_not is None:
+        try:
+            gpus = interpret(nvml.answer(child.call(query, timeout), timeout), notes)
+        except nvml.NvmlError as failure:
+            notes += [failure.finding, *failure.others]
+    else:
+        notes.append(
+            finding(
+                "nvlink_links_unknown",
+                f"The NVLinks of this tray were not read, because {why_not}; only NVML has their counters.",
+                gpu=None,
+            )
+        )
+    notes += judge(gpus or [])
+    xids = _kernel_xids(gpus or [], notes)
+    return {
+        "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "gpus": gpus,
+        "xids": xids,
+        "findings": [*notes, *(xid_finding(row) for row in xids or [])],
+    }
+
+
+def interpret(raw: Mapping[str, Any], notes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The GPUs of a result of query() in the shape of the facts; adds findings to ``notes``."""
+    return [_gpu(row, notes) for row in raw["gpus"]]
+
+
+def _gpu(raw: Mapping[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
+    index = raw["index"]
+    check = Checker("NVML", notes, index)
+    gpu: dict[str, Any] = {
+        "index": index,
+        "uuid": check.gpu_uuid("uuid", raw.get("uuid")),
+        "pci_bus_id": check.pci_bus_id("pci_bus_id", raw.get("pci_bus_id")),
+        "link_count": None,
+        "links": [],
+        "counters": [],
+        "unknown_counters": [],
+    }
+    if raw["code"] != nvml.SUCCESS:
+        word = constants.STATUSES.get(raw["code"], ("an unknown code",))[0]
+        notes.append(
+            finding(
+                "nvlink_links_unknown",
+                f"The NVLinks of GPU {index} could not be read ({word}, {raw['code']}); run nvidia-smi nvlink -s on the"
+                " tray.",
+                gpu=index,
+            )
+        )
+        return gpu
+    gpu["link_count"] = check.number("NVLink count", _number(raw["count"]), MAX_LINKS)
+    groups: dict[tuple[str | None, int | None], list[int]] = {}
+    unknown: set[str] = set()
+    for link, values in enumerate(raw["links"]):
+        state = _number(values.get(STATE))
+        if state is not None and state not in STATES:
+            check.refuse(f"state of NVLink {link}", state)
+        speed = check.number(f"speed of NVLink {link}", _number(values.get(SPEED)), _MAX_COUNT)
+        # An inactive link has none.
+        groups.setdefault((STATES.get(state) if state is not None else None, speed or None), []).append(link)
+        row = {name: check.number(name, _number(values.get(field)), _MAX_COUNT) for name, field in COUNTERS.items()}
+        unknown |= {name for name, value in row.items() if value is None}
+        if any(row.values()):
+            rates = {name: _rate(_number(values.get(field))) for name, field in RATES.items()}
+            gpu["counters"].append({"link": link, **row, **rates})
+    gpu["links"] = [{"state": state, "speed": speed, "links": links} for (state, speed), links in groups.items()]
+    gpu["unknown_counters"] = [name for name in COUNTERS if name in unknown]
+    return gpu
+
+
+def _number(value: Sequence[int] | None) -> int | None:
+    """The number of a field value, [type, eight bytes of the union]; None for one of a type that no field has."""
+    if value is None or value[0] not in _BITS:
+        return None
+    return int(value[1]) & ((1 << _BITS[value[0]]) - 1)
+
+
+def _rate(value: int | None) -> float | None:
+    """The bit error rate of NVML's exponent and mantissa; 0 is no rate."""
+    return None if not value else float(f"{value >> 8 & 0xF}e-{value & 0xFF}")
+
+
+def expected(gpus: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]:
+    """The number of links and their speed that most GPUs of the tray have; the larger of two equally frequent ones.
+
+    No product's numbers are written here: NVIDIA's health validation has 18 links and 53125 MB/s for GB200 and GB300,
+    and another product, or a site that runs its links slower, has others.
+    """
+    counts = collections.Counter(gpu["link_count"] for gpu in gpus if gpu["link_count"])
+    speeds: collections.Counter[int] = collections.Counter()
+    for gpu in gpus:
+        for row in gpu["links"]:
+            if row["state"] in _USABLE and row["speed"]:
+                speeds[row["speed"]] += len(row["links"])
+    return _most(counts), _most(speeds)
+
+
+def _most(counter: collections.Counter[int]) -> int | None:
+    return max(counter, key=lambda value: (counter[value], value)) if counter else None
+
+
+def judge(gpus: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The findings nvlink_links_degraded: a GPU of which not all links are active at full speed."""
+    links, speed = expected(gpus)
+    if links is None:
+        return []
+    rows = [(gpu, _degraded(gpu, links, speed)) for gpu in gpus if gpu["link_count"] is not None]
+    if speed is None and rows and all(found.usable == 0 and found.links for _gpu, found in rows):
+        message = (
+            f"No NVLink of this tray is active, its {count(len(rows), 'GPU')} have {links} each; no action for PCIe"
+            " cards without a bridge, else check the power of the NVLink switches and the rack's cables."
+        )
+        return [finding("nvlink_links_degraded", message, gpu=None)]
+    found = []
+    for gpu, bad in rows:
+        if bad.links:
+            numbers = fold(map(str, bad.links))
+            at = f" at {speed} MB/s" if speed else ""
+            verb = "is" if len(bad.links) == 1 else "are"
+            found.append(
+                finding(
+                    "nvlink_links_degraded",
+                    f"GPU {gpu['index']}: {bad.usable} of {links} NVLinks are active{at},"
+                    f" {'link' if len(bad.links) == 1 else 'links'} {numbers} {verb} not; {_REMEDY}.",
+                    gpu=gpu["index"],
+                )
+            )
+    return found
+
+
+def _degraded(gpu: Mapping[str, Any], links: int, speed: int | None) -> Degraded:
+    usable = {
+        link
+        for row in gpu["links"]
+        if row["state"] in _USABLE and (row["speed"] is None or speed is None or row["speed"] >= speed)
+        for link in row["links"]
+    }
+    unknown = {link for row in gpu["links"] if row["state"] is None for link in row["links"]}
+    return Degraded([link for link in range(links) if link not in usable | unknown], len(usable))
+
+
+# --- The kernel log.
+
+
+def _kernel_xids(gpus: Sequence[Mapping[str, Any]], notes: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    command = ["journalctl", "--no-pager", "--quiet", "--output=short-unix", f"--since=-{LOG_DAYS}d"]
+    command += [f"--lines={LOG_LINES}", "_TRANSPORT=kernel"]
+    result = child.run(command, LOG_TIMEOUT, env={**os.environ, "LC_ALL": "C"})
+    # Without the rights journalctl shows this user's own lines alone, which are none of the kernel.
+    hidden = os.geteuid() != 0 and not result.stdout
+    if result.rc != 0 or hidden:
+        why = "this user may not read it" if hidden else result.reason
+        notes.append(
+            finding(
+                "kernel_log_unread",
+                f"The kernel log of this tray could not be read for Xids ({why}); run the task with become: true.",
+                gpu=None,
+            )
+        )
+        return None
+    return xids(result.stdout.splitlines(), gpus)
+
+
+def xids(lines: Iterable[str], gpus: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """The NVLink Xids in lines of ``journalctl -o short-unix``: one row a GPU, Xid and link, the newest first.
+
+    ``gpus``: the facts' GPUs, which give a PCI address its index. At most MAX_XIDS rows.
+    """
+    index_of = {address(gpu["pci_bus_id"]): gpu["index"] for gpu in gpus if gpu["pci_bus_id"]}
+    found: dict[tuple[str, int, int | None], dict[str, Any]] = {}
+    for line in lines:
+        match = _XID.search(line)
+        stamp = line.partition(" ")[0]
+        # The number is at most four digits, so int() is quick; an Xid 45 "caused by previous Xid 149" is number 45.
+        if match is None or int(match.group(4)) not in XIDS or not _is_time(stamp):
+            continue
+        link = _LINK.search(match.group(5))
+        # Link -1 is no single one.
+        number = int(link.group(1)) if link and 0 <= int(link.group(1)) < MAX_LINKS else None
+        where = f"{int(match.group(1), 16):08X}:{match.group(2)}:{match.group(3)}".upper()
+        row = found.setdefault(
+            (where, int(match.group(4)), number),
+            {
+                "xid": int(match.group(4)),
+                "gpu": index_of.get(where),
+                "pci_bus_id": f"{where}.0",
+                "link": number,
+                "fatal": False,
+                "count": 0,
+                "first_at": float(stamp),
+                "last_at": float(stamp),
+            },
+        )
+        row["count"] += 1
+        row["fatal"] = row["fatal"] or _FATAL.search(match.group(5)) is not None
+        row["first_at"], row["last_at"] = min(row["first_at"], float(stamp)), max(row["last_at"], float(stamp))
+    return sorted(found.values(), key=lambda row: -float(row["last_at"]))[:MAX_XIDS]
+
+
+def _is_time(text: str) -> bool:
+    seconds, _dot, rest = text.partition(".")
+    return 0 < len(seconds) <= 12 and (seconds + (rest or "0")).isascii() and (seconds + (rest or "0")).isdecimal()
+
+
+def address(pci_bus_id: str) -> str:
+    """A PCI address without its function, with the long domain, in upper case: how the kernel and NVML compare."""
+    return pci_bus_id.partition(".")[0].upper().rjust(len("00000000:00:00"), "0")
+
+
+def xid_finding(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The finding nvlink_xid of a row of xids()."""
+    return finding(
+        "nvlink_xid",
+        f"{xid_text(row)}; look the Xid up in NVIDIA's catalogue and check the links of this GPU.",
+        gpu=row["gpu"],
+    )
+
+
+def xid_text(row: Mapping[str, Any]) -> str:
+    """What the kernel logged, where, how often and when last, in one clause."""
+    gpu = f"GPU {row['gpu']}" if row["gpu"] is not None else f"The GPU at {row['pci_bus_id']}"
+    link = "" if row["link"] is None else f" link {row['link']}"
+    last = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row["last_at"]))
+    fatal = ", fatal" if row["fatal"] else ""
+    return f"{gpu}{link}: the kernel logged Xid {row['xid']} ({count(row['count'], 'time')}{fatal}), last at {last}"

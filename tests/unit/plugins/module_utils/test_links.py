@@ -1,0 +1,261 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The reader of NVLinks against the stand-in library, and of the kernel's NVLink Xids."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links, nvml
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library
+from hypothesis import given
+from hypothesis import strategies as st
+
+Tray = Callable[..., None]
+FIELD = links.COUNTERS
+
+
+@pytest.fixture
+def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tray:
+    """standin(fault, lost, links): from then on NVML answers for a simulated tray with these faults."""
+    monkeypatch.setattr(nvml, "LIBRARY", str(library()))
+    monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
+    journal(tmp_path, monkeypatch, "exit 0")
+
+    def write(*arguments: Any, **options: Any) -> None:
+        facts = options.pop("facts", None) or trays.tray()
+        (tmp_path / "gpus").write_text(simulation.nvml_standin_text(facts, *arguments, **options))
+
+    return write
+
+
+def journal(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """From then on journalctl is this shell script."""
+    program = folder / "bin" / "journalctl"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+
+def codes(facts: dict[str, Any]) -> list[tuple[str, int | None]]:
+    return [(found["code"], found["gpu"]) for found in facts["findings"]]
+
+
+def test_a_healthy_tray_is_one_row_a_gpu(standin: Tray) -> None:
+    facts = trays.tray()
+    standin(facts=facts)
+    found = links.gather(20)
+    assert (found["findings"], found["xids"]) == ([], [])
+    assert found["gpus"] == [
+        {
+            "index": gpu["index"],
+            "uuid": gpu["uuid"],
+            "pci_bus_id": gpu["pci_bus_id"],
+            "link_count": 18,
+            "links": [{"state": "active", "speed": 53125, "links": list(range(18))}],
+            "counters": [],
+            "unknown_counters": [],
+        }
+        for gpu in facts["gpus"]
+    ]
+
+
+def test_counters_that_are_not_zero_are_rows_of_their_links(standin: Tray) -> None:
+    # 15e-9 as nvml.h encodes it: the mantissa in bits 8 to 11, the exponent in bits 0 to 7.
+    rate = 15 << 8 | 9
+    standin(links=[(0, 14, FIELD["recoveries"], 505), (0, 14, links.RATES["symbol_ber"], rate)])
+    found = links.gather(20)
+    [row] = found["gpus"][0]["counters"]
+    assert row == {"link": 14, **dict.fromkeys(FIELD, 0), "recoveries": 505, "effective_ber": None, "symbol_ber": 15e-9}
+    assert [gpu["counters"] for gpu in found["gpus"][1:]] == [[], [], []]
+    assert found["findings"] == []
+
+
+def test_links_that_are_inactive_or_slow_are_one_finding_a_gpu(standin: Tray) -> None:
+    standin(
+        links=[
+            (1, 14, links.STATE, 0),
+            (1, 14, links.SPEED, 0),
+            (1, 15, links.STATE, 3),
+            (2, 0, links.SPEED, 26562),
+            (3, 4, links.STATE, 2),  # asleep, it wakes up with traffic
+        ]
+    )
+    found = links.gather(20)
+    assert codes(found) == [("nvlink_links_degraded", 1), ("nvlink_links_degraded", 2)]
+    first, second = (note["message"] for note in found["findings"])
+    assert first.startswith("GPU 1: 16 of 18 NVLinks are active at 53125 MB/s, links [14-15] are not; ")
+    assert second.startswith("GPU 2: 17 of 18 NVLinks are active at 53125 MB/s, link 0 is not; ")
+    assert {"state": "inactive", "speed": None, "links": [14]} in found["gpus"][1]["links"]
+
+
+def test_no_active_link_on_any_gpu_is_one_finding(standin: Tray) -> None:
+    standin(links=[(gpu, link, field, 0) for gpu in range(4) for link in range(18) for field in (164, 165)])
+    assert codes(links.gather(20)) == [("nvlink_links_degraded", None)]
+
+
+def test_a_lost_gpu_is_a_finding_and_the_others_are_read(standin: Tray) -> None:
+    standin(lost=(2,))
+    found = links.gather(20)
+    assert codes(found) == [("nvlink_links_unknown", 2)]
+    assert [gpu["link_count"] for gpu in found["gpus"]] == [18, 18, None, 18]
+    assert found["gpus"][2]["links"] == []
+
+
+def test_gpus_without_nvlink_have_no_finding(standin: Tray) -> None:
+    facts = trays.tray(gpus_per_tray=1)
+    facts["gpus"][0]["fabric"]["state"] = "not_supported"
+    standin(facts=facts)
+    found = links.gather(20)
+    assert (found["gpus"][0]["link_count"], found["findings"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [("no_driver", "driver_missing"), ("hang", "nvml_timeout"), ("crash", "nvml_failed")]
+)
+def test_a_broken_driver_leaves_the_links_unknown_in_time(standin: Tray, fault: str, code: str) -> None:
+    standin(fault)
+    began = time.monotonic()
+    found = links.gather(1)
+    assert time.monotonic() - began < 10
+    assert (found["gpus"], codes(found)) == (None, [(code, None)])
+
+
+@pytest.mark.parametrize("options", [{"backend": "nvidia_smi"}, {"gather_subset": ["gpu", "links"]}])
+def test_without_nvml_the_links_are_unknown_with_the_reason(
+    standin: Tray, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """NVML is not called again where it has just failed for the subset gpu."""
+    standin("no_driver")
+    result = subsets.gather(
+        subsets.Options(**{"gather_subset": ["links"], "nvidia_smi": str(tmp_path / "none"), **options})
+    )
+    [note] = [note for note in result["findings"] if note["part"] == "links"]
+    assert (note["code"], note["severity"]) == ("nvlink_links_unknown", "info")
+    assert result["ansible_facts"]["nvlink_links"]["gpus"] is None
+
+
+# --- The counters' own library: a driver that lacks fields, or has them of other types.
+
+
+class Library:
+    """A library of one GPU, whose fields are given: (link, field) -> (type, value). It lacks all others."""
+
+    def __init__(self, fields: dict[tuple[int, int], tuple[int, int]], count: int) -> None:
+        self.fields = {(0, links.LINK_COUNT): (1, count), **fields}
+
+    def nvmlInitWithFlags(self, _flags: Any) -> int:
+        return nvml.SUCCESS
+
+    def nvmlDeviceGetCount_v2(self, pointer: Any) -> int:
+        ctypes.cast(pointer, ctypes.POINTER(ctypes.c_uint))[0] = 1
+        return nvml.SUCCESS
+
+    def nvmlDeviceGetHandleByIndex_v2(self, *_arguments: Any) -> int:
+        return nvml.SUCCESS
+
+    def nvmlDeviceGetFieldValues(self, _handle: Any, size: Any, pointer: Any) -> int:
+        rows = ctypes.cast(pointer, ctypes.POINTER(nvml.FieldValue))
+        for at in range(size.value):
+            key = (rows[at].scopeId, rows[at].fieldId)
+            rows[at].nvmlReturn = nvml.SUCCESS if key in self.fields else nvml.NOT_SUPPORTED
+            if key in self.fields:
+                rows[at].valueType, rows[at].value = self.fields[key]
+        return nvml.SUCCESS
+
+
+def test_fields_that_a_driver_lacks_are_unknown_not_zero() -> None:
+    raw = links.query(Library({(0, links.STATE): (1, 1), (0, FIELD["recoveries"]): (3, 7)}, 2))
+    notes: list[dict[str, Any]] = []
+    [gpu] = links.interpret(raw, notes)
+    assert gpu["links"] == [
+        {"state": "active", "speed": None, "links": [0]},
+        {"state": None, "speed": None, "links": [1]},
+    ]
+    assert gpu["unknown_counters"] == list(FIELD)
+    [row] = gpu["counters"]
+    assert (row["recoveries"], row["recoveries_failed"]) == (7, None)
+    assert links.judge([gpu]) == [], "an unknown state is no fault"
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 3), st.integers(160, 225)), st.tuples(st.integers(-1, 9), st.integers(0, 2**64 - 1))
+    )
+)
+def test_any_values_of_a_driver_are_facts_in_the_schema(fields: dict[tuple[int, int], Any]) -> None:
+    notes: list[dict[str, Any]] = []
+    gpus = links.interpret(links.query(Library(fields, 4)), notes)
+    assert {note["code"] for note in notes} <= {"unusable_value"}
+    for note in links.judge(gpus):
+        assert note["code"] == "nvlink_links_degraded"
+    [gpu] = gpus
+    assert sorted(link for row in gpu["links"] for link in row["links"]) == [0, 1, 2, 3]
+    numbers = [value for row in gpu["counters"] for value in row.values() if value is not None]
+    assert all(0 <= value < 2**63 for value in numbers)
+
+
+# --- The kernel log.
+
+# Lines as in NVIDIA/open-gpu-kernel-modules issue 1150 and leptonai/gpud pull request 1174.
+LOG = """\
+1795237200.100000 r01t01 kernel: NVRM: Xid (PCI:0008:01:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 14 (0x026001c6 0x0)
+1795237201.200000 r01t01 kernel: NVRM: Xid (PCI:0009:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x8)
+1795237202.300000 r01t01 kernel: NVRM: Xid (PCI:0009:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x8)
+1795237203.400000 r01t01 kernel: NVRM: Xid (PCI:0008:01:00): 45, pid=1, name=python3, Ch 1 caused by previous Xid 149
+1795237204.500000 r01t01 kernel: NVRM: Xid (PCI:0099:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000)
+1795237205.600000 r01t01 kernel: usb 1-1: new device
+-- Boot 0b7d --
+"""
+
+
+def test_xids_of_nvlink_are_rows_by_gpu_and_link() -> None:
+    gpus = [{"index": gpu["index"], "pci_bus_id": gpu["pci_bus_id"]} for gpu in trays.tray()["gpus"]]
+    rows = links.xids(LOG.splitlines(), gpus)
+    keys = ("xid", "gpu", "pci_bus_id", "link", "fatal", "count")
+    assert [tuple(row[key] for key in keys) for row in rows] == [
+        (149, None, "00000099:01:00.0", None, True, 1),
+        (145, 1, "00000009:01:00.0", 13, False, 2),
+        (149, 0, "00000008:01:00.0", 14, True, 1),
+    ]
+    assert (rows[1]["first_at"], rows[1]["last_at"]) == (1795237201.2, 1795237202.3)
+    assert links.xid_finding(rows[2])["message"].startswith(
+        "GPU 0 link 14: the kernel logged Xid 149 (1 time, fatal), last at 2026-11-21T05:00:00Z; "
+    )
+    assert links.xid_finding(rows[0])["message"].startswith("The GPU at 00000099:01:00.0: the kernel logged Xid 149 ")
+
+
+@given(st.lists(st.text() | st.from_regex(r"[0-9.]{1,20} h kernel: NVRM: Xid \(PCI:0008:01:00\): 14[0-9], .*")))
+def test_any_kernel_log_can_be_read(lines: list[str]) -> None:
+    assert all(row["xid"] in links.XIDS and row["count"] > 0 for row in links.xids(lines))
+
+
+def test_the_kernel_log_is_read_by_journalctl(standin: Tray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    standin()
+    (tmp_path / "log").write_text(LOG)
+    journal(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/arguments; cat {tmp_path}/log')
+    found = links.gather(20)
+    assert [note["code"] for note in found["findings"]] == ["nvlink_xid"] * 3
+    arguments = (tmp_path / "arguments").read_text()
+    assert "_TRANSPORT=kernel" in arguments
+    assert f"--lines={links.LOG_LINES}" in arguments
+
+
+@pytest.mark.parametrize("script", ["echo 'No journal files were opened' >&2; exit 1", "sleep 60"])
+def test_a_kernel_log_that_cannot_be_read_is_unknown(
+    standin: Tray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    standin()
+    monkeypatch.setattr(links, "LOG_TIMEOUT", 0.3)
+    journal(tmp_path, monkeypatch, script)
+    found = links.gather(20)
+    assert (found["xids"], codes(found)) == (None, [("kernel_log_unread", None)])
