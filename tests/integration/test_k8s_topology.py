@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     NODE,
@@ -34,7 +34,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     connect,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import DesiredState, Plan, Planner
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, schedulers_examples
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 from nvlab import network
 from nvlab.kubernetes import users
@@ -622,55 +622,6 @@ def test_a_missing_right_in_the_middle_is_named_and_the_next_run_continues(site:
     assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 1
     assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
     assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 0
-
-
-def test_the_server_accepts_every_example(site: Site) -> None:
-    """As a strict dry run; of an MPIJob its pods' templates, since no operator defines it here."""
-    domains = yaml.safe_load((Path(__file__).parents[1] / "lab/kubernetes/chart/crds/computedomains.yaml").read_text())
-    name = domains["metadata"]["name"]
-    site.api.apply(f"{CRDS}/{name}", domains)
-    paths = {
-        "ComputeDomain": "apis/resource.nvidia.com/v1beta1/namespaces/default/computedomains",
-        "Deployment": "apis/apps/v1/namespaces/default/deployments",
-        "Job": "apis/batch/v1/namespaces/default/jobs",
-        "PodTemplate": "api/v1/namespaces/default/podtemplates",
-    }
-    deadline = time.monotonic() + 30
-    while site.api.find(paths["ComputeDomain"]) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    checked: set[str] = set()
-    (hint,) = schedulers.pod_affinity(TOPOLOGY)
-    pod = {"spec": {**hint["spec"], "containers": [{"name": "main", "image": "example.org/x:1"}]}}
-    try:
-        hinted = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "hinted"}, "template": pod}
-        site.api.create(f"{paths['PodTemplate']}?dryRun=All&fieldValidation=Strict", hinted)
-        for text in schedulers_examples.render(FABRIC, model.State()).values():
-            for row in yaml.safe_load_all(text):
-                checked.add(row["kind"])
-                for body in bodies(row):
-                    site.api.create(f"{paths[body['kind']]}?dryRun=All&fieldValidation=Strict", body)
-        bad = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "tmpl": {}}
-        with pytest.raises(ApiError, match="unknown field"):
-            site.api.create(f"{paths['PodTemplate']}?dryRun=All&fieldValidation=Strict", bad)
-    finally:
-        site.api.delete(f"{CRDS}/{name}")
-    assert checked == {"ComputeDomain", "Deployment", "Job", "MPIJob"}
-
-
-def bodies(row: dict[str, Any]) -> list[dict[str, Any]]:
-    if row["kind"] != "MPIJob":
-        return [row]
-    parts = row["spec"]["mpiReplicaSpecs"]
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "PodTemplate",
-            "metadata": {"name": f"{row['metadata']['name']}-{part.lower()}"},
-            "template": spec["template"],
-        }
-        for part, spec in parts.items()
-    ]
 
 
 def test_a_failed_connection_is_one_sentence(site: Site) -> None:

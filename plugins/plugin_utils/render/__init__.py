@@ -16,11 +16,11 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import (
     dra,
+    examples,
     imex,
     metrics,
     report,
     schedulers,
-    schedulers_examples,
     slurm,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
@@ -40,7 +40,7 @@ RENDERERS: dict[str, Renderer] = {
     "imex": Renderer(imex.render, imex.findings),
     "dra": Renderer(dra.render),
     "schedulers": Renderer(schedulers.render, schedulers.findings),
-    "examples": Renderer(schedulers_examples.render),
+    "examples": Renderer(examples.render),
     "metrics": Renderer(with_context=metrics.render),
     "report": Renderer(with_context=report.render),
 }

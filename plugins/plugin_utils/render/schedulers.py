@@ -49,7 +49,14 @@ Object = dict[str, Any]
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _LEVEL_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_SafeDumper):
+    """Write a value out each time it occurs, where PyYAML would write an anchor and its aliases."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
 
 
 class SchedulersError(NvlinkError):
@@ -333,7 +340,8 @@ SCHEDULERS: dict[str, Row] = {
     "grove": Row(grove, "Grove. It needs topologyAwareScheduling in Grove's settings."),
     "lws": Row(lws, "LeaderWorkerSet: a hint. Add these annotations to yours."),
     "pod-affinity": Row(
-        pod_affinity, "kube-scheduler alone: a hint. Add this to your pods' template, with their label."
+        pod_affinity,
+        "kube-scheduler alone: a hint for a pod template. The first pod binds the others to its clique, however full.",
     ),
     "slinky": Row(slinky, "Slinky. kubectl apply --server-side: each Node gets this annotation and nothing else."),
     "runai": Row(runai, "Run:ai. Requests to its REST API; clusterId and networkTopologyId are the site's."),

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, schedulers_examples
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, examples, schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 
 EXPECTED = Path(__file__).resolve().parents[2] / "fixtures" / "kubernetes"
@@ -21,7 +22,7 @@ needs_crds = pytest.mark.skipif(not crds.FOLDER.is_dir(), reason=crds.MISSING)
 
 def rendered(fabric: model.Fabric) -> dict[str, str]:
     made: dict[str, str] = {}
-    for module in (dra, schedulers, schedulers_examples):
+    for module in (dra, schedulers, examples):
         made.update(module.render(fabric, State()))
     return made
 
@@ -65,7 +66,8 @@ def test_the_objects_are_valid_by_the_schedulers_own_definitions(fabric: model.F
             if (row.get("apiVersion"), row.get("kind")) in crds.known():
                 assert crds.complaint(row) is None
                 checked.add(row["kind"])
-    assert checked == {"Topology", "ResourceFlavor", "HyperNode", "ClusterTopologyBinding", "ComputeDomain"}
+    topologies = {"Topology", "ResourceFlavor", "HyperNode", "ClusterTopologyBinding"}
+    assert checked == topologies | {"ComputeDomain", "ClusterQueue", "LocalQueue"}
 
 
 @needs_crds
@@ -254,3 +256,91 @@ def test_long_names_stay_unique_and_fit_into_a_pod_name() -> None:
     names = [job["metadata"]["name"] for job in jobs(text)]
     assert len(set(names)) == 2
     assert all(len(f"{name}-worker-17") <= 63 for name in names)
+
+
+def example(name: str, fabric: model.Fabric, *kinds: str) -> list[Any]:
+    return [row for row in documents(rendered(fabric)[f"kubernetes/example-{name}.yaml"]) if row["kind"] in kinds]
+
+
+def pods_of(value: Any) -> list[Any]:
+    """All pod templates inside objects."""
+    if isinstance(value, list):
+        return [found for part in value for found in pods_of(part)]
+    if not isinstance(value, dict):
+        return []
+    if "containers" in value.get("spec", {}):
+        return [value]
+    return [found for part in value.values() for found in pods_of(part)]
+
+
+def test_no_file_has_an_anchor() -> None:
+    assert not [path for path, text in rendered(small()).items() if re.search(r"[&*]id[0-9]", text)]
+
+
+def test_every_pod_that_claims_a_channel_tolerates_the_taint_of_gpu_nodes() -> None:
+    claiming = [
+        pod
+        for path, text in rendered(fabrics.fabric()).items()
+        if "/example-" in path
+        for pod in pods_of(documents(text))
+        if "resourceClaims" in pod["spec"]
+    ]
+    assert len(claiming) == 15
+    for pod in claiming:
+        assert pod["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize("name", ["jobset", "kai"])
+def test_a_job_larger_than_a_clique_has_one_compute_domain_per_index(name: str) -> None:
+    """Two cliques of 18 trays give two halves of 16."""
+    fabric = fabrics.fabric(split=())
+    (job_set,) = example(name, fabric, "JobSet")
+    parts = [row["template"]["spec"] for row in job_set["spec"]["replicatedJobs"]]
+    assert [part["parallelism"] for part in parts] == [16, 16]
+    domains = [claims(part) for part in parts]
+    assert [len(set(one)) for one in domains] == [1, 1]
+    assert domains[0] != domains[1]
+
+
+def test_the_halves_for_kueue_are_slices_of_one_pod_set() -> None:
+    (job_set,) = example("kueue", fabrics.fabric(split=()), "JobSet")
+    (part,) = job_set["spec"]["replicatedJobs"]
+    (pod,) = pods_of(job_set)
+    assert part["template"]["spec"]["parallelism"] == 32
+    assert pod["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/podset-slice-required-topology": "nvidia.com/gpu.clique",
+        "kueue.x-k8s.io/podset-slice-size": "16",
+    }
+
+
+def test_the_queues_have_every_gpu_and_every_channel() -> None:
+    fabric = fabrics.fabric()
+    (queue,) = example("kueue", fabric, "ClusterQueue")
+    (group,) = queue["spec"]["resourceGroups"]
+    quotas = {row["name"]: row["nominalQuota"] for row in group["flavors"][0]["resources"]}
+    assert quotas == {"nvidia.com/gpu": 144, "nvidia.com/compute-domain-channel": 36}
+    assert group["coveredResources"] == list(quotas)
+    parent, leaf = example("kai", fabric, "Queue")
+    assert leaf["spec"]["parentQueue"] == parent["metadata"]["name"]
+    assert {row["spec"]["resources"]["gpu"]["quota"] for row in (parent, leaf)} == {144}
+    jobs = example("kai", fabric, "PyTorchJob", "JobSet")
+    assert {row["metadata"]["labels"]["kai.scheduler/queue"] for row in jobs} == {leaf["metadata"]["name"]}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "names"),
+    [
+        (fabrics.fabric(racks=1, trays=1), ["kai", "kueue", "lws", "statefulset"]),
+        (fabrics.fabric(racks=1, trays=4), ["kai", "kueue", "lws", "nvbandwidth", "statefulset"]),
+        (fabrics.fabric(racks=0), []),
+    ],
+    ids=["one tray", "one clique", "no tray"],
+)
+def test_a_cluster_has_only_the_examples_that_fit(fabric: model.Fabric, names: list[str]) -> None:
+    files = [path for path in rendered(fabric) if "/example-" in path]
+    assert sorted(files) == [f"kubernetes/example-{name}.yaml" for name in names]
+
+
+def test_a_pytorch_job_of_one_tray_has_no_workers() -> None:
+    (job,) = example("kai", fabrics.fabric(racks=1, trays=1), "PyTorchJob")
+    assert list(job["spec"]["pytorchReplicaSpecs"]) == ["Master"]
