@@ -134,6 +134,7 @@ def _with_variable(message: str, task_vars: Mapping[str, Any]) -> str:
 
 
 # Ansible's own messages about these name a Python class, or only what is allowed: option -> an example.
+_HOSTLISTS = {"expected": "r01t[01-18]", "groups": "r[01-04]"}
 _NUMBERS = {
     "min_answer": "a percentage, such as 80",
     "moved_percent": "a percentage, such as 10",
@@ -158,7 +159,7 @@ def _check_values(arguments: Mapping[str, Any]) -> None:
             f"accept: {shown(accept)} is not known; write gates to accept a proposal to which no gate objects, or "
             "leave it out to write a proposal for review"
         )
-    for option in ("domain_names", "expected", "rename"):
+    for option in ("domain_names", "expected", "rename", "groups"):
         value = arguments.get(option)
         if value is not None and not isinstance(value, (Mapping, str)):
             raise PlacementError(f"{option}: {shown(value)} is not a mapping; write NAME: VALUE lines below it")
@@ -522,20 +523,25 @@ def _edited(files: _Files, options: Mapping[str, Any], observe: Callable[..., An
     remove = [tray for names in options["remove"] or [] for tray in after.trays_of(names)]
     after, removed = editing.remove(after, remove, today)
     changes: list[Change] = [*renamed, *removed]
-    outcome: Result = {"changed": bool(changes), "changes": changes, "findings": [], "diff": []}
-    if not changes:
+    groups = {str(name): _names("groups", name, members) for name, members in (options["groups"] or {}).items()}
+    after, grouped = editing.group(after, groups)
+    outcome: Result = {"changed": bool(changes or grouped), "changes": changes, "findings": [], "diff": []}
+    if not outcome["changed"]:
         return {**outcome, "sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
     fabric_file.check(after.as_dict(), files.path, before)
     data = fabric_file.serialise(after)
     files.write_fabric(data, after, "edited")
     if files.state:
         files.write_state(editing.of_state(files.state, rename, remove))
+    parts = ((len(changes), "tray"), (len(grouped), "clique"))
+    what = " and ".join(count(number, word) for number, word in parts if number)
     void = "; the pending proposal was made from the old file and is removed" if files.drop_proposal() else ""
     return {
         **outcome,
         "sha256": fabric_file.digest(data),
-        "diff": [f"{change['tray']}: {change['why']}" for change in changes],
-        "msg": f"{count(len(changes), 'tray')} changed in {files.path}{void}{_to_sign(files.path)}",
+        "diff": [*(f"{change['tray']}: {change['why']}" for change in changes), *grouped],
+        "lines": grouped,
+        "msg": f"{what} changed in {files.path}{void}{_to_sign(files.path)}",
     }
 
 
@@ -555,19 +561,19 @@ def _policy(options: Mapping[str, Any]) -> Policy:
         expected_trays=options["expected_trays"],
         moved_percent=options["moved_percent"],
         conflict_policy=options["conflict_policy"],
-        expected={str(name): _declared(name, trays) for name, trays in options["expected"].items()},
+        expected={str(name): _names("expected", name, trays) for name, trays in options["expected"].items()},
         max_age=options["max_age"],
         override=tuple(options["override"]),
     )
 
 
-def _declared(name: Any, trays: Any) -> list[str]:
-    """The declared trays of a domain or clique: a hostlist, or a list of hostlists."""
+def _names(option: str, key: Any, given: Any) -> list[str]:
+    """The names below a key of an option: a hostlist, or a list of hostlists."""
     try:
-        return [name for text in _as_list(trays) for name in expand(str(text))]
+        return [name for text in _as_list(given) for name in expand(str(text))]
     except HostlistError as error:
         raise PlacementError(
-            f"expected: {name} is not a hostlist ({str(error).rstrip('.')}); write it as r01t[01-18]"
+            f"{option}: {key} is not a hostlist ({str(error).rstrip('.')}); write it as {_HOSTLISTS[option]}"
         ) from None
 
 

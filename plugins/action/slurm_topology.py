@@ -119,4 +119,4 @@ def _places(
 
 def _blocks(fabric: Fabric, cluster: str | None) -> list[dict[str, Any]]:
     made = slurm_blocks.blocks(fabric, cluster)
-    return [{"name": block.name, "nodes": list(block.nodes)} for block in made]
+    return [{"name": block.name, "nodes": list(block.nodes), "group": block.group} for block in made]

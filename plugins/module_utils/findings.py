@@ -816,6 +816,11 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_conf_inconsistent": Entry(ERROR, "a line of slurm.conf contradicts a managed setting", "correct that line"),
     "slurm_format": Entry(ERROR, "this Slurm does not read that topology file", "set slurm_topology_format: auto"),
     "slurm_gate_overridden": Entry(WARNING, "a gate that would stop the apply is overridden", "none"),
+    "slurm_groups_unaligned": Entry(
+        ERROR,
+        "Slurm cannot aggregate the groups of cliques that the fabric file names",
+        "give all groups the same number of cliques, a power of two (edit_groups)",
+    ),
     "slurm_hostlist": Entry(ERROR, "the hostlist of a block does not expand to its nodes", "report it as a bug"),
     "slurm_all_refused": Entry(
         ERROR,

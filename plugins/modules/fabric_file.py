@@ -39,8 +39,8 @@ options:
     description:
       - V(proposed) places the observed trays and writes a proposal where the fabric changes.
       - V(accepted) writes the proposal with the sha256 in O(proposal) as the fabric file.
-      - V(edited) renames the trays in O(rename) and removes those in O(remove), for what no source can observe. A
-        pending proposal is removed, since it was made from the old file.
+      - V(edited) renames the trays in O(rename), removes those in O(remove) and groups the cliques in O(groups), for
+        what no source can observe. A pending proposal is removed, since it was made from the old file.
       - V(checked) validates the fabric file, if it exists, and the options.
     type: str
     choices: [proposed, accepted, edited, checked]
@@ -108,7 +108,7 @@ options:
   rename:
     description:
       - Trays to rename, old name to new name. A renamed tray keeps its place and its names in Slurm and Kubernetes.
-      - O(state=edited) requires O(rename), O(remove) or both.
+      - O(state=edited) requires O(rename), O(remove) or O(groups).
     type: dict
   remove:
     description:
@@ -117,6 +117,13 @@ options:
       - A tray that the file does not have is removed already. With O(state=edited).
     type: list
     elements: str
+  groups:
+    description:
+      - Levels above the clique, such as a second NVLink level or a leaf of the scale-out network. A mapping of the
+        group's name to a hostlist of its cliques or domains, or a list of hostlists.
+      - Slurm aggregates the blocks of a group. A domain stands for its cliques with trays. An empty name takes cliques
+        out of their group. With O(state=edited).
+    type: dict
   imex_network:
     description:
       - Networks in CIDR notation, the preferred one first. The IMEX address of a tray is its first address in them.
@@ -367,6 +374,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state_dir": {"type": "path"},
     "rename": {"type": "dict"},
     "remove": {"type": "list", "elements": "str"},
+    "groups": {"type": "dict"},
     "imex_network": {"type": "list", "elements": "str", "default": []},
     "domain_names": {"type": "dict", "default": {}},
     "expected_trays": {"type": "int"},
@@ -381,7 +389,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 REQUIRED_IF: list[tuple[Any, ...]] = [
     ("state", "proposed", ["observations", "trays"]),
     ("state", "accepted", ["proposal"]),
-    ("state", "edited", ["rename", "remove"], True),
+    ("state", "edited", ["rename", "remove", "groups"], True),
 ]
 
 

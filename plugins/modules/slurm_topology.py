@@ -55,6 +55,10 @@ options:
         type: list
         elements: str
         default: []
+      group:
+        description: Name of a level above the block. Slurm aggregates the blocks of a group, which stand together.
+        type: str
+        default: ""
   clusters:
     description:
       - The blocks of several Slurm clusters, instead of O(fabric_file). The module applies those of the cluster whose
@@ -81,11 +85,16 @@ options:
             type: list
             elements: str
             default: []
+          group:
+            description: As in O(blocks).
+            type: str
+            default: ""
   block_sizes:
     description:
       - The block sizes in nodes. The first is the base block size, every other one is the base times a power of two.
-      - If empty, only the base block size is set. From 25.05 on it is the size of the largest clique. Before, where a
-        block below the base size is fatal, it is the size of the smallest clique.
+      - If empty, the base block size is set, and the size of a group where the fabric file has groups of cliques. The
+        base is from 25.05 on the size of the largest clique. Before, where a block below the base size is fatal, it is
+        the size of the smallest clique.
     type: list
     elements: int
     default: []
@@ -492,6 +501,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology im
 BLOCK: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "nodes": {"type": "list", "elements": "str", "default": []},
+    "group": {"type": "str", "default": ""},
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -587,7 +597,8 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     desired = planning.DesiredState(
         blocks=tuple(
-            Block(block["name"], tuple(block["nodes"]), fold(block["nodes"])) for block in _blocks(params, slurm)
+            Block(block["name"], tuple(block["nodes"]), fold(block["nodes"]), block["group"])
+            for block in _blocks(params, slurm)
         ),
         block_sizes=tuple(params["block_sizes"]),
         name=params["topology_name"],

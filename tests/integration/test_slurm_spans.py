@@ -15,6 +15,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf, spans
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
@@ -220,6 +222,31 @@ def test_aggregated_blocks_give_a_job_neighbours(racks: Slurmctld) -> None:
     )
     assert irregular.topology.block_sizes == ((9,) if racks.suite == "trixie" else (18,))
     assert "slurm_aggregates_irregular" in {found["code"] for found in irregular.findings}
+
+
+def test_the_cliques_of_a_group_are_one_aggregated_block(racks: Slurmctld) -> None:
+    """Groups of two that are not next to each other: a job of 36 trays gets the racks of one group, or waits."""
+    load(racks, [18] * MOST, [18])
+    grouped, _lines = editing.group(
+        fabric(racks=MOST, split=()), {"pod_a": ["r01", "r04"], "pod_b": ["r02", "r05"], "pod_c": ["r03", "r06"]}
+    )
+    made = plan(racks, slurm_blocks.blocks(grouped))
+    assert made.stopped_by() == []
+    assert made.topology.block_sizes == (18, 36)
+    style = FILE[racks.suite].partition(".")[2]
+    (racks.conf_dir / FILE[racks.suite]).write_text(files.render([made.topology], style))
+    assert racks.run("scontrol", "reconfigure").returncode == 0
+    shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
+    assert [{name[:3] for name in line.nodes} for line in shown if line.aggregated] == [
+        {"r01", "r04"},
+        {"r02", "r05"},
+        {"r03", "r06"},
+    ]
+    assert racks_of(racks, 36, "-x", "r01t01,r02t01")[0] == {"r03", "r06"}
+    assert racks_of(racks, 36, "-x", "r01t01,r02t01,r03t01")[0] == set()
+    assert len(racks_of(racks, 18 * MOST)[0]) == MOST
+    uneven, _lines = editing.group(grouped, {"pod_c": ["r02"]})
+    assert [row["code"] for row in plan(racks, slurm_blocks.blocks(uneven)).stopped_by()] == ["slurm_groups_unaligned"]
 
 
 def racks_of(slurmctld: Slurmctld, nodes: int, *options: str) -> tuple[set[str], str]:

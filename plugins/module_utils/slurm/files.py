@@ -40,11 +40,15 @@ class SlurmError(NvlinkError):
 
 @dataclass(frozen=True)
 class Block:
-    """One block: its name, its nodes one by one, and the hostlist that names them in a file (empty: a placeholder)."""
+    """One block: its name, its nodes one by one, and the hostlist that names them in a file (empty: a placeholder).
+
+    group: the level above, whose blocks Slurm aggregates; known of desired blocks only, since no file has it.
+    """
 
     name: str
     nodes: tuple[str, ...] = ()
     folded: str = ""
+    group: str = ""
 
     def hostlist(self) -> str:
         return self.folded or ",".join(self.nodes)

@@ -192,6 +192,68 @@ def aggregated_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ..
     return tuple(size for level in range(min(covering, MAX_LEVEL) + 1) if (size := sizes[0] << level) <= MAX_NODES)
 
 
+def choose_sizes(
+    blocks: Sequence[Block], version: Version, given: Sequence[int] = (), aggregate: bool = False
+) -> tuple[tuple[int, ...], list[Finding]]:
+    """The block sizes to write, and findings: those of the site (given), else the base with the levels above it.
+
+    These are the size of a group where blocks have groups, and with aggregate the doubles of the base.
+    """
+    if given and aggregate:
+        raise SlurmError("block_sizes and aggregate_blocks are both set: give one of them.")
+    base = tuple(given) or auto_block_sizes(blocks, version)
+    number, problem = (1, "") if len(given) == 1 else blocks_of_group(blocks)
+    if problem:
+        message = (
+            f"Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the same number of blocks,"
+            " 1, 2, 4, 8 and so on, in the fabric file (playbook edit, variable edit_groups), or set block_sizes"
+            f" (variable slurm_topology_block_sizes) to {base[0]} alone."
+        )
+        return base, [finding("slurm_groups_unaligned", message)]
+    if given:
+        return base, []
+    sizes = base if number == 1 else (*base, number * base[0])
+    if not aggregate:
+        return sizes, []
+    doubles = aggregated_sizes(blocks, version)
+    counts = sorted((len(set(block.nodes)), block.name) for block in blocks if block.nodes)
+    if len(doubles) > 1 or len(counts) < 2:
+        return tuple(sorted({*sizes, *doubles})), []
+    (fewest, small), (most, large) = counts[0], counts[-1]
+    message = (
+        f"The block {large} has {count(most, 'node')} and {small} {fewest}, so aggregated blocks would not be groups of"
+        f" equal racks and only {', '.join(map(str, sizes))} is set: split all racks alike, or set block_sizes"
+        " (variable slurm_topology_block_sizes)."
+    )
+    return sizes, [finding("slurm_aggregates_irregular", message, block=small)]
+
+
+def blocks_of_group(blocks: Sequence[Block]) -> tuple[int, str]:
+    """The number of blocks that each group has (1 without groups), or why Slurm cannot aggregate the groups, a clause.
+
+    An aggregated block is a power of two of consecutive blocks, counted from the first one (block_record_validate() of
+    24.11 and 26.05). So all groups must have the same power of two, one after another, and nodes outside of them would
+    fill a group up.
+    """
+    if not any(block.group for block in blocks):
+        return 1, ""
+    groups = [(group, len(list(members))) for group, members in groupby(blocks, key=lambda block: block.group)]
+    outside = [block.name for block in blocks if block.nodes and not block.group]
+    if outside:
+        return 1, f"{summarize(outside)} {'is' if len(outside) == 1 else 'are'} in no group"
+    if not groups[-1][0]:
+        del groups[-1]
+    names = [group for group, _number in groups]
+    if "" in names or len(set(names)) < len(names):
+        return 1, "the blocks of a group are not next to each other"
+    (small, fewest), (large, most) = (choose(groups, key=lambda row: row[1]) for choose in (min, max))
+    if fewest != most:
+        return 1, f"group {large} has {count(most, 'block')} and {small} {fewest}"
+    if most & (most - 1):
+        return 1, f"each group has {count(most, 'block')}, which is not a power of two"
+    return most, ""
+
+
 def leave_out(blocks: Sequence[Block], minimum: int, version: Version) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     """The blocks to write, and those that the site leaves out: before 25.05 the smallest limits the base for all."""
     if version >= YAML_SINCE:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rename and remove trays of a fabric, which no source can observe. Pure functions."""
+"""Rename and remove trays of a fabric, and group its cliques, which no source can observe. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import cast
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Change, Fabric, State, Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Change,
+    Clique,
+    Fabric,
+    State,
+    Tray,
+    natural_sorted,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, nearest, shown
 
 
@@ -49,6 +56,37 @@ def remove(fabric: Fabric, names: Collection[str], today: str) -> tuple[Fabric, 
         if name in names
     ]
     return replace(fabric, trays=trays), changes
+
+
+def group(fabric: Fabric, groups: Mapping[str, Collection[str]]) -> tuple[Fabric, list[str]]:
+    """Give cliques a group (group name -> names of cliques or domains); an empty group name takes them out of theirs.
+
+    The name of a domain stands for those of its cliques that have trays. Returns a line for each changed clique;
+    FabricFileError for an unknown clique or one in two groups.
+    """
+    chosen: dict[str, str] = {}
+    for word, names in groups.items():
+        for name in names:
+            for clique in _cliques(fabric, name):
+                if chosen.setdefault(clique, word) != word:
+                    raise FabricFileError(f"groups: {clique} is in {chosen[clique]} and {word}; list it once")
+    cliques, lines = dict(fabric.cliques), []
+    for name in natural_sorted(chosen):
+        before = cliques[name].get("group", "")
+        if chosen[name] != before:
+            row = {key: value for key, value in cliques[name].items() if key != "group"}
+            cliques[name] = cast(Clique, {**row, "group": chosen[name]} if chosen[name] else row)
+            lines.append(f"clique {name}: group {before or 'none'} -> {chosen[name] or 'none'}")
+    return replace(fabric, cliques=cliques), lines
+
+
+def _cliques(fabric: Fabric, name: str) -> list[str]:
+    in_use = [clique for clique, row in fabric.cliques.items() if row["domain"] == name and fabric.members[clique]]
+    if not in_use and name not in fabric.cliques:
+        hint = nearest(name, [*fabric.cliques, *fabric.domains])
+        hint = hint if hint.startswith("; did you mean") else "; use a name of cliques or domains there"
+        raise FabricFileError(f"groups: {shown(name)} is no clique of the fabric file{hint}")
+    return in_use or [name]
 
 
 def of_state(state: State, renamed: Mapping[str, str], removed: Collection[str]) -> State:

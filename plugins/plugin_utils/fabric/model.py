@@ -50,11 +50,16 @@ class Block(TypedDict):
 
 
 class Clique(TypedDict):
-    """One NVLink partition; (cluster_uuid of its domain, clique_id) is its identity."""
+    """One NVLink partition; (cluster_uuid of its domain, clique_id) is its identity.
+
+    group: a level above the clique that a person has named, such as a second NVLink level or a leaf of the scale-out
+    network. Slurm aggregates the blocks of a group.
+    """
 
     domain: str
     clique_id: int
     block: Block
+    group: NotRequired[str]
 
 
 class SlurmCluster(TypedDict):
@@ -115,6 +120,7 @@ class BlockView:
     position: int
     clique: str
     trays: tuple[str, ...]
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -188,14 +194,27 @@ class Fabric:
         if cluster is not None:
             blocks = self.clusters["slurm"][cluster]["blocks"]
         return [
-            BlockView(block["name"], block["position"], name, tuple(self._members_in(name, cluster)))
+            BlockView(
+                block["name"],
+                block["position"],
+                name,
+                tuple(self._members_in(name, cluster)),
+                self.cliques[name].get("group", ""),
+            )
             for name, block in sorted(blocks.items(), key=lambda item: item[1]["position"])
         ]
 
     def slurm_blocks(self, cluster: str | None = None) -> list[BlockView]:
-        """All blocks for Slurm's topology in the order of their positions: blocks() and the reserved ones."""
+        """All blocks for Slurm's topology in its order: blocks() and the reserved ones by position.
+
+        The blocks of a group stand together, at the position of its first one, and those without a group after them.
+        """
         reserved = [BlockView(name, position, "", ()) for name, position in self.reserved(cluster).items()]
-        return sorted([*self.blocks(cluster), *reserved], key=lambda view: view.position)
+        views = sorted([*self.blocks(cluster), *reserved], key=lambda view: view.position)
+        first: dict[str, int] = {}
+        for view in views:
+            first.setdefault(view.group, view.position)
+        return sorted(views, key=lambda view: (not view.group, first[view.group]))
 
     def reserved(self, cluster: str | None = None) -> Mapping[str, int]:
         """The reserved blocks of a Slurm cluster; without a cluster, of the only one."""

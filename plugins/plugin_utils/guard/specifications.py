@@ -673,7 +673,12 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
     "edit": {
         "imports": [],
         "roles": [],
-        "variables": {"edit_remove": {}, "edit_rename": {}, "fabric_file": {"type": "path"}},
+        "variables": {
+            "edit_groups": {"type": "dict"},
+            "edit_remove": {},
+            "edit_rename": {},
+            "fabric_file": {"type": "path"},
+        },
     },
     "imex": {"imports": [], "roles": ["imex"], "variables": {"fabric_file": {}, "imex_hosts": {}, "imex_owner": {}}},
     "kubernetes": {

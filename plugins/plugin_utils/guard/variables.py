@@ -140,6 +140,7 @@ VARIABLES = frozenset(
         "drain_result",
         "drain_trays",
         "drain_wait",
+        "edit_groups",
         "edit_remove",
         "edit_rename",
         "fabric_accept",

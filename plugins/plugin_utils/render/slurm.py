@@ -73,10 +73,11 @@ def _clusters(fabric: model.Fabric) -> list[str | None]:
 def _checked(made: Sequence[Block], style: str) -> tuple[rules.Candidate, list[model.Finding]]:
     version = RENDERED_FOR[style]
     kept, found = rules.drop_placeholders(made, version)
+    sizes, unaligned = rules.choose_sizes(kept, version)
     topology = Topology(
         name=TOPOLOGY_NAME if style == YAML else "default",
         blocks=kept,
-        block_sizes=rules.auto_block_sizes(kept, version),
+        block_sizes=sizes,
     )
     candidate = rules.Candidate(version=version, style=style, topology=topology)
-    return candidate, found + rules.lint(candidate)
+    return candidate, [*found, *unaligned, *rules.lint(candidate)]

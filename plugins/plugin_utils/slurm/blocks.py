@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The blocks and the switches of Slurm's topology from the fabric, and host lists as Slurm reads them. Pure.
 
-One block for each clique, in the order of their positions. Blocks, their order and their sizes come from the fabric
-file alone; a retired clique and a reserved block have no nodes.
+One block for each clique, in the order of their positions, those of a group together. Blocks, their order and their
+sizes come from the fabric file alone; a retired clique and a reserved block have no nodes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import mod
 
 
 def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...]:
-    """One block for each clique of a cluster, by position; nodes are the trays' NodeNames.
+    """One block for each clique of a cluster, in Slurm's order; nodes are the trays' NodeNames.
 
     Reserved blocks are included without nodes.
     """
     made = []
     for view in fabric.slurm_blocks(cluster):
         nodes = tuple(fabric.trays[name]["slurm_node"] for name in view.trays)
-        made.append(Block(view.name, nodes, fold(nodes)))
+        made.append(Block(view.name, nodes, fold(nodes), view.group))
     return tuple(made)
 
 

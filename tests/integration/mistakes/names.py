@@ -66,7 +66,10 @@ MISTAKES = [
         "rackscale.nvlink.edit -e edit_rename=r99t01:tray1",
         "rename: 'r99t01' is not a tray of the fabric file; did you mean r0",
     ),
-    Mistake("rackscale.nvlink.edit", "Rename trays by -e edit_rename=OLD:NEW, or remove them by -e edit_remove=NAME."),
+    Mistake(
+        "rackscale.nvlink.edit",
+        "Rename trays by -e edit_rename=OLD:NEW, remove them by -e edit_remove=NAME, or set edit_groups.",
+    ),
     Mistake("rackscale.nvlink.benchmark -e benchmark_cliques=r09", "fabric.json: has no clique 'r09'; did you mean r0"),
     Mistake("rackscale.nvlink.spares", "spares_active: is not set; add -e spares_active=16."),
     Mistake(

@@ -118,7 +118,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
             " block; complete the clique, or upgrade to 25.05."
         )
         findings.append(finding("slurm_block_left_out", message, block=block.name))
-    sizes, found = _sizes(desired, blocks, observed.version)
+    sizes, found = rules.choose_sizes(blocks, observed.version, desired.block_sizes, desired.aggregate_blocks)
     findings += found
     # Slurm calls the one topology of a topology.conf "default".
     name = desired.name if observed.style == YAML else "default"
@@ -205,27 +205,6 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
         lines = ["slurmctld: runs another topology than its file has, and reads the file again"]
     made_plan.difference = lines
     return made_plan
-
-
-def _sizes(
-    desired: DesiredState, blocks: Sequence[Block], version: rules.Version
-) -> tuple[tuple[int, ...], list[Finding]]:
-    """The block sizes: those of the site, else the base alone or with its doubles."""
-    if not desired.aggregate_blocks:
-        return desired.block_sizes or rules.auto_block_sizes(blocks, version), []
-    if desired.block_sizes:
-        raise files.SlurmError("block_sizes and aggregate_blocks are both set: give one of them.")
-    sizes = rules.aggregated_sizes(blocks, version)
-    counts = sorted((len(set(block.nodes)), block.name) for block in blocks if block.nodes)
-    if len(sizes) > 1 or len(counts) < 2:
-        return sizes, []
-    (fewest, small), (most, large) = counts[0], counts[-1]
-    message = (
-        f"The block {large} has {count(most, 'node')} and {small} {fewest}, so aggregated blocks would not be groups of"
-        f" equal racks and only the base block size {sizes[0]} is set: split all racks alike, or set block_sizes"
-        " (variable slurm_topology_block_sizes)."
-    )
-    return sizes, [finding("slurm_aggregates_irregular", message, block=small)]
 
 
 def _other_topologies(

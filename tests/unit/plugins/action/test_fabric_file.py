@@ -735,6 +735,25 @@ def test_a_hostlist_that_cannot_be_read_removes_nothing(site: Site) -> None:
     assert site.path.read_bytes() == before
 
 
+def test_groups_of_cliques_are_edited_and_discovery_keeps_them(site: Site) -> None:
+    site.discover(accept="gates")
+    before = site.path.read_bytes()
+    edited = site.run(diff=True, state="edited", groups={"pod1": "r[01-02]"})
+    assert edited["diff"]["prepared"].splitlines() == edited["lines"]
+    assert edited["lines"] == ["clique r01: group none -> pod1", "clique r02: group none -> pod1"]
+    assert edited["changes"] == []
+    assert edited["msg"] == f"2 cliques changed in {site.path}"
+    assert {row["group"] for row in json.loads(site.path.read_bytes())["cliques"].values()} == {"pod1"}
+    assert site.run(state="edited", groups={"pod1": ["r01", "r02"]})["changed"] is False
+    grouped = site.path.read_bytes()
+    site.discover(accept="gates")
+    assert site.path.read_bytes() == grouped
+    site.run(state="edited", groups={"": "r[01-02]"})
+    assert site.path.read_bytes() == before
+    with pytest.raises(AnsibleActionFail, match=r"^groups: pod1 is not a hostlist .*; write it as r\[01-04\]"):
+        site.run(state="edited", groups={"pod1": "r[01"})
+
+
 def test_one_renamed_tray_is_counted_in_the_singular(site: Site) -> None:
     site.discover(accept="gates")
     edited = site.run(state="edited", rename={"r01t01": "left"})
@@ -744,7 +763,9 @@ def test_one_renamed_tray_is_counted_in_the_singular(site: Site) -> None:
 def test_an_edit_fails_without_a_fabric_file_and_without_trays_to_edit(site: Site) -> None:
     with pytest.raises(AnsibleActionFail, match=r"fabric\.json: does not exist; "):
         site.run(state="edited", remove=["r01t01"])
-    with pytest.raises(AnsibleActionFail, match="state is edited but any of the following are missing: rename, remove"):
+    with pytest.raises(
+        AnsibleActionFail, match="state is edited but any of the following are missing: rename, remove, groups"
+    ):
         site.run(state="edited")
 
 

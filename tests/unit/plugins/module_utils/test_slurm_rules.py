@@ -139,6 +139,35 @@ def test_the_aggregated_sizes_are_the_doubles_of_the_base(
     assert rules.aggregated_sizes(blocks, version) == expected
 
 
+@pytest.mark.parametrize(
+    ("groups", "number", "problem"),
+    [
+        ("", 1, ""),
+        ("a b c", 1, ""),
+        ("aa bb", 2, ""),
+        ("aaaa", 4, ""),
+        ("aaabbb", 1, "each group has 3 blocks, which is not a power of two"),
+        ("aab", 1, "group a has 2 blocks and b 1"),
+        ("abab", 1, "the blocks of a group are not next to each other"),
+        ("aa-", 1, "b3 is in no group"),
+    ],
+)
+def test_a_group_is_a_power_of_two_of_blocks_that_stand_together(groups: str, number: int, problem: str) -> None:
+    letters = groups.replace(" ", "")
+    blocks = [Block(f"b{at}", (f"t{at}",), group=letter.strip("-")) for at, letter in enumerate(letters, 1)]
+    assert rules.blocks_of_group(blocks) == (number, problem)
+
+
+def test_the_sites_block_sizes_are_kept_with_groups() -> None:
+    blocks = [Block(f"b{at}", (f"t{at}",), group=group) for at, group in enumerate("aabb")]
+    assert rules.choose_sizes(blocks, NEW) == ((1, 2), [])
+    assert rules.choose_sizes(blocks, NEW, aggregate=True) == ((1, 2, 4), [])
+    assert rules.choose_sizes(blocks, NEW, (1, 4)) == ((1, 4), [])
+    _given, found = rules.choose_sizes(blocks[:3], NEW, (1, 4))
+    assert [row["code"] for row in found] == ["slurm_groups_unaligned"]
+    assert rules.choose_sizes(blocks[:3], NEW, (1,)) == ((1,), []), "without a larger size nothing is aggregated"
+
+
 def test_the_aggregated_sizes_of_a_regular_fabric_have_no_finding() -> None:
     for number in range(2, 20):
         topology = racks(*[18] * number)

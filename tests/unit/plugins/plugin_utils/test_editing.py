@@ -48,6 +48,47 @@ def test_a_removed_tray_keeps_its_clique_and_block() -> None:
     fabric_file.check(after.as_dict(), "fabric.json", TWO)
 
 
+SPLIT = fabric(racks=3, trays=2, split=(2,))
+
+
+def test_cliques_get_a_group_and_lose_it() -> None:
+    after, lines = editing.group(SPLIT, {"pod1": ["r01", "r02"], "pod2": ["r03"]})
+    assert {name: row.get("group") for name, row in after.cliques.items()} == {
+        "r01": "pod1",
+        "r02a": "pod1",
+        "r02b": "pod1",
+        "r03": "pod2",
+    }
+    assert lines[0] == "clique r01: group none -> pod1"
+    assert len(lines) == 4
+    fabric_file.check(after.as_dict(), "fabric.json", SPLIT)
+    data = fabric_file.serialise(after)
+    assert fabric_file.serialise(fabric_file.parse(data, "fabric.json")) == data
+    assert editing.group(after, {"pod1": ["r01"]}) == (after, []), "a second time changes nothing"
+    back, lines = editing.group(after, {"": ["r01", "r02a", "r02b", "r03"]})
+    assert fabric_file.serialise(back) == fabric_file.serialise(SPLIT)
+    assert lines[-1] == "clique r03: group pod2 -> none"
+
+
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        ({"pod1": ["r1"]}, "groups: 'r1' is no clique of the fabric file; did you mean r01"),
+        ({"pod1": ["r02"], "pod2": ["r02a"]}, "groups: r02a is in pod1 and pod2; list it once"),
+    ],
+)
+def test_invalid_groups_are_rejected(groups: dict[str, list[str]], problem: str) -> None:
+    with pytest.raises(FabricFileError) as failure:
+        editing.group(SPLIT, groups)
+    assert str(failure.value).startswith(problem)
+
+
+def test_a_group_is_named_like_a_domain() -> None:
+    after, _lines = editing.group(SPLIT, {"pod 1": ["r01"]})
+    with pytest.raises(FabricFileError, match=r"cliques\.r01\.group must be the name of a level above the clique"):
+        fabric_file.check(after.as_dict(), "fabric.json")
+
+
 def test_the_state_is_edited_too() -> None:
     edited = editing.of_state(state(TWO), {"r01t02": "left"}, ["r01t03"])
     assert sorted(edited.trays) == ["left", "r01t01"]

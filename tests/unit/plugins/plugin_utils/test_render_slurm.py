@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 YAML_FILE, CONF_FILE = "slurm/topology.yaml", "slurm/topology.conf"
 
@@ -43,6 +50,84 @@ def test_a_split_rack_is_two_blocks_in_the_order_of_their_positions() -> None:
         "BlockName=r02b Nodes=r02t[10-18]",
         "BlockSizes=9",
     ]
+
+
+def grouped(fabric: Fabric, **groups: str) -> Fabric:
+    return editing.group(fabric, {name: expand(cliques) for name, cliques in groups.items()})[0]
+
+
+def test_the_blocks_of_a_group_stand_together_and_are_a_block_size() -> None:
+    texts = render(grouped(fabrics.fabric(racks=4, split=()), east="r[01,03]", west="r[02,04]"))
+    assert texts[YAML_FILE].partition("---\n")[2] == (
+        "- topology: nvlink\n"
+        "  cluster_default: true\n"
+        "  block:\n"
+        "    block_sizes:\n"
+        "      - 18\n"
+        "      - 36\n"
+        "    blocks:\n"
+        "      - block: r01\n"
+        "        nodes: r01t[01-18]\n"
+        "      - block: r03\n"
+        "        nodes: r03t[01-18]\n"
+        "      - block: r02\n"
+        "        nodes: r02t[01-18]\n"
+        "      - block: r04\n"
+        "        nodes: r04t[01-18]\n"
+    )
+    assert texts[CONF_FILE].splitlines()[1:] == [
+        "BlockName=r01 Nodes=r01t[01-18]",
+        "BlockName=r03 Nodes=r03t[01-18]",
+        "BlockName=r02 Nodes=r02t[01-18]",
+        "BlockName=r04 Nodes=r04t[01-18]",
+        "BlockSizes=18,36",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        ({"east": "r[01-02]"}, "r03, r04 are in no group"),
+        ({"east": "r[01-03]", "west": "r04"}, "group east has 3 blocks and west 1"),
+        ({"east": "r[01-04]"}, None),
+    ],
+)
+def test_groups_that_slurm_cannot_aggregate_are_not_rendered(groups: dict[str, str], problem: str | None) -> None:
+    fabric = grouped(fabrics.fabric(racks=4, split=()), **groups)
+    found = [row for row in slurm.findings(fabric, State()) if row["code"] == "slurm_groups_unaligned"]
+    assert bool(render(fabric)) == (problem is None)
+    assert [row["message"] for row in found] == (
+        []
+        if problem is None
+        else [
+            f"Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the same number of blocks,"
+            " 1, 2, 4, 8 and so on, in the fabric file (playbook edit, variable edit_groups), or set block_sizes"
+            " (variable slurm_topology_block_sizes) to 18 alone."
+        ]
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), groups=st.integers(1, 6), level=st.integers(0, 3), retired=st.integers(0, 3))
+def test_aggregated_blocks_are_the_groups(data: st.DataObject, groups: int, level: int, retired: int) -> None:
+    """In whatever order the cliques were discovered; cliques without trays and group take the end."""
+    number = 1 << level
+    of = fabrics.fabric(racks=groups * number + retired, trays=1, split=())
+    order = data.draw(st.permutations(sorted(of.cliques)))
+    members = {f"g{group}": order[group * number :][:number] for group in range(groups)}
+    away = set(order[groups * number :])
+    of = dataclasses.replace(of, trays={name: row for name, row in of.trays.items() if row["clique"] not in away})
+    of, _lines = editing.group(of, members)
+    blocks = slurm_blocks.blocks(of)
+    sizes, found = rules.choose_sizes(blocks, (26, 5, 5))
+    assert not found
+    assert sizes == ((1,) if number == 1 else (1, number))
+    aggregates = [
+        set(names) - away for size, names in rules.aggregates(Topology(blocks=blocks, block_sizes=sizes), 1) if size > 1
+    ]
+    assert sorted(map(sorted, filter(None, aggregates))) == (
+        [] if number == 1 else sorted(sorted(cliques) for cliques in members.values())
+    )
 
 
 def test_blocks_do_not_depend_on_which_trays_are_up() -> None:
