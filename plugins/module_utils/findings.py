@@ -183,6 +183,11 @@ CATALOGUE: dict[str, Entry] = {
         "correct the reason that the finding names",
     ),
     "fabric_no_partition": Entry(WARNING, "a GPU is in no NVLink partition", "add it to a partition on the switches"),
+    "fabric_cliques_smaller": Entry(
+        WARNING,
+        "GPUs of one clique are in different cliques for multicast or logical endpoints",
+        "check the multicast limits of the NVLink partitions; NCCL forms smaller teams until then",
+    ),
     "fabric_manager_disconnected": Entry(
         WARNING,
         "a GPU is disconnected from the fabric manager",

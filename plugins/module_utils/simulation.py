@@ -187,6 +187,7 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
                     "status": "success",
                     "cluster_uuid": cluster_uuid,
                     "clique_id": clique_id,
+                    "cliques": None,
                     "health": {
                         "summary": "healthy",
                         "degraded_bandwidth": False,
@@ -345,6 +346,8 @@ def nvml_standin_text(
             f"links {f'{LINKS} {LINK_SPEED}' if _number(constants.STATES, gpu['fabric']['state'], 'state') else '-'}",
         ]
         lines += [f"link {link} {field} {value}" for index, link, field, value in links if index == gpu["index"]]
+        if gpu["fabric"]["cliques"]:
+            lines.append(f"cliques {_standin_cliques(gpu['fabric']['cliques'])}")
     return "\n".join(lines) + "\n"
 
 
@@ -360,6 +363,11 @@ def _standin_fabric(fabric: Mapping[str, Any]) -> str:
     summary = _number(constants.SUMMARIES, fabric["health"]["summary"], "summary") or 0
     mask = health_mask(fabric["health"])
     return f"{state} {status} {clique_id} {cluster_uuid.replace('-', '')} {mask:#x} {summary}"
+
+
+def _standin_cliques(cliques: Mapping[str, Iterable[int]]) -> str:
+    """``TYPE:ID`` of each clique; with this line the stand-in has version 4 of the fabric call."""
+    return " ".join(f"{number}:{each}" for number, kind in constants.CLIQUE_TYPES.items() for each in cliques[kind])
 
 
 def health_mask(health: Mapping[str, Any]) -> int:

@@ -327,6 +327,38 @@ ansible_facts:
                   returned: success
                   type: int
                   sample: 32766
+                cliques:
+                  description:
+                    - The IDs of the GPU's cliques by kind of operation; the clique ID above is the first one of
+                      unicast pointers.
+                    - Read by NVML from drivers of R615 and newer, V(null) from others and from C(nvidia-smi).
+                  returned: success
+                  type: dict
+                  contains:
+                    unicast_pointer:
+                      description: Access by pointers to one GPU.
+                      returned: success
+                      type: list
+                      elements: int
+                      sample: [32766]
+                    multicast_pointer:
+                      description: Access by pointers to several GPUs at once.
+                      returned: success
+                      type: list
+                      elements: int
+                      sample: [32766]
+                    unicast_logical_endpoint:
+                      description: Access by a logical endpoint of one GPU.
+                      returned: success
+                      type: list
+                      elements: int
+                      sample: [32766]
+                    multicast_logical_endpoint:
+                      description: Access by a logical endpoint of several GPUs.
+                      returned: success
+                      type: list
+                      elements: int
+                      sample: [32766]
                 health:
                   description: The rows of the fabric's health, each V(null) where the driver does not report it.
                   returned: success

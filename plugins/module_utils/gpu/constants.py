@@ -99,6 +99,15 @@ HEALTH_BITS: dict[str, tuple[int, int]] = {
     "fabric_manager_connected": (14, 0x3),
 }
 
+# Kinds of operation of the cliques of nvmlGpuFabricInfo_v4_t; the clique of the facts is the first of unicast_pointer.
+# Hopper reports the first two kinds, Blackwell and Rubin all (nvmlDeviceGetGpuFabricInfo_v4).
+CLIQUE_TYPES: dict[int, str] = {
+    0: "unicast_pointer",
+    1: "multicast_pointer",
+    2: "unicast_logical_endpoint",
+    3: "multicast_logical_endpoint",
+}
+
 _ALIASES = {
     # Other spellings of the same value, and texts of other releases.
     "incorrectsysguid": "incorrect_sysguid",

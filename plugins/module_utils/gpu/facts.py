@@ -17,7 +17,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
 
@@ -178,6 +178,8 @@ def assemble(
     facts["gpus"] = [{key: value for key, value in gpu.items() if key != "platform"} for gpu in gpus]
     facts.update(_platform(gpus, notes))
     facts.update(_place(gpus, readings.complete, facts["chassis_serial"], notes))
+    if facts["attached"]:
+        notes.extend(_smaller_cliques([gpu["fabric"]["cliques"] or {} for gpu in gpus]))
     local = any(found["code"] in _WITHOUT_DOMAIN for found in notes)
     for gpu in gpus:
         notes.extend(_judge(gpu, facts["chassis_serial"] is not None, local))
@@ -296,6 +298,24 @@ def _place(
         "clique_id": clique_id,
         "clique": f"{cluster_uuid}.{clique_id}",
     }
+
+
+def _smaller_cliques(cliques: list[dict[str, list[int]]]) -> list[dict[str, Any]]:
+    """The findings about operations that the GPUs of an attached tray, one row each, cannot all do with each other."""
+    notes = []
+    for operation in list(constants.CLIQUE_TYPES.values())[1:]:
+        ids = [set(row.get(operation, ())) for row in cliques]
+        if any(ids) and not set.intersection(*ids):
+            shown = summarize(", ".join(map(str, sorted(those))) or "none" for those in ids)
+            notes.append(
+                finding(
+                    "fabric_cliques_smaller",
+                    f"The GPUs of this tray are in one clique, but in different ones for {operation.replace('_', ' ')}"
+                    f" operations ({shown}); check the multicast limits of the NVLink partitions on the switches.",
+                    gpu=None,
+                )
+            )
+    return notes
 
 
 def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[dict[str, Any]]:

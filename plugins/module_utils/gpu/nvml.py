@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from collections.abc import Iterable
 from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
 from typing import Any, Callable
 
@@ -39,7 +40,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
 LIBRARY = "libnvidia-ml.so.1"
 INIT_FLAG_NO_GPUS = 1
 FIELD_RECOVERY_ACTION = 230
-TYPE_UNICAST_POINTER = 0
+UNICAST_POINTER = "unicast_pointer"
 
 SUCCESS = 0
 NOT_SUPPORTED = 3
@@ -295,9 +296,9 @@ def _query_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]
     """
     newest = FabricInfoV4()
     if call("nvmlDeviceGetGpuFabricInfo_v4", ctypes.byref(newest)):
-        cliques = [newest.cliques[at] for at in range(min(newest.numCliques, len(newest.cliques)))]
-        first = next((clique.id for clique in cliques if clique.type == TYPE_UNICAST_POINTER), None)
-        return _raw_fabric(newest, first, newest.healthSummary)
+        cliques = _cliques(newest.cliques[: min(newest.numCliques, len(newest.cliques))])
+        first = next(iter(cliques[UNICAST_POINTER]), None)
+        return {**_raw_fabric(newest, first, newest.healthSummary), "cliques": cliques}
     failed = [codes[-1]]
     for version, struct in ((3, FabricInfoV3), (2, FabricInfoV2)):
         if failed[-1] in _FINAL:
@@ -314,12 +315,22 @@ def _query_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]
     return {"code": failed[-1], "only_v1": call("nvmlDeviceGetGpuFabricInfo", space)}
 
 
+def _cliques(entries: Iterable[Any]) -> dict[str, list[int]]:
+    """Kind of operation -> IDs of the GPU's cliques, in NVML's order; kinds of a newer driver are left out."""
+    ids: dict[str, list[int]] = {kind: [] for kind in constants.CLIQUE_TYPES.values()}
+    for entry in entries:
+        if entry.type in constants.CLIQUE_TYPES:
+            ids[constants.CLIQUE_TYPES[entry.type]].append(entry.id)
+    return ids
+
+
 def _raw_fabric(info: Any, clique_id: int | None, summary: int) -> dict[str, Any]:
     return {
         "state": info.state,
         "status": info.status,
         "cluster_uuid": _uuid_text(bytes(info.clusterUuid)),
         "clique_id": clique_id,
+        "cliques": None,
         "mask": info.healthMask,
         "summary": summary,
     }
@@ -500,6 +511,7 @@ def _fabric(raw: dict[str, Any], check: Checker) -> dict[str, Any]:
         fabric["status"] = constants.STATUSES.get(raw["status"], (f"status_{raw['status']}",))[0]
     fabric["clique_id"] = check.number("clique_id", raw["clique_id"], UINT32)
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", raw["cluster_uuid"])
+    fabric["cliques"] = raw["cliques"]
     fabric["health"] = health(raw["mask"], raw["summary"], check)
     return settle_fabric(fabric)
 

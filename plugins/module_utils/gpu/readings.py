@@ -98,7 +98,14 @@ def unknown_gpu(index: int) -> dict[str, Any]:
         "fabric_guid": None,
         "mig_enabled": None,
         "recovery_action": None,
-        "fabric": {"state": None, "status": None, "cluster_uuid": None, "clique_id": None, "health": unknown_health()},
+        "fabric": {
+            "state": None,
+            "status": None,
+            "cluster_uuid": None,
+            "clique_id": None,
+            "cliques": None,
+            "health": unknown_health(),
+        },
         "platform": {"chassis_serial": None, "slot_number": None, "tray_index": None, "host_id": None},
     }
 
@@ -217,7 +224,7 @@ class Checker:
 
 
 def settle_fabric(fabric: dict[str, Any]) -> dict[str, Any]:
-    """Clear status, domain and clique of a fabric whose probe is not completed: nvml.h defines them as not valid."""
+    """Clear status, domain and cliques of a fabric whose probe is not completed: nvml.h defines them as not valid."""
     if fabric["state"] != "completed":
-        fabric["status"] = fabric["cluster_uuid"] = fabric["clique_id"] = None
+        fabric["status"] = fabric["cluster_uuid"] = fabric["clique_id"] = fabric["cliques"] = None
     return fabric

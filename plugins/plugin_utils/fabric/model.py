@@ -300,9 +300,10 @@ class Observation:
     reachable: False without a usable answer; problem is then the reason in a few words. gpu_uuids: empty where no GPU
     is known. identity: (cluster UUID, clique ID) of an attached tray, else None. inconsistent: whether the GPUs of the
     tray are attached in different cliques; majority is the clique that more than half of them report. node_local:
-    whether they have no fabric beyond the host (HGX, PCIe). block: name and position of the tray's block in a running
-    Slurm. slurm_node, kubernetes_node, ansible_host, slurm_cluster, kubernetes_cluster: set by the site, None where it
-    sets none; an empty cluster means that the tray is in none.
+    whether they have no fabric beyond the host (HGX, PCIe). cliques: kind of operation -> IDs of the cliques that all
+    GPUs of the tray have, empty for a driver that does not report them. block: name and position of the tray's block in
+    a running Slurm. slurm_node, kubernetes_node, ansible_host, slurm_cluster, kubernetes_cluster: set by the site, None
+    where it sets none; an empty cluster means that the tray is in none.
     """
 
     tray: str
@@ -315,6 +316,7 @@ class Observation:
     majority: Identity | None = None
     block: tuple[str, int] | None = None
     node_local: bool = False
+    cliques: Mapping[str, frozenset[int]] = field(default_factory=dict)
     chassis_serial: str | None = None
     tray_index: int | None = None
     gpu_uuids: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     claims,
     gates,
     naming,
+    operations,
     states,
     trays,
 )
@@ -107,6 +108,7 @@ def place(
     placed = trays.place(previous, observed, claimed, names, imex, now, policy)
     fabric, mismatches = blocks.assign(previous, observed, claimed, names, placed, running, unclaimed)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
+    findings += operations.smaller(fabric, observed)
     state = states.observe(previous_state, observed, claimed, fabric.trays, findings, now)
     changed = {change["tray"] for change in placed.changes}
     times = {name: observed[name].observed_at for name in changed}

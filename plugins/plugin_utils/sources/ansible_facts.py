@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
     Finding,
@@ -128,6 +128,7 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
         inconsistent=len(attached) > 1,
         majority=_majority(places) if len(attached) > 1 else None,
         node_local=bool(fabrics) and all(_node_local(fabric, facts.get("chassis_serial")) for fabric in fabrics),
+        cliques=_cliques(fabrics),
         chassis_serial=value("chassis_serial", text(SERIAL)),
         tray_index=value("tray_index", whole),
         gpu_uuids=uuids,
@@ -185,6 +186,17 @@ def _node_local(fabric: Mapping[str, Any], chassis_serial: Any) -> bool:
     if fabric.get("state") == "not_supported":
         return chassis_serial is None
     return _joined(fabric) and fabric.get("cluster_uuid") in (None, ZERO_UUID)
+
+
+def _cliques(fabrics: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[int]]:
+    """Kind of operation -> IDs of the cliques that all GPUs have; without the kinds that no GPU reports."""
+    rows = [mapped(fabric.get("cliques")) for fabric in fabrics]
+    found = {}
+    for kind in CLIQUE_TYPES.values():
+        ids = [frozenset(each for each in map(whole, as_list(row.get(kind))) if each is not None) for row in rows]
+        if any(ids):
+            found[kind] = frozenset.intersection(*ids)
+    return found
 
 
 def _addresses(facts: Mapping[str, Any]) -> tuple[Address, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import operations
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Identity, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
@@ -35,6 +36,9 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             message = f"{tray} is attached to an NVLink fabric and has no place in the fabric file."
             yield failure("acceptance_pending", FABRIC_FILE, message, tray, severity=WARNING)
     yield from _places(evidence)
+    for note in operations.smaller(evidence.fabric, evidence.observations):
+        trays = [tray for tray in evidence.answered(note["clique"]) if tray in evidence.observations]
+        yield failure(note["code"], HARDWARE, note["message"], None, note["clique"], trays=trays)
 
 
 def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:

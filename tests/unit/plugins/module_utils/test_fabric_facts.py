@@ -278,6 +278,41 @@ def test_a_host_without_a_chassis_serial_is_sent_to_its_own_fabric_manager(fault
         assert found["findings"][0]["message"].endswith(f"; check {where}{words}")
 
 
+def _kinds(**ids: list[int]) -> dict[str, list[int]]:
+    return {kind: ids.get(kind, []) for kind in constants.CLIQUE_TYPES.values()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (
+            [_kinds(unicast_pointer=[7], multicast_pointer=[1, 2]), _kinds(unicast_pointer=[7], multicast_pointer=[2])],
+            "",
+        ),
+        # Hopper has no logical endpoints, an older driver no such clique at all.
+        ([_kinds(unicast_pointer=[7])] * 2, ""),
+        ([None, None], ""),
+        (
+            [_kinds(multicast_pointer=[1]), _kinds(multicast_pointer=[2])],
+            "different ones for multicast pointer operations (1, 2); check",
+        ),
+        (
+            [_kinds(multicast_logical_endpoint=[1]), _kinds()],
+            "different ones for multicast logical endpoint operations (1, none); check",
+        ),
+    ],
+)
+def test_gpus_that_share_only_some_operations_are_reported(rows: list[Any], words: str) -> None:
+    facts = trays.tray(gpus_per_tray=2)
+    readings = nvidia_smi.parse_xml(simulation.nvidia_smi_xml(facts))
+    for gpu, row in zip(readings.gpus, rows, strict=True):
+        gpu["fabric"]["cliques"] = row
+    found = _assemble(readings)
+    assert found["attached"]
+    assert trays.codes(found) == (["fabric_cliques_smaller"] if words else [])
+    assert all(words in row["message"] for row in found["findings"])
+
+
 @pytest.mark.parametrize("name", ["l40s", "hgx_h100", "hgx_b200"])
 def test_mig_is_no_warning_without_a_multi_node_fabric(name: str) -> None:
     readings = nvidia_smi.parse_xml(trays.fixture(name))
@@ -327,7 +362,8 @@ _CLIQUES = st.sampled_from([0, 1, 32766, 2**32 - 1])
 @st.composite
 def _fabrics(draw: st.DrawFn) -> dict[str, Any]:
     state = draw(st.sampled_from(["completed"] * 4 + ["not_supported", "not_started", "in_progress"]))
-    fabric: dict[str, Any] = {"state": state, "status": None, "cluster_uuid": None, "clique_id": None}
+    fabric: dict[str, Any] = dict.fromkeys(("status", "cluster_uuid", "clique_id", "cliques"))
+    fabric["state"] = state
     if state == "completed":
         fabric["status"] = draw(
             st.sampled_from(["success"] * 5 + [word for word, _text in constants.STATUSES.values()])

@@ -54,6 +54,7 @@ def test_a_healthy_gb200_tray() -> None:
             "status": "success",
             "cluster_uuid": "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091",
             "clique_id": 2,
+            "cliques": None,
             "health": HEALTHY,
         },
         "platform": {"chassis_serial": "1825000000417", "slot_number": 14, "tray_index": 4, "host_id": 1},
@@ -68,6 +69,7 @@ def test_an_hgx_h100_has_a_zero_uuid_no_platform_and_no_health() -> None:
         "status": "success",
         "cluster_uuid": None,
         "clique_id": 0,
+        "cliques": None,
         "health": unknown_health(),
     }
     assert set(gpu["platform"].values()) == {None}

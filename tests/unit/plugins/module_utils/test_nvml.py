@@ -146,6 +146,28 @@ def test_a_library_that_prints_on_standard_output_is_read(standin: Tray) -> None
     assert ([gpu["uuid"] for gpu in readings.gpus], readings.findings) == ([gpu["uuid"] for gpu in facts["gpus"]], [])
 
 
+def test_version_4_has_the_cliques_of_each_kind_of_operation(standin: Tray, tmp_path: Path) -> None:
+    facts = trays.tray()
+    kinds = {
+        "unicast_pointer": [7, 9],
+        "multicast_pointer": [1],
+        "unicast_logical_endpoint": [7],
+        "multicast_logical_endpoint": [],
+    }
+    facts["gpus"][2]["fabric"].update(clique_id=7, cliques=kinds)
+    standin(facts)
+    # A kind that CUDA 13.5 does not have, as a newer driver may report it.
+    text = (tmp_path / "gpus").read_text()
+    (tmp_path / "gpus").write_text(text.replace("cliques 0:7 0:9 1:1 2:7", "cliques 0:7 0:9 1:1 2:7 9:5"))
+    readings = nvml.read(20)
+    assert readings.findings == []
+    assert readings.gpus[2]["fabric"] == facts["gpus"][2]["fabric"]
+    assert [gpu["fabric"]["cliques"] for gpu in readings.gpus] == [None, None, kinds, None]
+    # More entries than the struct has room for do not leave it.
+    (tmp_path / "gpus").write_text(text.replace("cliques 0:7 0:9", "cliques" + " 0:7" * 80))
+    assert nvml.read(20).gpus[2]["fabric"]["cliques"]["unicast_pointer"] == [7] * 64
+
+
 @pytest.mark.parametrize("fault", ["handle_refused", "fabric_refused"])
 def test_a_driver_that_refuses_the_user_a_gpu_is_one_finding(standin: Tray, fault: str) -> None:
     standin(trays.tray(), fault)
@@ -157,6 +179,7 @@ def test_a_driver_that_refuses_the_user_a_gpu_is_one_finding(standin: Tray, faul
 def test_a_status_of_a_newer_driver_is_its_number() -> None:
     """nvmlReturn_t had no 31 in CUDA 13.5."""
     fabric = {"state": 3, "status": 31, "cluster_uuid": constants.ZERO_UUID, "clique_id": 0, "mask": 0, "summary": 0}
+    fabric["cliques"] = None
     gpu = {"index": 0, "codes": [0], "platform": None, "fabric": fabric}
     readings = nvml.interpret({"driver_version": "630.10.01", "count": 1, "gpus": [gpu]})
     assert (readings.gpus[0]["fabric"]["status"], readings.findings) == ("status_31", [])
@@ -293,6 +316,12 @@ _SCALAR = st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=40) | st.b
                                 "status": st.integers(0, 2**32 - 1),
                                 "cluster_uuid": st.uuids().map(str),
                                 "clique_id": st.none() | st.integers(0, 2**32 - 1),
+                                "cliques": st.none()
+                                | st.fixed_dictionaries(
+                                    dict.fromkeys(
+                                        constants.CLIQUE_TYPES.values(), st.lists(st.integers(0, 2**32 - 1), max_size=3)
+                                    )
+                                ),
                                 "mask": st.integers(0, 2**32 - 1),
                                 "summary": st.integers(0, 255),
                             }

@@ -1,0 +1,45 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Cliques of which the trays can do only some operations together. Pure.
+
+A clique of the fabric file is the one of unicast pointer operations. NVML (R615 and newer) reports a clique ID for each
+kind of operation, and the cliques of multicast may be smaller: a domain has a limited number of multicast groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, Observation
+
+
+def smaller(fabric: Fabric, observed: Mapping[str, Observation]) -> Iterator[Finding]:
+    """A finding for each clique and operation whose trays have no clique of that operation in common.
+
+    Only trays that are observed in their clique of the fabric file are compared, and of these only those whose driver
+    reports the operations and whose own GPUs agree, since fabric_facts reports the others.
+    """
+    for clique, members in fabric.members.items():
+        identity = (fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"])
+        trays = [observed[name] for name in members if name in observed]
+        reported = [tray.cliques for tray in trays if tray.identity == identity and tray.cliques]
+        for operation in list(CLIQUE_TYPES.values())[1:]:
+            shared = [ids.get(operation, frozenset()) for ids in reported]
+            known = [ids for ids, row in zip(shared, reported) if ids or operation not in row]
+            if any(known) and not frozenset.intersection(*known):
+                yield finding("fabric_cliques_smaller", _message(clique, operation, known), clique=clique)
+
+
+def _message(clique: str, operation: str, known: list[frozenset[int]]) -> str:
+    sizes = Counter(tuple(sorted(ids)) for ids in known)
+    groups = [f"{count(trays, 'tray')} in {', '.join(map(str, ids)) or 'none'}" for ids, trays in sorted(sizes.items())]
+    what = operation.replace("_", " ")
+    return (
+        f"The trays of clique {clique} are in different cliques for {what} operations ({'; '.join(groups)}); check the"
+        " multicast limits of the NVLink partitions on the switches."
+    )
