@@ -281,6 +281,7 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
                 "partition_assigned": health["partition_assigned"],
                 **_gfm_state(health["fabric_manager_connected"]),
             },
+            **_clique_rows(fabric["cliques"] if completed else None),
         },
         "processes": "",
         "capabilities": {"egm": "disabled"},
@@ -288,19 +289,29 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
 
 
 def _gfm_state(connected: bool | None) -> dict[str, str]:
-    """The row of the fabric manager's state; drivers up to R610 have none."""
+    """The row of the fabric manager's state; drivers before R615 have none."""
     return {} if connected is None else {"gfm_state": "Connected" if connected else "Disconnected"}
+
+
+def _clique_rows(cliques: Mapping[str, Iterable[int]] | None) -> dict[str, Any]:
+    """The cliques by kind of operation; drivers before R615 have none."""
+    if cliques is None:
+        return {}
+    kinds = constants.CLIQUE_TYPES.values()
+    rows = [{"clique_type": text, "clique_id": each} for kind, text in kinds for each in cliques[kind]]
+    return {"cliques": {"clique_entry": rows}}
 
 
 def _elements(tree: Mapping[str, Any], depth: int) -> Iterator[str]:
     tabs = "\t" * depth
     for name, value in tree.items():
-        if isinstance(value, dict):
-            yield f"{tabs}<{name}>"
-            yield from _elements(value, depth + 1)
-            yield f"{tabs}</{name}>"
-        else:
-            yield f"{tabs}<{name}>{_element_text(value)}</{name}>"
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                yield f"{tabs}<{name}>"
+                yield from _elements(each, depth + 1)
+                yield f"{tabs}</{name}>"
+            else:
+                yield f"{tabs}<{name}>{_element_text(each)}</{name}>"
 
 
 def _all_lost(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -367,7 +378,8 @@ def _standin_fabric(fabric: Mapping[str, Any]) -> str:
 
 def _standin_cliques(cliques: Mapping[str, Iterable[int]]) -> str:
     """``TYPE:ID`` of each clique; with this line the stand-in has version 4 of the fabric call."""
-    return " ".join(f"{number}:{each}" for number, kind in constants.CLIQUE_TYPES.items() for each in cliques[kind])
+    kinds = constants.CLIQUE_TYPES.items()
+    return " ".join(f"{number}:{each}" for number, (kind, _text) in kinds for each in cliques[kind])
 
 
 def health_mask(health: Mapping[str, Any]) -> int:

@@ -331,7 +331,7 @@ ansible_facts:
                   description:
                     - The IDs of the GPU's cliques by kind of operation; the clique ID above is the first one of
                       unicast pointers.
-                    - Read by NVML from drivers of R615 and newer, V(null) from others and from C(nvidia-smi).
+                    - Reported by drivers of R615 and newer, else V(null).
                   returned: success
                   type: dict
                   contains:

@@ -100,13 +100,16 @@ HEALTH_BITS: dict[str, tuple[int, int]] = {
 }
 
 # Kinds of operation of the cliques of nvmlGpuFabricInfo_v4_t; the clique of the facts is the first of unicast_pointer.
-# Hopper reports the first two kinds, Blackwell and Rubin all (nvmlDeviceGetGpuFabricInfo_v4).
-CLIQUE_TYPES: dict[int, str] = {
-    0: "unicast_pointer",
-    1: "multicast_pointer",
-    2: "unicast_logical_endpoint",
-    3: "multicast_logical_endpoint",
+# Hopper reports the first two kinds, Blackwell and Rubin all (nvmlDeviceGetGpuFabricInfo_v4). The texts are those of
+# nvidia-smi 615.23 on a Vera Rubin tray (NVIDIA/k8s-test-infra, testdata/hardware/qx-vrnvl72.xml).
+UNICAST_POINTER = "unicast_pointer"
+CLIQUE_TYPES: dict[int, tuple[str, str]] = {
+    0: (UNICAST_POINTER, "Unicast Pointer"),
+    1: ("multicast_pointer", "Multicast Pointer"),
+    2: ("unicast_logical_endpoint", "Unicast LE"),
+    3: ("multicast_logical_endpoint", "Multicast LE"),
 }
+MAX_CLIQUES = 64
 
 _ALIASES = {
     # Other spellings of the same value, and texts of other releases.

@@ -303,7 +303,7 @@ def _place(
 def _smaller_cliques(cliques: list[dict[str, list[int]]]) -> list[dict[str, Any]]:
     """The findings about operations that the GPUs of an attached tray, one row each, cannot all do with each other."""
     notes = []
-    for operation in list(constants.CLIQUE_TYPES.values())[1:]:
+    for operation, _text in constants.CLIQUE_TYPES.values():
         ids = [set(row.get(operation, ())) for row in cliques]
         if any(ids) and not set.intersection(*ids):
             shown = summarize(", ".join(map(str, sorted(those))) or "none" for those in ids)

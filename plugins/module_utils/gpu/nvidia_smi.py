@@ -26,6 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     UINT32,
     Checker,
     Readings,
+    cliques_by_kind,
     quoted,
     settle_fabric,
     unknown_gpu,
@@ -276,7 +277,7 @@ def _driver_version(root: Element, check: Checker) -> str | None:
     """``kmd_version``, else ``driver_version`` without a note in brackets.
 
     R610 prints both, and in the text form the note "[Deprecated; will be removed in CUDA 14.0. Use KMD Version
-    instead]" behind the older one (nvidia-smi's change log, and its output of 610.43 and 616.92).
+    instead]" behind the older one (nvidia-smi's change log, its text of 610.43 and its XML of 615.23).
     """
     for name in ("kmd_version", "driver_version"):
         text = _first(root, name)
@@ -346,6 +347,7 @@ def _fabric(element: Any, check: Checker) -> dict[str, Any]:
             fabric["status"] = _status(status, check)
     fabric["clique_id"] = check.number("clique_id", _first(element, "fabric", "cliqueId"), UINT32)
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", _first(element, "fabric", "clusterUuid"))
+    fabric["cliques"] = _cliques(element, check)
     fabric["health"] = _health(element, check)
     return settle_fabric(fabric)
 
@@ -360,17 +362,25 @@ def _status(text: str, check: Checker) -> str | None:
     return known
 
 
+def _cliques(element: Any, check: Checker) -> dict[str, list[int]] | None:
+    """The rows clique_entry of R615, None where there are none."""
+    fabric = element["fabric"][0]
+    cliques = fabric["cliques"][0] if "cliques" in fabric else None
+    rows = cliques.get("clique_entry", []) if isinstance(cliques, dict) else []
+    found = []
+    for row in rows[: constants.MAX_CLIQUES]:
+        kind = constants.word_of_text(constants.CLIQUE_TYPES, _first(row, "clique_type") or "")
+        found.append((kind, check.number("clique_id", _first(row, "clique_id"), UINT32)))
+    return cliques_by_kind(found)
+
+
 _TRUTH = {"true": True, "false": False}
 _BANDWIDTH = {"degraded": True, "full": False}
 _CONNECTION = {"connected": True, "disconnected": False}
 
 
 def _health(element: Any, check: Checker) -> dict[str, Any]:
-    """Every row is optional: R570 has no summary, partition_assigned was added during R580.
-
-    No public capture has a row of GFM_STATE; its name and texts are inferred from NVML's constants, as the others are
-    named.
-    """
+    """Every row is optional: R570 has no summary, partition_assigned was added during R580, gfm_state in R615."""
     rows = unknown_health()
 
     def read_row(row: str) -> str | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterable
 from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
 from typing import Any, Callable
 
@@ -31,6 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     UINT32,
     Checker,
     Readings,
+    cliques_by_kind,
     quoted,
     settle_fabric,
     unknown_gpu,
@@ -40,7 +40,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
 LIBRARY = "libnvidia-ml.so.1"
 INIT_FLAG_NO_GPUS = 1
 FIELD_RECOVERY_ACTION = 230
-UNICAST_POINTER = "unicast_pointer"
+TYPE_UNICAST_POINTER = 0
 
 SUCCESS = 0
 NOT_SUPPORTED = 3
@@ -296,8 +296,8 @@ def _query_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]
     """
     newest = FabricInfoV4()
     if call("nvmlDeviceGetGpuFabricInfo_v4", ctypes.byref(newest)):
-        cliques = _cliques(newest.cliques[: min(newest.numCliques, len(newest.cliques))])
-        first = next(iter(cliques[UNICAST_POINTER]), None)
+        cliques = [[entry.type, entry.id] for entry in newest.cliques[: min(newest.numCliques, len(newest.cliques))]]
+        first = next((clique_id for kind, clique_id in cliques if kind == TYPE_UNICAST_POINTER), None)
         return {**_raw_fabric(newest, first, newest.healthSummary), "cliques": cliques}
     failed = [codes[-1]]
     for version, struct in ((3, FabricInfoV3), (2, FabricInfoV2)):
@@ -315,22 +315,13 @@ def _query_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]
     return {"code": failed[-1], "only_v1": call("nvmlDeviceGetGpuFabricInfo", space)}
 
 
-def _cliques(entries: Iterable[Any]) -> dict[str, list[int]]:
-    """Kind of operation -> IDs of the GPU's cliques, in NVML's order; kinds of a newer driver are left out."""
-    ids: dict[str, list[int]] = {kind: [] for kind in constants.CLIQUE_TYPES.values()}
-    for entry in entries:
-        if entry.type in constants.CLIQUE_TYPES:
-            ids[constants.CLIQUE_TYPES[entry.type]].append(entry.id)
-    return ids
-
-
 def _raw_fabric(info: Any, clique_id: int | None, summary: int) -> dict[str, Any]:
     return {
         "state": info.state,
         "status": info.status,
         "cluster_uuid": _uuid_text(bytes(info.clusterUuid)),
         "clique_id": clique_id,
-        "cliques": None,
+        "cliques": [],
         "mask": info.healthMask,
         "summary": summary,
     }
@@ -511,7 +502,8 @@ def _fabric(raw: dict[str, Any], check: Checker) -> dict[str, Any]:
         fabric["status"] = constants.STATUSES.get(raw["status"], (f"status_{raw['status']}",))[0]
     fabric["clique_id"] = check.number("clique_id", raw["clique_id"], UINT32)
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", raw["cluster_uuid"])
-    fabric["cliques"] = raw["cliques"]
+    kinds = ((constants.CLIQUE_TYPES.get(kind, (None,))[0], clique_id) for kind, clique_id in raw["cliques"])
+    fabric["cliques"] = cliques_by_kind(kinds)
     fabric["health"] = health(raw["mask"], raw["summary"], check)
     return settle_fabric(fabric)
 

@@ -9,10 +9,11 @@ finding; a value that the tool reports as absent (N/A, Not Supported) is null wi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC
 
 MAX_GPUS = 1024
@@ -122,6 +123,18 @@ def unknown_health() -> dict[str, Any]:
         "partition_assigned": None,
         "fabric_manager_connected": None,
     }
+
+
+def cliques_by_kind(entries: Iterable[tuple[str | None, int | None]]) -> dict[str, list[int]] | None:
+    """Kind of operation -> IDs of a GPU's cliques, from (kind, ID) in the driver's order; None without any.
+
+    An entry with a kind of a newer driver or an unusable ID, None here, is left out.
+    """
+    ids: dict[str, list[int]] = {kind: [] for kind, _text in CLIQUE_TYPES.values()}
+    for kind, clique_id in entries:
+        if kind is not None and clique_id is not None:
+            ids[kind].append(clique_id)
+    return ids if any(ids.values()) else None
 
 
 def quoted(value: Any) -> str:

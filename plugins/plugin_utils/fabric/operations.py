@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Cliques of which the trays can do only some operations together. Pure.
 
-A clique of the fabric file is the one of unicast pointer operations. NVML (R615 and newer) reports a clique ID for each
-kind of operation, and the cliques of multicast may be smaller: a domain has a limited number of multicast groups.
+A clique of the fabric file is the one of unicast pointer operations. Drivers of R615 and newer report clique IDs for
+each kind of operation, and the cliques of multicast may be smaller: a domain has a limited number of multicast groups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def smaller(fabric: Fabric, observed: Mapping[str, Observation]) -> Iterator[Fin
         identity = (fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"])
         trays = [observed[name] for name in members if name in observed]
         reported = [tray.cliques for tray in trays if tray.identity == identity and tray.cliques]
-        for operation in list(CLIQUE_TYPES.values())[1:]:
+        for operation, _text in CLIQUE_TYPES.values():
             shared = [ids.get(operation, frozenset()) for ids in reported]
             known = [ids for ids, row in zip(shared, reported) if ids or operation not in row]
             if any(known) and not frozenset.intersection(*known):

@@ -192,7 +192,7 @@ def _cliques(fabrics: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[int]]:
     """Kind of operation -> IDs of the cliques that all GPUs have; without the kinds that no GPU reports."""
     rows = [mapped(fabric.get("cliques")) for fabric in fabrics]
     found = {}
-    for kind in CLIQUE_TYPES.values():
+    for kind, _text in CLIQUE_TYPES.values():
         ids = [frozenset(each for each in map(whole, as_list(row.get(kind))) if each is not None) for row in rows]
         if any(ids):
             found[kind] = frozenset.intersection(*ids)

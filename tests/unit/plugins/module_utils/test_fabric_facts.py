@@ -279,7 +279,7 @@ def test_a_host_without_a_chassis_serial_is_sent_to_its_own_fabric_manager(fault
 
 
 def _kinds(**ids: list[int]) -> dict[str, list[int]]:
-    return {kind: ids.get(kind, []) for kind in constants.CLIQUE_TYPES.values()}
+    return {kind: ids.get(kind, []) for kind, _text in constants.CLIQUE_TYPES.values()}
 
 
 @pytest.mark.parametrize(
@@ -357,6 +357,7 @@ _HEALTH = st.fixed_dictionaries(
 _UUID = st.uuids().map(str).filter(lambda text: text != constants.ZERO_UUID)
 _CLUSTERS = st.sampled_from([None, "9f3c5a1e-0b7d-4c2e-8f6a-1d2e3f405162", "00000000-0000-0000-0000-0000000000a0"])
 _CLIQUES = st.sampled_from([0, 1, 32766, 2**32 - 1])
+_KINDS = constants.CLIQUE_TYPES.values()
 
 
 @st.composite
@@ -370,6 +371,9 @@ def _fabrics(draw: st.DrawFn) -> dict[str, Any]:
         )
         fabric["cluster_uuid"] = draw(_CLUSTERS)
         fabric["clique_id"] = draw(_CLIQUES)
+        if draw(st.booleans()):
+            fabric["cliques"] = {kind: draw(st.lists(_CLIQUES, max_size=3)) for kind, _text in _KINDS}
+            fabric["cliques"]["unicast_pointer"].insert(0, fabric["clique_id"])
     fabric["health"] = unknown_gpu(0)["fabric"]["health"] if state == "not_supported" else draw(_HEALTH)
     return fabric
 

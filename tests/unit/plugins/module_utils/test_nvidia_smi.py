@@ -92,6 +92,49 @@ def test_a_pcie_gpu_has_no_fabric() -> None:
     assert readings.gpus[0]["mig_enabled"] is None
 
 
+def test_a_vera_rubin_tray_has_cliques_by_kind_and_a_connected_fabric_manager() -> None:
+    """The shape of driver 615.23 on a pre-release tray, whose product had no name yet."""
+    readings = nvidia_smi.parse_xml(trays.fixture("vr200"))
+    assert (readings.driver_version, readings.findings) == ("615.23", [])
+    assert {gpu["name"] for gpu in readings.gpus} == {"NVIDIA Graphics Device"}
+    kinds = ("unicast_pointer", "multicast_pointer", "unicast_logical_endpoint", "multicast_logical_endpoint")
+    fabric = readings.gpus[0]["fabric"]
+    assert (fabric["clique_id"], fabric["cliques"]) == (32766, {kind: [32766] for kind in kinds})
+    health = {"incorrect_configuration": "none", "partition_assigned": True, "fabric_manager_connected": True}
+    assert fabric["health"] == {**HEALTHY, **health}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected", "noted"),
+    [
+        (">Multicast Pointer<", ">Multicast Sparse<", [], 0),
+        ("<clique_type>Multicast Pointer</clique_type>", "", [], 0),
+        ("<clique_type>Multicast Pointer</clique_type>", "<clique_type><a/></clique_type>", [], 0),
+        (
+            ">Multicast Pointer</clique_type>\n\t\t\t\t\t<clique_id>32766<",
+            ">Multicast Pointer</clique_type>\n\t\t\t\t\t<clique_id>x<",
+            [],
+            4,
+        ),
+        (">Unicast LE<", ">Multicast Pointer<", [32766, 32766], 0),
+    ],
+)
+def test_a_clique_that_cannot_be_used_is_left_out(old: str, new: str, expected: list[int], noted: int) -> None:
+    text = trays.fixture("vr200")
+    changed = text.replace(old, new)
+    assert changed != text
+    readings = nvidia_smi.parse_xml(changed)
+    assert [gpu["fabric"]["cliques"]["multicast_pointer"] for gpu in readings.gpus] == [expected] * 4
+    assert [row["code"] for row in readings.findings] == ["unusable_value"] * noted
+
+
+@pytest.mark.parametrize("rows", ["", "N/A", "<clique_entry/>", "<clique_entry>7</clique_entry>", "<other>1</other>"])
+def test_a_list_without_a_clique_is_unknown(rows: str) -> None:
+    text = trays.fixture("gb200").replace("</fabric>", f"<cliques>{rows}</cliques></fabric>")
+    readings = nvidia_smi.parse_xml(text)
+    assert ([gpu["fabric"]["cliques"] for gpu in readings.gpus], readings.findings) == ([None] * 4, [])
+
+
 def test_the_module_of_a_version_12_document_is_read() -> None:
     readings = nvidia_smi.parse_xml(trays.fixture("v12_a100"))
     assert readings.findings == []

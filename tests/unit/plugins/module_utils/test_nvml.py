@@ -179,7 +179,7 @@ def test_a_driver_that_refuses_the_user_a_gpu_is_one_finding(standin: Tray, faul
 def test_a_status_of_a_newer_driver_is_its_number() -> None:
     """nvmlReturn_t had no 31 in CUDA 13.5."""
     fabric = {"state": 3, "status": 31, "cluster_uuid": constants.ZERO_UUID, "clique_id": 0, "mask": 0, "summary": 0}
-    fabric["cliques"] = None
+    fabric["cliques"] = []
     gpu = {"index": 0, "codes": [0], "platform": None, "fabric": fabric}
     readings = nvml.interpret({"driver_version": "630.10.01", "count": 1, "gpus": [gpu]})
     assert (readings.gpus[0]["fabric"]["status"], readings.findings) == ("status_31", [])
@@ -316,11 +316,8 @@ _SCALAR = st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=40) | st.b
                                 "status": st.integers(0, 2**32 - 1),
                                 "cluster_uuid": st.uuids().map(str),
                                 "clique_id": st.none() | st.integers(0, 2**32 - 1),
-                                "cliques": st.none()
-                                | st.fixed_dictionaries(
-                                    dict.fromkeys(
-                                        constants.CLIQUE_TYPES.values(), st.lists(st.integers(0, 2**32 - 1), max_size=3)
-                                    )
+                                "cliques": st.lists(
+                                    st.tuples(st.integers(0, 255), st.integers(0, 2**32 - 1)), max_size=9
                                 ),
                                 "mask": st.integers(0, 2**32 - 1),
                                 "summary": st.integers(0, 255),
