@@ -51,7 +51,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Observation,
     State,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import kept_domains, merge_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Earlier, Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted, mark_pending
@@ -426,12 +426,14 @@ def _merge_with_pending(
     Job slices thus add to one proposal. Never done with accept=gates: gates must not accept changes that another run
     left for review.
     """
-    earlier = [change for change in last.changes if change["tray"] not in targets] if last else []
-    if last and earlier and last.base_sha256 == files.sha256:
+    if last and last.base_sha256 == files.sha256:
+        earlier = [change for change in last.changes if change["tray"] not in targets]
         fabric = files.fabric or Fabric()
         # Where trays of both claim the same GPU or address, only a run on both can resolve it.
         with contextlib.suppress(fabric_file.FabricFileError):
             pending = fabric_file.parse(last.data, files.path)
+            if not (earlier or kept_domains(fabric, pending, targets)):
+                return placement
             combined = merge_pending(fabric, pending, targets)
             fabric_file.check(combined.as_dict(), files.path)
             overridden = [row for row in pending.overrides if row not in fabric.overrides]

@@ -378,6 +378,16 @@ CATALOGUE: dict[str, Entry] = {
         "domain_names gives one name to two NVLink domains",
         "correct domain_names before the proposal is accepted",
     ),
+    "domain_uuid_changed": Entry(
+        ERROR,
+        "gate: a known NVLink domain reports another cluster UUID, as after its fabric was built again",
+        "check the cause, name the gate in fabric_override to accept it; names and blocks stay",
+    ),
+    "clique_id_changed": Entry(
+        ERROR,
+        "gate: known cliques report other clique IDs, as after their NVLink partitions were created again",
+        "check the cause, name the gate in fabric_override to accept it; names and blocks stay",
+    ),
     "domain_split": Entry(
         ERROR,
         "gate: the trays of one NVLink domain split into several",

@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
@@ -113,17 +114,11 @@ def _changed_cluster(step: Step) -> list[str]:
 def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
     """A domain whose trays all join another one has merged; one whose trays divide, some into a new one, has split.
 
-    A tray that moves to another domain is neither, nor is a domain whose cluster UUID changes as a whole.
+    A tray that moves to another domain is neither, nor is a domain whose cluster UUID changes as a whole (_other_ids).
     """
     if not step.trays("moved"):
         return
-    before, after = _domains_of(step.previous), _domains_of(step.fabric)
-    came: dict[str, set[str]] = defaultdict(set)
-    went: dict[str, set[str]] = defaultdict(set)
-    for tray, old in before.items():
-        came[after[tray]].add(old)
-        went[old].add(after[tray])
-    populated = set(before.values())
+    came, went = _moves(step)
     for new in natural_sorted(came):
         gone = natural_sorted(old for old in came[new] if old != new and went[old] == {new})
         if gone and len(came[new]) > 1:
@@ -134,11 +129,27 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
             yield finding("domain_merged", message, domain=new)
     for old in natural_sorted(went):
         parts = natural_sorted(went[old])
-        if len(parts) > 1 and not went[old] <= populated:
+        if len(parts) > 1 and not went[old] <= went.keys():
             message = (
-                f"NVLink domain {old} splits into {summarize(parts)}; check the NVLink switches before you accept it."
+                f"NVLink domain {old} splits into {summarize(parts)}; check the NVLink switches before you accept it, "
+                "and if the fabric is built again, discover when all its trays report the new cluster UUID."
             )
             yield finding("domain_split", message, domain=old)
+
+
+def _other_ids(step: Step, policy: Policy) -> Iterator[Finding]:
+    """A known domain with another cluster UUID or other clique IDs; one that joins a new domain with new GPUs."""
+    yield from identity.findings(step.previous, step.fabric)
+    came, went = _moves(step)
+    for old in natural_sorted(went):
+        new = next(iter(went[old]))
+        if new not in went and (went[old], came[new]) == ({new}, {old}):
+            message = (
+                f"All trays of NVLink domain {old} join {new} with the cluster UUID "
+                f"{step.fabric.domains[new]['cluster_uuid']}, and too few of their GPUs are known to keep the name; "
+                "check which trays these are before you accept it."
+            )
+            yield finding("domain_uuid_changed", message, domain=old)
 
 
 def _shrank(step: Step, policy: Policy) -> Iterator[Finding]:
@@ -215,6 +226,17 @@ def _more_chassis(step: Step, policy: Policy) -> Iterator[Finding]:
                 "check the place of the trays that report it before you accept it."
             )
             yield finding("chassis_added", message, domain=name)
+
+
+def _moves(step: Step) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Domain -> those that its trays were in before; domain before -> those that its trays are in now."""
+    before, after = _domains_of(step.previous), _domains_of(step.fabric)
+    came: dict[str, set[str]] = defaultdict(set)
+    went: dict[str, set[str]] = defaultdict(set)
+    for tray, old in before.items():
+        came[after[tray]].add(old)
+        went[old].add(after[tray])
+    return came, went
 
 
 def _domains_of(fabric: Fabric) -> dict[str, str]:
@@ -318,6 +340,7 @@ _GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (
     _too_old,
     _mixed,
     _more_chassis,
+    _other_ids,
 )
 _CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] = (
     _incomplete_domains,

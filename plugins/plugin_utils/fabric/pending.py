@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Before a placement: the changes that a pending proposal has for trays that are not targets of the run. Pure.
 
+A domain with another cluster UUID or other clique IDs keeps them if not all its trays are targets.
+
 A run on some of the trays, such as a job slice, thus adds to the pending proposal instead of undoing it.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.blocks import reserved_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Block, Clusters, Fabric, Tray
 
@@ -19,7 +22,10 @@ def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> 
     trays = {
         name: tray for name, tray in pending.trays.items() if name not in targets and tray != fabric.trays.get(name)
     }
-    cliques = {tray["clique"]: pending.cliques[tray["clique"]] for tray in trays.values()}
+    kept = kept_domains(fabric, pending, targets)
+    places = {tray["clique"] for tray in trays.values()}
+    places.update(name for name, clique in fabric.cliques.items() if clique["domain"] in kept)
+    cliques = {name: pending.cliques[name] for name in places}
     domains = {clique["domain"]: pending.domains[clique["domain"]] for clique in cliques.values()}
     return Fabric(
         {**fabric.domains, **domains},
@@ -29,6 +35,12 @@ def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> 
         _merged_clusters(fabric, pending, trays),
         _merged_reserved([row["block"] for row in {**fabric.cliques, **cliques}.values()], fabric, pending, None),
     )
+
+
+def kept_domains(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> set[str]:
+    """The domains with another cluster UUID or clique IDs in the pending proposal, where not all trays are targets."""
+    others = {fabric.cliques[tray["clique"]]["domain"] for name, tray in fabric.trays.items() if name not in targets}
+    return identity.changed_domains(fabric, pending) & others
 
 
 def _merged_reserved(blocks: Collection[Block], fabric: Fabric, pending: Fabric, cluster: str | None) -> dict[str, int]:

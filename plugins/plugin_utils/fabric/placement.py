@@ -4,14 +4,15 @@
 """Compute the next fabric from the previous one and the observations of a run, with a reason for every change.
 
 Pure: no file and no clock, so equal input gives equal bytes, whatever the order of the observations. A tray passes each
-step once, in this order: claims, naming, addresses, trays, blocks, states, gates. A step reads the results of those
-before it. The rules:
+step once, in this order: claims, identity, naming, addresses, trays, blocks, states, gates. A step reads the results of
+those before it. The rules:
 
 - Only an attached observation places or moves a tray. A tray that is down, in progress, unhealthy or in conflict keeps
   its place.
 - Only a target of this run may become stale.
 - Names and block positions are assigned once, never changed and never reused (naming.py, blocks.py).
-- A cluster UUID identifies a domain; cluster UUID and clique ID a clique. A clique ID alone identifies nothing.
+- A cluster UUID identifies a domain; cluster UUID and clique ID a clique. A clique ID alone identifies nothing. Where
+  these values change and the GPUs stay, domains and cliques keep their names (identity.py).
 - A GPU belongs to one tray. A second tray that claims it is in conflict and changes nothing (claims.py).
 - The site sets the Slurm and Kubernetes cluster of a tray; without a value it stays as it was.
 """
@@ -27,6 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     blocks,
     claims,
     gates,
+    identity,
     naming,
     operations,
     states,
@@ -102,11 +104,12 @@ def place(
     # Sorted once: all steps process the trays in this order.
     observed = {name: answers.get(name) or _no_answer(name) for name in natural_sorted(targets)}
     claimed = claims.collect(previous, observed, policy)
-    names = naming.assign(previous, claimed, policy)
+    known = identity.follow(previous, earlier.accepted if earlier else previous, claimed.trays)
+    names = naming.assign(known, claimed, policy)
     networks = addresses.networks(policy.imex_networks)
-    imex = addresses.imex_addresses(claimed.trays, names.places, previous.trays, networks)
-    placed = trays.place(previous, observed, claimed, names, imex, now, policy)
-    fabric, mismatches = blocks.assign(previous, observed, claimed, names, placed, running, unclaimed)
+    imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
+    placed = trays.place(known, observed, claimed, names, imex, now, policy)
+    fabric, mismatches = blocks.assign(known, observed, claimed, names, placed, running, unclaimed)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
     findings += operations.smaller(fabric, observed)
     state = states.observe(previous_state, observed, claimed, fabric.trays, findings, now)

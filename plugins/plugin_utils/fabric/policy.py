@@ -28,6 +28,8 @@ GATES = (
     "source_too_old",
     "mixed_cliques",
     "chassis_added",
+    "domain_uuid_changed",
+    "clique_id_changed",
 )
 KEEP, ERROR, MAJORITY = "keep", "error", "majority"
 CONFLICT_POLICIES = (KEEP, ERROR, MAJORITY)

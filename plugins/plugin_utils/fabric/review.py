@@ -67,6 +67,8 @@ _CONCERNS: dict[str, Callable[[_Objection, Change], bool]] = {
     "source_too_old": lambda of, change: change["tray"] in of.old,
     "mixed_cliques": lambda of, change: of.finding.get("tray") == change["tray"],
     "chassis_added": lambda of, change: of.is_of_domain(change["to"]),
+    "domain_uuid_changed": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"]),
+    "clique_id_changed": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"]),
 }
 
 

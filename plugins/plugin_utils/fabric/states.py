@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
@@ -35,7 +36,7 @@ _NO_GPU_CODES = frozenset(
 )
 _PENDING = "acceptance_pending"
 # Findings that end when the proposal is accepted.
-_UNTIL_ACCEPTED = frozenset({_PENDING, "tray_replaced"})
+_UNTIL_ACCEPTED = frozenset({_PENDING, "tray_replaced", "domain_uuid_changed", "clique_id_changed"})
 
 
 def observe(
@@ -133,7 +134,9 @@ def mark_pending(state: State, proposed: Fabric, changes: Iterable[Change], acce
             row = proposed.trays[name]
             tray["state"], tray["tray_index"], tray["gpu_count"] = UNPLACED, row["tray_index"], len(row["gpu_uuids"])
         trays[name] = tray
-    return replace(state, trays=trays)
+    # A domain whose trays report another cluster UUID has no change of a tray.
+    findings = [*state.findings, *identity.findings(accepted or Fabric(), proposed)]
+    return replace(state, trays=trays, findings=sorted(findings, key=_finding_key))
 
 
 def mark_accepted(state: State, accepted: Fabric) -> State:
@@ -143,7 +146,7 @@ def mark_accepted(state: State, accepted: Fabric) -> State:
         trays[name] = row = _without(_UNTIL_ACCEPTED, tray)
         if row is not tray and tray["state"] == UNPLACED and name in accepted.trays:
             trays[name] = _given_place(row, PRESENT)
-    return replace(state, trays=trays)
+    return replace(state, trays=trays, findings=[row for row in state.findings if row["code"] not in _UNTIL_ACCEPTED])
 
 
 def _without(codes: Collection[str], tray: TrayState) -> TrayState:

@@ -77,6 +77,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "tray_not_attached": _IN_KUBERNETES,
     "trays_swapped": _PLACE | {"tray_replaced", "imex_no_own_address", "imex_list_differs"},
     "clique_moved": _PLACE,
+    "domain_uuid_changed": _PLACE,
+    "clique_id_changed": _PLACE,
     # Slurm may already follow the GPUs: the fabric file is what is outdated.
     "tray_moved": _PLACE | {"slurm_tray_other_block"},
     "tray_replaced": frozenset({"tray_slot_differs"}),

@@ -117,6 +117,8 @@ REASONS: dict[str, Reason] = {
         FABRIC_FILE, "the NVLink partition was changed, or the tray was put into another rack", _DISCOVER
     ),
     "trays_swapped": Reason(FABRIC_FILE, "the two trays, or their host names, were exchanged", _DISCOVER),
+    "domain_uuid_changed": Reason(FABRIC_FILE, "the fabric of the NVLink domain was built again", _DISCOVER),
+    "clique_id_changed": Reason(FABRIC_FILE, "the NVLink partitions were created again", _DISCOVER),
     "clique_moved": Reason(FABRIC_FILE, "the NVLink partition or the NMX controller was changed", _DISCOVER),
     "tray_replaced": Reason(FABRIC_FILE, "the tray or its GPUs were replaced", _DISCOVER),
     "acceptance_pending": Reason(FABRIC_FILE, "the tray is new and not yet in the fabric file", _DISCOVER),

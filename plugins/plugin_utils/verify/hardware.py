@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import operations
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Identity, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Identity, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
@@ -35,8 +36,10 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         if tray not in evidence.fabric.trays and (evidence.part(tray, "gpu") or {}).get("attached") is True:
             message = f"{tray} is attached to an NVLink fabric and has no place in the fabric file."
             yield failure("acceptance_pending", FABRIC_FILE, message, tray, severity=WARNING)
-    yield from _places(evidence)
-    for note in operations.smaller(evidence.fabric, evidence.observations):
+    followed = identity.follow(evidence.fabric, evidence.fabric, evidence.observations)
+    yield from _other_ids(evidence, followed)
+    yield from _places(replace(evidence, fabric=followed))
+    for note in operations.smaller(followed, evidence.observations):
         trays = [tray for tray in evidence.answered(note["clique"]) if tray in evidence.observations]
         yield failure(note["code"], HARDWARE, note["message"], None, note["clique"], trays=trays)
 
@@ -60,6 +63,22 @@ def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:
         yield failure("tray_subset_failed", HARDWARE, message, tray, evidence.clique_of(tray))
 
 
+def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Failure]:
+    """One failure for a domain whose cluster UUID or clique IDs changed; followed: the fabric with the new ones."""
+    for note in identity.findings(evidence.fabric, followed):
+        trays = []
+        cliques = set()
+        for tray, now in evidence.observations.items():
+            clique = followed.trays[tray]["clique"]
+            is_changed = now.identity == _identity(followed, clique) != _identity(evidence.fabric, clique)
+            if is_changed and followed.cliques[clique]["domain"] == note["domain"]:
+                trays.append(tray)
+                cliques.add(clique)
+        only = cliques.pop() if len(cliques) == 1 else None
+        message = note["message"].partition(";")[0]
+        yield failure(note["code"], FABRIC_FILE, message, None, only, trays=trays)
+
+
 def _places(evidence: Evidence) -> Iterator[Failure]:
     owner_of = {gpu: name for name, tray in evidence.fabric.trays.items() for gpu in tray["gpu_uuids"]}
     moved: dict[str, dict[Identity, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -76,7 +95,7 @@ def _places(evidence: Evidence) -> Iterator[Failure]:
         if now.identity is None:
             message = f"The GPUs of {tray} report no common clique, and the fabric file places it in {clique}."
             yield failure("tray_not_attached", HARDWARE, message, tray, clique, severity=ERROR)
-        elif now.identity != _identity(evidence, clique):
+        elif now.identity != _identity(evidence.fabric, clique):
             moved[clique][now.identity].append(tray)
         if known and now.gpu_uuids:
             yield from _gpus(tray, clique, known, set(now.gpu_uuids))
@@ -88,8 +107,8 @@ def _places(evidence: Evidence) -> Iterator[Failure]:
         yield from _moved(evidence, clique, groups)
 
 
-def _identity(evidence: Evidence, clique: str) -> Identity:
-    return evidence.fabric.cluster_uuid(clique), evidence.fabric.cliques[clique]["clique_id"]
+def _identity(fabric: Fabric, clique: str) -> Identity:
+    return fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]
 
 
 def _owner(now: Observation, owner_of: dict[str, str]) -> str | None:
@@ -136,9 +155,9 @@ def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]
         message = f"All {len(moved)} trays of clique {clique} that answer are in another clique: {actual}."
         yield failure("clique_moved", FABRIC_FILE, message, None, clique, trays=moved)
         return
-    for identity, trays in groups.items():
+    for there, trays in groups.items():
         report = "report that they are" if len(trays) > 1 else "reports that it is"
-        where = _where(evidence, identity)
+        where = _where(evidence, there)
         message = f"{summarize(trays)} {report} {where}; the fabric file has {clique}."
         tray = trays[0] if len(trays) == 1 else None
         yield failure(
@@ -147,7 +166,7 @@ def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]
 
 
 def _where(evidence: Evidence, identity: Identity) -> str:
-    names = {_identity(evidence, name): name for name in evidence.fabric.cliques}
+    names = {_identity(evidence.fabric, name): name for name in evidence.fabric.cliques}
     known = names.get(identity)
     return f"in clique {known}" if known else f"in {identity[0]}.{identity[1]}, which is no clique of the fabric file"
 

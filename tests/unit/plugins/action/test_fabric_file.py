@@ -26,6 +26,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 Result = dict[str, Any]
 
+REBUILT = "12345678-1234-4234-8234-123456789abc"
+
 
 class HostVars(dict[str, Result]):
     """The part of Ansible's hostvars that the action uses: raw, untemplated variables."""
@@ -66,9 +68,10 @@ class Site:
         return self.results[name]["ansible_facts"]["nvlink_fabric"]
 
     def move(self, *names: str) -> None:
-        for name in names:
+        """Give each tray a clique of its own."""
+        for clique_id, name in enumerate(names, 7):
             for gpu in self.facts(name)["gpus"]:
-                gpu["fabric"]["clique_id"] = 7
+                gpu["fabric"]["clique_id"] = clique_id
 
     def sibling(self, suffix: str) -> Path:
         return self.path.with_name(f"fabric.{suffix}")
@@ -602,6 +605,68 @@ def test_a_slice_keeps_the_overrides_of_the_pending_proposal(site: Site) -> None
     # More than what was overridden is another matter.
     site.move("r02t01")
     assert [row["code"] for row in site.discover(hosts=["r02t01"])["objections"]] == ["moved_percent"]
+
+
+# --- another cluster UUID ---
+
+
+def _rebuild(site: Site, *names: str) -> None:
+    for gpu in (gpu for name in names for gpu in site.facts(name)["gpus"]):
+        gpu["fabric"]["cluster_uuid"] = REBUILT
+
+
+def _written(site: Site) -> Result:
+    return json.loads(site.path.read_text())
+
+
+def test_a_new_cluster_uuid_waits_for_its_gate_and_keeps_names(site: Site) -> None:
+    site.discover(accept="gates")
+    before = _written(site)
+    _rebuild(site, "r01t01", "r01t02")
+    refused = site.discover(accept="gates")
+    assert [row["code"] for row in refused["objections"]] == ["domain_uuid_changed"]
+    assert refused["failed"] is True
+    assert refused["changes"] == []
+    assert refused["msg"].startswith("4 trays, 0 placed, 0 moved, 0 stale, ")
+    assert f"domain r01: cluster_uuid {before['domains']['r01']['cluster_uuid']} -> {REBUILT}" in "\n".join(
+        site.discover(diff=True)["diff"]["prepared"].splitlines()
+    )
+    assert _written(site) == before
+    site.accept(refused["sha256"])
+    after = _written(site)
+    assert after.pop("domains") != before.pop("domains")
+    assert after == before
+    assert site.discover(accept="gates")["changed"] is False
+
+
+def test_a_run_on_other_trays_keeps_a_proposed_cluster_uuid_and_one_on_its_own_observes_it_again(site: Site) -> None:
+    site.discover(accept="gates")
+    _rebuild(site, "r01t01", "r01t02")
+    site.discover(hosts=["r01t01", "r01t02"])
+    site.move("r02t01")
+    both = site.discover(hosts=["r02t01", "r02t02"])
+    assert [row["code"] for row in both["objections"]] == ["domain_uuid_changed"]
+    assert json.loads(site.sibling("proposed.json").read_text())["fabric"]["domains"]["r01"]["cluster_uuid"] == REBUILT
+    # The fabric manager has restored the old one.
+    for name in ("r01t01", "r01t02"):
+        for gpu in site.facts(name)["gpus"]:
+            gpu["fabric"]["cluster_uuid"] = _written(site)["domains"]["r01"]["cluster_uuid"]
+    restored = site.discover(hosts=["r01t01", "r01t02"])
+    assert (restored["objections"], [row["tray"] for row in restored["changes"]]) == ([], ["r02t01"])
+
+
+def test_job_slices_that_each_observe_half_of_a_domain_recognise_none(site: Site) -> None:
+    """Together they propose a new domain, which a gate stops; a run on all its trays recognises it."""
+    site.discover(accept="gates")
+    before = _written(site)
+    _rebuild(site, "r01t01", "r01t02")
+    first = site.discover(hosts=["r01t01", "r02t01"], moved_percent=100)
+    assert [row["code"] for row in first["objections"]] == ["domain_split"]
+    second = site.discover(hosts=["r01t02", "r02t02"], moved_percent=100)
+    assert [row["code"] for row in second["objections"]] == ["domain_uuid_changed"]
+    assert " join r03 with the cluster UUID " in second["objections"][0]["message"]
+    site.accept(site.discover()["sha256"])
+    assert _written(site)["cliques"] == before["cliques"]
 
 
 def _mixed(site: Site, name: str) -> None:

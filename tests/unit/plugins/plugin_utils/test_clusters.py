@@ -119,8 +119,8 @@ def test_a_tray_that_moves_to_another_clique_gets_a_block_in_its_cluster() -> No
 def test_the_first_cluster_of_a_file_takes_over_all_its_blocks() -> None:
     site = Site(policy=Policy(moved_percent=100))
     site.discover()
-    for name in R01:
-        site.attach(name, clique_id=3)
+    for number, name in enumerate(R01):
+        site.attach(name, clique_id=3 + number // 2)
     site.discover()
     running = [(block.name, block.position, block.trays) for block in site.fabric.blocks()]
     set_site(site, R01[:1], slurm_cluster="new")

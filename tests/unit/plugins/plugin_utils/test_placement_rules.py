@@ -98,6 +98,11 @@ def identity(fabric: Fabric, name: str) -> Identity | None:
     return fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]
 
 
+def clique(fabric: Fabric, name: str) -> str | None:
+    """The clique of a tray by its name, which stays when its cluster UUID or clique ID changes."""
+    return fabric.trays[name]["clique"] if name in fabric.trays else None
+
+
 def other(place_: Identity) -> Identity:
     """Another clique of the same domain, or of the other one."""
     return PLACES[(PLACES.index(place_) + 1) % len(PLACES)]
@@ -276,7 +281,7 @@ def test_the_histories_reach_what_the_rules_are_about() -> None:
         *("tray_duplicate", "tray_replaced", "domain_two_chassis", "tray_in_no_cluster", "two blocks in a cluster"),
         "block_mismatch",
         *("moved_percent", "unknown_trays", "source_too_old", "mixed_cliques", "clique_shrank"),
-        *("domain_merged", "domain_split"),
+        *("domain_merged", "domain_split", "clique_id_changed"),
     }
 
 
@@ -288,7 +293,7 @@ def test_unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_pla
     for name in run.before.trays:
         kept = name not in run.observed or run.observed[name].fault in DETACHING
         if kept and not (name in run.observed and run.observed[name].inconsistent):
-            assert identity(run.after, name) == identity(run.before, name)
+            assert clique(run.after, name) == clique(run.before, name)
             assert run.after.trays[name]["gpu_uuids"] == run.before.trays[name]["gpu_uuids"]
         # Health alone is no reason for anything.
         elif name in run.observed and run.observed[name].fault == "unhealthy" and "moved" in run.kinds(name):
@@ -311,7 +316,7 @@ def test_a_new_tray_is_placed_only_when_attached(run: Run) -> None:
 @over_histories
 def test_a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run) -> None:
     for name in run.before.trays:
-        if identity(run.after, name) != identity(run.before, name):
+        if clique(run.after, name) != clique(run.before, name):
             assert name in run.targets
             assert run.kinds(name)[0] == "moved"
             desired = run.observed[name].majority if run.observed[name].inconsistent else run.observed[name].identity
@@ -357,7 +362,7 @@ def test_a_zero_uuid_never_merges_trays(run: Run) -> None:
     assert ZERO not in {domain["cluster_uuid"] for domain in run.after.domains.values()}
     for name, observed in run.observed.items():
         if observed.fault == "zero_uuid":
-            assert identity(run.after, name) == identity(run.before, name)
+            assert clique(run.after, name) == clique(run.before, name)
 
 
 @settings(max_examples=200, deadline=None)
@@ -369,10 +374,8 @@ def test_names_and_block_positions_never_change_or_get_reused(history: History) 
         assert given_once.setdefault(to, what) == what
 
     for run in lived(history):
-        for name, domain in run.after.domains.items():
-            give(domain["cluster_uuid"], "domain", name)
-        for name, clique in run.after.cliques.items():
-            give((clique["domain"], clique["clique_id"]), "clique", name)
+        for name, row in run.after.cliques.items():
+            give(row["domain"], "clique", name)
         # Of the fabric's own blocks and of those of each Slurm cluster.
         for cluster in (None, *run.after.slurm_clusters):
             for block in run.after.blocks(cluster):
@@ -388,6 +391,20 @@ def test_names_and_block_positions_never_change_or_get_reused(history: History) 
         assert reserved == now, "a block was dropped"
 
 
+@over_histories
+def test_a_cluster_uuid_or_clique_id_changes_only_by_its_gate(run: Run) -> None:
+    for name, domain in run.before.domains.items():
+        cliques = {key for key, row in run.before.cliques.items() if row["domain"] == name}
+        uuid_changed = run.after.domains[name]["cluster_uuid"] != domain["cluster_uuid"]
+        ids_changed = any(
+            run.after.cliques[key]["clique_id"] != run.before.cliques[key]["clique_id"] for key in cliques
+        )
+        rows = [*((row["code"], row["message"]) for row in run.placement.objections)]
+        rows += [(row["gate"], row["what"]) for row in run.after.overrides if row not in run.before.overrides]
+        about = [code for code, message in rows if message.startswith(f"NVLink domain {name} has ")]
+        assert about == (["domain_uuid_changed"] if uuid_changed else ["clique_id_changed"] * ids_changed)
+
+
 # --- trays whose GPUs are in different cliques ---
 
 
@@ -398,7 +415,7 @@ def test_gpus_in_different_cliques_are_a_conflict_and_keep_keeps_the_place(run: 
             state = run.placement.state.trays[name]["state"]
             assert state == ("conflict" if name in run.after.trays else "unplaced")
             if run.policy.conflict_policy == "keep":
-                assert identity(run.after, name) == identity(run.before, name)
+                assert clique(run.after, name) == clique(run.before, name)
 
 
 @over_histories

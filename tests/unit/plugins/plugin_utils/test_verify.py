@@ -82,7 +82,20 @@ def moved_alone(world: World) -> None:
 
 def whole_clique_moved(world: World) -> None:
     for tray in A:
+        world.attach(tray, *identity(world, "r02"))
+
+
+def other_clique_id(world: World) -> None:
+    for tray in A:
         world.attach(tray, identity(world, "r01")[0], 5)
+
+
+def other_cluster_uuid(world: World) -> None:
+    """Where the node labels follow, as the driver writes them."""
+    for tray in A:
+        world.attach(tray, "12345678-1234-4234-8234-123456789abc", 5)
+        label = "12345678-1234-4234-8234-123456789abc.5"
+        world.node(tray)["metadata"]["labels"]["nvidia.com/gpu.clique"] = label
 
 
 def clique_cut_in_two(world: World) -> None:
@@ -363,6 +376,8 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (moved, "fabric_file", "tray_moved", A[1:2]),
     (moved_alone, "fabric_file", "tray_moved", A[1:2]),
     (whole_clique_moved, "fabric_file", "clique_moved", A),
+    (other_clique_id, "fabric_file", "clique_id_changed", A),
+    (other_cluster_uuid, "fabric_file", "domain_uuid_changed", A),
     (clique_cut_in_two, "fabric_file", "clique_moved", A),
     (two_moved_together, "fabric_file", "tray_moved", A[:2]),
     (put_into_the_other_rack, "fabric_file", "tray_moved", A[1:2]),
@@ -470,6 +485,8 @@ def test_five_faults_on_different_trays_are_five_failures(seed: int) -> None:
     taken: set[str] = set()
     alone = {
         whole_clique_moved,
+        other_clique_id,
+        other_cluster_uuid,
         clique_cut_in_two,
         two_moved_together,
         no_topology,
