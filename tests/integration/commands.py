@@ -35,7 +35,7 @@ def environment(**more: str) -> dict[str, str]:
 def ansible(
     program: str, *arguments: str | Path, check: bool = True, timeout: float = 300.0, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of ansible-core's programs; with `check` a failure or a deprecation warning fails the test.
+    """Run one of ansible-core's programs; with `check` a failure fails the test, and so do two kinds of warnings.
 
     By module name rather than by script, since a chroot of tests has the libraries but not their scripts.
     """
@@ -52,6 +52,7 @@ def ansible(
     if check:
         assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         assert "[DEPRECATION WARNING]" not in done.stderr, done.stderr
+        assert "Using a template for task args" not in done.stderr, done.stderr
     return done
 
 

@@ -92,20 +92,37 @@ def tasks(data: Any, once: bool = False) -> Iterator[tuple[dict[str, Any], bool]
             yield from tasks(entry.get(part), runs_once)
 
 
+def files_with_tasks() -> Iterator[tuple[Path, list[Any]]]:
+    """The collection's files of tasks and playbooks."""
+    for path in [path for folder in ("roles/*/tasks", "playbooks") for path in CHECKOUT.glob(f"{folder}/**/*.yml")]:
+        data = None if "group_vars" in path.parts else yaml.safe_load(path.read_text())
+        if isinstance(data, list):
+            yield path, data
+
+
 def test_no_task_that_runs_once_makes_the_hosts_of_its_play_share_their_facts() -> None:
     """ansible-core 2.21 stores the facts of such a task, none included, for all hosts as one dictionary.
 
     Where a host has no facts yet, later facts of any of them are then facts of all, so that one tray's are everyone's.
     """
-    files = [path for folder in ("roles/*/tasks", "playbooks") for path in CHECKOUT.glob(f"{folder}/**/*.yml")]
     storing = {f"ansible.builtin.{name}" for name in ("debug", "set_fact", "include_vars")}
-    plays = [(path, yaml.safe_load(path.read_text())) for path in files if "group_vars" not in path.parts]
     found = [
         f"{path.name}: {task['name']}"
-        for path, data in plays
-        if isinstance(data, list)
+        for path, data in files_with_tasks()
         for task, runs_once in tasks(data)
         # A delegated fact is stored for its host alone.
         if runs_once and storing & task.keys() and not task.get("delegate_facts")
+    ]
+    assert found == []
+
+
+def test_every_task_names_its_arguments() -> None:
+    """Ansible warns about a template for all of them, at every run of the task."""
+    found = [
+        f"{path.name}: {task['name']}"
+        for path, data in files_with_tasks()
+        for task, _once in tasks(data)
+        for key, value in task.items()
+        if "." in key and "_tasks" not in key and str(value).startswith("{{")
     ]
     assert found == []

@@ -61,7 +61,8 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _objects(manifest: str, which: str) -> set[str]:
     """Kind/name of every object in the namespace of the release."""
     try:
-        rows: Iterable[Any] = list(yaml.load_all(manifest, Loader=_Loader))
+        # PyYAML's C loader rejects the strings with tags of which Ansible makes arguments.
+        rows: Iterable[Any] = list(yaml.load_all(str(manifest), Loader=_Loader))
     except yaml.YAMLError:
         raise DraError(
             f"The manifest of the {which} release is not valid YAML; run helm get manifest to see it"

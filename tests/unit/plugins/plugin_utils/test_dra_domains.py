@@ -288,8 +288,12 @@ NEW = "kind: DaemonSet\nmetadata: {name: nvidia-dra-driver-gpu-kubelet-plugin}\n
 OLD = f"{NEW}---\nkind: ConfigMap\nmetadata: {{name: mps-script}}\n---\n"
 
 
+class Tagged(str):
+    """A string as Ansible makes arguments of: of a class of its own."""
+
+
 def drops(old: Any, own: Any = None, manifest: str = NEW) -> list[str]:
-    found = upgrade.compare(old, values.build("compute_domains", own or {}, "v1", True), manifest, NEW)
+    found = upgrade.compare(old, values.build("compute_domains", own or {}, "v1", True), Tagged(manifest), Tagged(NEW))
     assert {row["code"] for row in found} <= {"dra_upgrade_drops"}
     return [row["message"] for row in found]
 
