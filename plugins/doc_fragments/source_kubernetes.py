@@ -18,6 +18,7 @@ options:
     description:
       - The cluster whose nodes the source V(kubernetes) lists. It reads their label C(nvidia.com/gpu.clique), which GPU
         Feature Discovery or the NVIDIA DRA driver writes, their number of GPUs and their internal addresses.
+      - Without that label the annotation C(topograph.run/cluster-id) of NVIDIA Topograph counts.
       - A node that is not ready keeps the clique that its label names. Its observation is as old as its last heartbeat,
         and a finding reports it. Labels do not contain the health, so it is unknown.
       - The account needs the permission to list nodes only.

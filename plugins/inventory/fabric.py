@@ -214,7 +214,35 @@ topograph:
   url: http://topograph.example.org:49021
   provider:
     name: infiniband-bm
+    params:
+      accelerator:
+        source: nvidia-smi
   deadline: 600
+
+---
+# slinky.nvlink.yml: what Topograph writes for the Slurm of Slinky, read with a kubeconfig file
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, topograph]
+fabric_file: fabric.json
+topograph:
+  kubeconfig: ~/.kube/config
+  context: prod
+  config_map:
+    namespace: slurm
+    name: slurm-config
+    key: topology.conf
+
+---
+# slinky-api.nvlink.yml: the same with a token
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, topograph]
+fabric_file: fabric.json
+topograph:
+  api_url: https://api.prod.example.org:6443
+  token_file: ~/.config/nvlink/topology-reader.token
+  config_map:
+    namespace: slurm
+    name: slurm-config
 
 ---
 # netq.nvlink.yml: the same with all its options

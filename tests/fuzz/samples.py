@@ -159,6 +159,12 @@ BlockName=block1 Nodes=r01t[01-18]
 BlockName=r02 Nodes=
 BlockSizes=18,36
 """
+TOPOLOGY_GRAPH = """{"instances": [
+  {"id": "r01t01", "network_layers": ["leaf1", "spine1"],
+   "labels": {"accelerator.topograph.run/domain": "9f3c1234-1111-4222-8333-444444444444.32766"}},
+  {"id": "r01t02"}
+]}
+"""
 SCONTROL = """BlockName=r01 BlockIndex=0 Nodes=r01t[01-18] BlockSize=18
 AggregatedBlock=r01,r02 BlockIndex=2 Nodes=r01t[01-18],r02t01 BlockSize=36
 ReservationName=nvlink_spare_r01 StartTime=2026-11-21T05:00:00 Nodes=r01t18 Users=root

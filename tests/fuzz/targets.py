@@ -333,7 +333,7 @@ def read_node(node: Any) -> None:
 
 def read_topograph(text: str) -> None:
     for block in topograph.read(text):
-        for node in hostlist.expand(block.hostlist)[:5]:
+        for node in block.nodes[:5]:
             found = topograph._observation(node, block, None, None, NOW)
             if found is not None:
                 _placed(found)
@@ -448,8 +448,8 @@ TARGETS = [
     Target(
         "topograph",
         read_topograph,
-        texts(samples.TOPOLOGY_YAML, samples.TOPOLOGY_CONF, words=("# block1=", "- ")),
-        (SlurmError, hostlist.HostlistError),
+        texts(samples.TOPOLOGY_YAML, samples.TOPOLOGY_CONF, samples.TOPOLOGY_GRAPH, words=("# block1=", "- ", "{")),
+        (SlurmError, hostlist.HostlistError, ValueError, RecursionError),
     ),
     Target(
         "expressions",

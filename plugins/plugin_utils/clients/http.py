@@ -35,8 +35,13 @@ from typing import Any, NoReturn
 
 from ansible.module_utils.urls import make_context
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.login_child import redacted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TooManyValuesError, json_document
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    TooManyValuesError,
+    json_document,
+    sentence,
+)
 
 # Options of every HTTP source; see the documentation fragments.
 OPTIONS = (
@@ -56,6 +61,8 @@ OPTIONS = (
 MAX_BYTES = 64 * 1024 * 1024
 MAX_REDIRECTS = 5
 MAX_ATTEMPTS = 3
+MAX_REASON = 16 * 1024
+"""Bytes of a service's error text that are searched for secrets, before it is cut to a sentence."""
 PAUSE = 0.5
 """Seconds before the second attempt; twice as many before the third."""
 
@@ -78,7 +85,8 @@ class ClientConfig:
     key. client_cert, client_key: PEM files. server_name: the name in the server's certificate, where the URL has
     another. proxy: an http proxy instead of the environment's. timeout: seconds for one request with its redirects.
     deadline: seconds for all requests together, from the creation of the client. max_bytes: limit of one answer.
-    renew: reads the login again in so many seconds.
+    renew: reads the login again in so many seconds. shows_reason: whether the plain text of a failed request is part of
+    the message, for services that report their errors so.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -95,6 +103,7 @@ class ClientConfig:
     deadline: float = 120
     max_bytes: int = MAX_BYTES
     renew: Callable[[float], ClientConfig] | None = field(default=None, repr=False, compare=False)
+    shows_reason: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,11 +253,21 @@ class Client:
 
     def fail(self, url: str, what: str, remedy: str) -> NoReturn:
         """Raise an HttpError about an endpoint, without the query of its URL (it may hold keys) and known secrets."""
-        message = f"{self._source}: {address(url)} {what}; {remedy}"
+        raise HttpError(self._without_secrets(f"{self._source}: {address(url)} {what}; {remedy}")) from None
+
+    def reason(self, answer: Answer) -> str:
+        """The plain text of an answer as the end of a sentence, without secrets; empty where it has none."""
+        if answer.headers.get_content_type() != "text/plain":
+            return ""
+        # Secrets first: of one that is cut off, the rest would stay.
+        text = self._without_secrets(answer.body[:MAX_REASON].decode("utf-8", "replace"))
+        return sentence(redacted(text).replace(";", ","), 300)
+
+    def _without_secrets(self, text: str) -> str:
         for secret in self._session.config.secrets:
             if len(secret) >= 4:
-                message = message.replace(secret, "***").replace(urllib.parse.quote(secret, safe=""), "***")
-        raise HttpError(message) from None
+                text = text.replace(secret, "***").replace(urllib.parse.quote(secret, safe=""), "***")
+        return text
 
     def _fail(self, url: str, error: RequestError, attempts: int = 1) -> NoReturn:
         again = f", {attempts} times" if attempts > 1 else ""
@@ -298,10 +317,12 @@ class Client:
             raise RequestError("refuses access (HTTP 403)", "give the account read permission", url=answer.url)
         if status == 404:
             raise RequestError("does not exist (HTTP 404)", "correct the address", url=answer.url)
+        reason = self.reason(answer) if self._session.config.shows_reason else ""
+        why = f" ({reason})" if reason else ""
         if status in _TRANSIENT:
-            what, pause = f"failed with HTTP {status}", _seconds(answer.headers.get("Retry-After"))
+            what, pause = f"failed with HTTP {status}{why}", _seconds(answer.headers.get("Retry-After"))
             raise RequestError(what, "check the server's log", transient=True, pause=pause, url=answer.url)
-        raise RequestError(f"answered HTTP {status}", "check the address and the server's log", url=answer.url)
+        raise RequestError(f"answered HTTP {status}{why}", "check the address and the server's log", url=answer.url)
 
     def _exchange(
         self,

@@ -196,6 +196,13 @@ def _pem(path: str | None) -> str:
     return content.decode("ascii")
 
 
+def redacted(text: str) -> str:
+    """A program's text without PEM blocks, tokens, and values that follow a word such as password."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
 def _clean(message: object, user: Mapping[str, Any] | None = None) -> str:
     """One line of at most 240 characters, its last ones above all, without secrets."""
     text = str(message)
@@ -205,8 +212,7 @@ def _clean(message: object, user: Mapping[str, Any] | None = None) -> str:
     for row in variables if isinstance(variables, list) else []:
         if isinstance(row, Mapping) and re.search(r"(?i)secret|token|pass|key|cred", str(row.get("name"))):
             text = text.replace(str(row.get("value")), "***")
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
+    text = redacted(text)
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split()).rstrip(".")
     return line if len(line) <= 240 else f"{line[:40]} ... {line[-195:]}"
 

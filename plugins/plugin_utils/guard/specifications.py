@@ -607,14 +607,21 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
                     "topograph": {
                         "type": "dict",
                         "options": {
+                            "api_url": {},
                             "ca_file": {"type": "path"},
                             "client_cert": {"type": "path"},
                             "client_key": {"type": "path"},
+                            "config_map": {
+                                "type": "dict",
+                                "options": {"key": {}, "name": {"required": True}, "namespace": {"required": True}},
+                            },
+                            "context": {},
                             "deadline": {"type": "float"},
                             "engine": {
                                 "type": "dict",
                                 "options": {"name": {"required": True}, "params": {"type": "dict"}},
                             },
+                            "kubeconfig": {"type": "path"},
                             "max_bytes": {"type": "int"},
                             "nodes": {"type": "list", "elements": "dict"},
                             "password": {},
@@ -622,7 +629,6 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
                             "poll_interval": {"type": "float"},
                             "provider": {
                                 "type": "dict",
-                                "required": True,
                                 "options": {
                                     "creds": {"type": "dict"},
                                     "name": {"required": True},
@@ -634,7 +640,7 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
                             "token": {},
                             "token_file": {"type": "path"},
                             "tray_name": {},
-                            "url": {"required": True},
+                            "url": {},
                             "username": {},
                             "validate_certs": {"type": "bool"},
                         },

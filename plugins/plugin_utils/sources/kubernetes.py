@@ -6,6 +6,10 @@
 GPU Feature Discovery or the DRA driver writes the label nvidia.com/gpu.clique (`<uuid>.<id>`) from NVML; it stays until
 one of them writes another value. A node that is NotReady therefore keeps its place: its label counts, with the time of
 the node's last heartbeat, and a finding reports it. Labels do not contain the health, which stays unknown.
+
+Without that label the annotation topograph.run/cluster-id counts, which the node data broker of NVIDIA Topograph writes
+from nvidia-smi. Topograph's label accelerator.topograph.run/domain does not count: this collection writes it too, from
+the fabric file.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ OPTIONS = (
 )
 
 CLIQUE = "nvidia.com/gpu.clique"
+CLUSTER_ID = "topograph.run/cluster-id"
 COUNT = "nvidia.com/gpu.count"
 RESOURCE = "nvidia.com/gpu"
 # A node with any of these has GPUs: from GPU Feature Discovery, the GPU Operator and node-feature-discovery.
@@ -147,7 +152,7 @@ def _observation(node: Any, expression: Any, cluster: str | None, now: str) -> O
         tray=tray,
         source=SOURCE,
         observed_at=observed_at,
-        identity=_identity(labels.get(CLIQUE), tray, findings),
+        identity=_identity(labels, mapped(metadata.get("annotations")), tray, findings),
         gpu_count=_gpu_count(labels, status, tray, findings),
         addresses=_addresses(status),
         findings=tuple(findings),
@@ -170,9 +175,13 @@ def _observed_at(status: Mapping[str, Any], tray: str, now: str, findings: list[
     return now
 
 
-def _identity(label: Any, tray: str, findings: list[Finding]) -> tuple[str, int] | None:
+def _identity(
+    labels: Mapping[str, Any], annotations: Mapping[str, Any], tray: str, findings: list[Finding]
+) -> tuple[str, int] | None:
+    label = labels.get(CLIQUE)
     if label is None:
-        return None
+        # Other providers of Topograph write IDs of another kind.
+        return identity(annotations.get(CLUSTER_ID))
     place = identity(label)
     if place is None:
         message = f"Node of tray {tray} has an invalid label {CLIQUE}; check the log of the pod that writes it."

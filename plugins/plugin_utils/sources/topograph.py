@@ -1,19 +1,24 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source topograph: cliques and blocks from the Slurm topology of a running NVIDIA Topograph.
+"""Source topograph: cliques and blocks from a topology of NVIDIA Topograph.
 
-POST /v1/generate returns a request ID; GET /v1/topology?uid=ID returns 202 until the topology is ready. The domain of a
-block is in a comment before it (`# block001=<domain>`), in topology.conf only: topology.yaml has no comments. The
-domain is a clique, `<uuid>.<id>`, only where Topograph read it from nvidia-smi or the label nvidia.com/gpu.clique.
+POST /v1/generate returns a request ID; GET /v1/topology?uid=ID returns 202 until the topology is ready. The engine
+slurm answers with topology.conf or topology.yaml, the engine graph with instances as JSON (pkg/engines of Topograph
+1.0); the engine slinky writes topology.conf to a ConfigMap instead.
+
+The domain of a block is in a comment before it (`# block001=<domain>`), in topology.conf only: topology.yaml has no
+comments. An instance has it as a label. The domain is a clique, `<uuid>.<id>`, only where Topograph read it from
+nvidia-smi or the label nvidia.com/gpu.clique (provider.params.accelerator, without which release 1.0 knows no domain).
 Elsewhere (NetQ, clouds) it is a number of another kind, so the block of a tray is known, but not its clique.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,7 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, load_yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, logical_lines
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector, tray_name
@@ -31,23 +37,33 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     identity,
     mapped,
     sentence,
+    shown,
 )
 
 SOURCE = "topograph"
-OPTIONS = ("url", "provider", "engine", "nodes", "tray_name", "poll_interval", "slurm_cluster", *http.OPTIONS)
+REQUEST = ("url", "provider", "engine", "nodes", "poll_interval")
+"""Options that ask Topograph, none of which goes with config_map."""
+OPTIONS = (*REQUEST, "config_map", "tray_name", "slurm_cluster", *login.OPTIONS)
+CONFIG_MAP = ("namespace", "name", "key")
 PROVIDER = ("name", "params", "creds")
 ENGINE = ("name", "params")
 BLOCK_ENGINE = {"name": "slurm", "params": {"plugin": "topology/block"}}
+DOMAIN = "accelerator.topograph.run/domain"
+"""The label of an instance with its domain, in the answer of the engine graph."""
 
 _REQUEST = re.compile(r"[0-9A-Za-z._-]{1,128}")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _DOMAIN = re.compile(r"^#[ \t]*([^\s=]{1,256})=(\S{1,256})[ \t]*$", re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """A block of Topograph's topology; hostlist: its nodes; domain: the ID of its domain, None if not given."""
+    """A block of Topograph's topology, or one instance (then without a name).
+
+    nodes: names in Slurm, or the ID of the instance; domain: the ID of its domain, None if not given.
+    """
 
     name: str
-    hostlist: str
+    nodes: tuple[str, ...]
     domain: str | None
 
 
@@ -55,39 +71,54 @@ def discover(options: Any, now: str) -> SourceResult:
     """Return one observation for each node of each block."""
     checked = Options(options, OPTIONS, SOURCE)
     expression = _name_expression(checked)
-    url = http.endpoint(checked, "url", "as in http://topograph.example.org:49021").rstrip("/")
-    payload, secrets = _payload(checked)
     cluster = checked.cluster("slurm_cluster")
-    interval = checked.number("poll_interval", 2, 0.05, 60)
-    config = http.client_config(checked)
-    client = http.Client(SOURCE, replace(config, secrets=(*config.secrets, *secrets)))
-    answer = _request_topology(client, url, payload, interval)
+    client, url, body, max_bytes = (_from_config_map if "config_map" in checked else _from_request)(checked)
     try:
-        text = answer.body.decode("utf-8")
-        check_count(text.count(",") + text.count("\n"), config.max_bytes)
+        text = body.decode("utf-8")
+        check_count(text.count(",") + text.count("\n"), max_bytes)
         blocks = list(read(text))
-        names = [(block, expand(block.hostlist)) for block in _bounded(blocks)]
-    except (SlurmError, HostlistError, ValueError) as error:
+    except (SlurmError, HostlistError, ValueError, RecursionError) as error:
         why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else sentence(str(error))
-        client.fail(answer.url, f"returns a topology that cannot be parsed ({why})", "check Topograph's log")
+        client.fail(url, f"returns a topology that cannot be parsed ({why})", "check Topograph's log")
     if not blocks:
-        what = "writes its topology to a file" if answer.body.strip() == b"OK" else "returns a topology without blocks"
-        client.fail(answer.url, what, "set the engine's plugin to topology/block and leave out topologyConfigPath")
+        # The engine slinky, and the others with the parameter topologyConfigPath, answer so.
+        if body.strip() == b"OK":
+            remedy = "leave out the engine's topologyConfigPath, or read what the engine slinky writes by config_map"
+            client.fail(url, "writes its topology elsewhere", remedy)
+        client.fail(url, "returns a topology without blocks", "set the engine slurm with the plugin topology/block")
     trays = Collector(SOURCE, "nodes")
-    for block, nodes in names:
-        for node in nodes:
+    for block in blocks:
+        for node in block.nodes:
             trays.add(_observation(node, block, expression, cluster, now))
     return trays.result("correct tray_name")
 
 
 def read(text: str) -> Iterator[Block]:
-    """Yield the blocks of topology.conf or topology.yaml; none of a tree topology. SlurmError for an invalid text."""
+    """Yield the blocks of topology.conf or topology.yaml (none of a tree), or the instances of the engine graph.
+
+    SlurmError, HostlistError, ValueError or RecursionError for an invalid text, also for more than MAX_TRAYS nodes.
+    """
+    if text.lstrip().startswith("{"):
+        yield from _instances(text)
+        return
     domains = {match[1]: match[2] for match in _DOMAIN.finditer(text)}
     first = next(iter(logical_lines(text)), "")
     rows = _yaml_blocks(text) if first.startswith(("-", "[")) else _conf_blocks(text)
+    total = 0
     for name, hostlist in rows:
+        nodes = expand(hostlist)
+        total += len(nodes)
+        if total > MAX_TRAYS:
+            raise HostlistError(f"its blocks have more than {MAX_TRAYS} nodes")
         # A block may also have the name of its domain (blockName in the engine's parameters).
-        yield Block(name, hostlist, domains.get(name) or (name if identity(name) else None))
+        yield Block(name, tuple(nodes), domains.get(name) or (name if identity(name) else None))
+
+
+def _instances(text: str) -> Iterator[Block]:
+    """The instances of the engine graph, each as a block of one node."""
+    for row in map(mapped, as_list(mapped(json.loads(text)).get("instances"))):
+        domain = mapped(row.get("labels")).get(DOMAIN)
+        yield Block("", (str(row.get("id") or ""),), domain if isinstance(domain, str) and domain else None)
 
 
 def _conf_blocks(text: str) -> Iterator[tuple[str, str]]:
@@ -104,16 +135,6 @@ def _yaml_blocks(text: str) -> Iterator[tuple[str, str]]:
             name, hostlist = mapped(row).get("block"), mapped(row).get("nodes", "")
             if isinstance(name, str) and isinstance(hostlist, str):
                 yield name, hostlist
-
-
-def _bounded(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield the blocks; HostlistError where their hostlists expand to more than MAX_TRAYS nodes."""
-    total = 0
-    for block in blocks:
-        total += block.hostlist.count(",") + 1 if "[" not in block.hostlist else len(expand(block.hostlist))
-        if total > MAX_TRAYS:
-            raise HostlistError(f"its blocks have more than {MAX_TRAYS} nodes")
-        yield block
 
 
 def _observation(node: str, block: Block, expression: Any, cluster: str | None, now: str) -> Observation | None:
@@ -142,16 +163,62 @@ def _observation(node: str, block: Block, expression: Any, cluster: str | None, 
     )
 
 
+def _from_request(options: Options) -> tuple[http.Client, str, bytes | bytearray, int]:
+    """(client, URL, body, max_bytes) of the topology that a running Topograph is asked for."""
+    for key in ("kubeconfig", "context", "api_url"):
+        if key in options:
+            raise options.wrong(key, "belongs to config_map; leave it out with url")
+    url = http.endpoint(options, "url", "as in http://topograph.example.org:49021").rstrip("/")
+    payload, secrets = _payload(options)
+    interval = options.number("poll_interval", 2, 0.05, 60)
+    config = http.client_config(options)
+    client = http.Client(SOURCE, replace(config, secrets=(*config.secrets, *secrets), shows_reason=True))
+    answer = _request_topology(client, url, payload, interval)
+    return client, answer.url, answer.body, config.max_bytes
+
+
+def _from_config_map(options: Options) -> tuple[http.Client, str, bytes | bytearray, int]:
+    """(client, URL, body, max_bytes) of the topology in a ConfigMap, where the engine slinky writes it."""
+    for key in REQUEST:
+        if key in options:
+            raise options.wrong(key, "and config_map are both set; keep one")
+    names = Options(options.mapping("config_map"), CONFIG_MAP, f"{SOURCE}: config_map")
+    where = {key: names.needed(key, f"the {key} of the ConfigMap") for key in ("namespace", "name")}
+    for key, name in where.items():
+        if not _OBJECT_NAME.fullmatch(name):
+            raise names.wrong(key, f"is {shown(name)}, write the {key} of a ConfigMap")
+    key = names.text("key") or "topology.conf"
+    server, config = login.client_config(options)
+    client = http.Client(SOURCE, config)
+    url = f"{server.rstrip('/')}/api/v1/namespaces/{where['namespace']}/configmaps/{where['name']}"
+    answer = client.get(url, allowed=(403, 404))
+    if answer.status == 403:
+        client.fail(url, "refuses access (HTTP 403)", "give the account the verb get on configmaps in that namespace")
+    if answer.status == 404:
+        client.fail(url, "does not exist (HTTP 404)", "correct config_map, or wait until Topograph has written it")
+    found = mapped(mapped(client.json(answer)).get("data"))
+    if not isinstance(found.get(key), str):
+        client.fail(url, f"has no key {key}", f"set config_map.key; it has {sentence(summarize(found)) or 'none'}")
+    return client, url, found[key].encode(), config.max_bytes
+
+
 def _request_topology(client: http.Client, url: str, payload: Mapping[str, Any], interval: float) -> http.Answer:
     """Request a topology and poll until it is ready; the answer contains it."""
-    request = client.post(f"{url}/v1/generate", payload, allowed=(202,)).body.decode("utf-8", "replace").strip()
+    generate = f"{url}/v1/generate"
+    request = client.post(generate, payload, allowed=(202,)).body.decode("utf-8", "replace").strip()
     if not _REQUEST.fullmatch(request):
-        client.fail(f"{url}/v1/generate", "returned no request ID", "set the address of a Topograph API server")
+        client.fail(generate, "returned no request ID", "set the address of a Topograph API server")
     where = f"{url}/v1/topology"
     while True:
-        answer = client.get(f"{where}?{urllib.parse.urlencode({'uid': request})}", allowed=(202, 404), accept="*/*")
+        answer = client.get(f"{where}?{urllib.parse.urlencode({'uid': request})}", (202, 400, 404), accept="*/*")
         if answer.status == 404:
             client.fail(where, f"does not know the request {request} any more", "try again, it may have been restarted")
+        if answer.status == 400:
+            reason = client.reason(answer)
+            remedy = "correct provider and engine"
+            if "no accelerator domains" in reason:
+                remedy = "set provider.params.accelerator: {source: nvidia-smi}, which Topograph needs since 1.0"
+            client.fail(where, f"has no topology ({reason or 'HTTP 400'})", remedy)
         if answer.status == 200:
             return answer
         client.wait(interval, where, "has no topology yet")

@@ -15,6 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import to
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
     Reply,
     Request,
+    Responder,
     served,
     without_proxy,
 )
@@ -149,17 +150,53 @@ def test_polling_ends_at_the_deadline() -> None:
 
 def test_an_unknown_request_differs_from_a_failed_one() -> None:
     assert "does not know the request 1f2e3d" in refused(Topograph(status=404))
-    assert "failed with HTTP 502, 3 times" in refused(Topograph(SECRET, status=502))
-    assert "answered HTTP 400" in refused(Topograph(SECRET, status=400))
+    assert "failed with HTTP 502 (***), 3 times" in refused(Topograph(SECRET, status=502), token=SECRET)
+    assert "has no topology (***); correct provider" in refused(Topograph(SECRET, status=400), token=SECRET)
 
 
 @pytest.mark.parametrize(
-    ("status", "reported"), [(400, "answered HTTP 400"), (404, "does not exist"), (500, "failed with HTTP 500; ")]
+    ("status", "reported"),
+    [
+        (400, "answered HTTP 400 (no *** here); "),
+        (404, "does not exist"),
+        (500, "failed with HTTP 500 (no *** here); "),
+    ],
 )
 def test_a_refused_request(status: int, reported: str) -> None:
     assert reported in refused(
-        lambda _request, reply: reply.send(status, SECRET.encode()), provider={"name": "x", "creds": {"k": [SECRET]}}
+        lambda _request, reply: reply.send(status, f"no {SECRET} here".encode()),
+        provider={"name": "x", "creds": {"k": [SECRET]}},
     )
+
+
+def test_a_block_topology_without_domains_has_its_remedy() -> None:
+    """Topograph 1.0 reads accelerator domains only where the provider's parameters name their source."""
+    message = refused(Topograph("block topology contains no accelerator domains\n", status=400))
+    assert (
+        "has no topology (block topology contains no accelerator domains); set provider.params.accelerator" in message
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "reported"),
+    [
+        (f"{'x ' * 8_190}{SECRET}", "(x x x"),
+        (f"{'a ' * 149}{SECRET}", "(a a a"),
+        ("{{ lookup('pipe', 'id') }}; done\n\tnow", "({ { lookup('pipe', 'id') }}, done now)"),
+        ("password=hunter2 of netq", "(password=*** of netq)"),
+    ],
+)
+def test_a_reason_is_one_short_sentence_without_a_secret(body: str, reported: str) -> None:
+    message = refused(Topograph(body, status=400), token=SECRET)
+    assert reported in message
+    assert len(message) < 500
+    assert SECRET[:8] not in message
+    assert "hunter2" not in message
+
+
+def test_the_page_of_a_proxy_is_no_reason() -> None:
+    page = refused(lambda _request, reply: reply.send(400, b"<html>busy</html>", Content_Type="text/html"))
+    assert "answered HTTP 400; check" in page
 
 
 @pytest.mark.parametrize("request_id", ["", "a b", "../etc", "x" * 200, "<html>"])
@@ -170,7 +207,14 @@ def test_a_service_that_is_not_topograph(request_id: str) -> None:
 @pytest.mark.parametrize(
     ("body", "reported"),
     [
-        ("OK", "writes its topology to a file; set the engine's plugin"),
+        (
+            "OK",
+            "writes its topology elsewhere; leave out the engine's topologyConfigPath, or read what the engine slinky",
+        ),
+        ('{"instances": []}', "returns a topology without blocks; set the engine slurm"),
+        ('{"instances": ', "cannot be parsed (Expecting value"),
+        ("[" * 100_000, "cannot be parsed"),
+        ('{"a":' * 100_000, "cannot be parsed"),
         ("", "returns a topology without blocks"),
         ("SwitchName=s1 Nodes=t[1-2]\n", "returns a topology without blocks"),
         ("- topology: a\n  flat: true\n", "returns a topology without blocks"),
@@ -207,6 +251,7 @@ def test_a_topology_that_is_no_text() -> None:
         ({"nodes": "r01t01"}, "nodes is 'r01t01', write a list"),
         ({"poll_interval": 0}, "poll_interval is 0"),
         ({"tray_name": ""}, "tray_name is '', write a text"),
+        ({"kubeconfig": "in-cluster"}, "kubeconfig belongs to config_map; leave it out with url"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], reported: str) -> None:
@@ -216,11 +261,83 @@ def test_wrong_options(options: dict[str, Any], reported: str) -> None:
     assert SECRET not in str(caught.value)
 
 
+def test_instances_of_the_engine_graph() -> None:
+    """As pkg/engines/graph of Topograph 1.0 writes them; an instance without a domain is a tray without a clique."""
+    rows = [
+        {"id": "r01t01", "network_layers": ["l1", "s1"], "labels": {topograph.DOMAIN: f"{UUID}.32766", "gpu": "GB200"}},
+        {"id": "r01t02", "network_layers": [], "labels": {topograph.DOMAIN: "nvl-1"}},
+        {"id": "r01t03"},
+    ]
+    observed = found(json.dumps({"instances": rows}), engine={"name": "graph"})
+    assert [(row.tray, row.identity) for row in observed] == [
+        ("r01t01", (UUID, 32766)),
+        ("r01t02", None),
+        ("r01t03", None),
+    ]
+    assert [[row["code"] for row in tray.findings] for tray in observed] == [
+        [],
+        ["domain_no_clique"],
+        ["domain_no_clique"],
+    ]
+
+
+def config_map(data: Any) -> Responder:
+    """An API server with one ConfigMap, as the engine slinky writes it."""
+
+    def respond(request: Request, reply: Reply) -> None:
+        if request.target == "/api/v1/namespaces/slurm/configmaps/slurm-config":
+            reply.json({"kind": "ConfigMap", "data": data})
+        else:
+            reply.json({"kind": "Status", "code": 404}, 404)
+
+    return respond
+
+
+def read_config_map(url: str, **options: Any) -> list[Observation]:
+    names = {"namespace": "slurm", "name": "slurm-config"}
+    settings = {"api_url": url, "token": SECRET, "config_map": names, "timeout": 5, **options}
+    return topograph.discover(settings, NOW).observations
+
+
+def test_a_config_map_of_the_engine_slinky() -> None:
+    with served(config_map({"slurm.conf": "", "topology.conf": CONF})) as server:
+        observed = read_config_map(server.url, slurm_cluster="alpha")
+    assert [(row.tray, row.identity, row.slurm_cluster) for row in observed][-1] == ("r02t01", (UUID, 1), "alpha")
+    assert [request.method for request in server.requests] == ["GET"]
+    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "reported"),
+    [
+        ({"topology.yaml": YAML}, {}, "has no key topology.conf; set config_map.key; it has topology.yaml"),
+        (None, {}, "has no key topology.conf; set config_map.key; it has none"),
+        ({"topology.conf": 1}, {}, "has no key topology.conf"),
+        ({}, {"config_map": {"namespace": "slurm", "name": "other"}}, "does not exist (HTTP 404); correct config_map"),
+        ({}, {"config_map": {"namespace": "slurm"}}, "config_map: name is missing"),
+        ({}, {"config_map": {"namespace": "../..", "name": "x"}}, "config_map: namespace is '../..', write the namesp"),
+        ({}, {"provider": {"name": "dra"}}, "provider and config_map are both set; keep one"),
+        ({"topology.conf": "BlockName=b Nodes=t[1-"}, {}, "cannot be parsed (The hostlist"),
+    ],
+)
+def test_a_config_map_that_cannot_be_used(data: Any, options: dict[str, Any], reported: str) -> None:
+    with served(config_map(data)) as server, pytest.raises(NvlinkError) as caught:
+        read_config_map(server.url, **options)
+    assert reported in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_account_may_not_read_the_config_map() -> None:
+    with served(lambda _request, reply: reply.json({}, 403)) as server, pytest.raises(NvlinkError) as caught:
+        read_config_map(server.url)
+    assert "give the account the verb get on configmaps" in str(caught.value)
+
+
 @given(
     st.lists(
         st.sampled_from([*CONF.splitlines(), *YAML.splitlines(), "", "#", "- ", "[", "{", "\\"]) | st.text(max_size=20)
     )
 )
 def test_any_text_gives_blocks_or_a_slurm_error(lines: list[str]) -> None:
-    with suppress(NvlinkError):
-        assert all(isinstance(block.hostlist, str) for block in topograph.read("\n".join(lines)))
+    with suppress(NvlinkError, ValueError, RecursionError):
+        assert all(isinstance(node, str) for block in topograph.read("\n".join(lines)) for node in block.nodes)
