@@ -19,7 +19,14 @@ from nvlab import imex
 
 # The pages that this module follows: in a folder with hosts.yml alone, and in one with a fabric file.
 FROM_NOTHING = ("README.md", "docs/quick-start.md")
-WITH_A_FABRIC = ("docs/doctor.md", "docs/imex.md", "docs/imex-domain.md", "docs/report.md", "docs/monitoring.md")
+WITH_A_FABRIC = (
+    "docs/doctor.md",
+    "docs/capture.md",
+    "docs/imex.md",
+    "docs/imex-domain.md",
+    "docs/report.md",
+    "docs/monitoring.md",
+)
 DISCOVER = (
     "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
     " -e fabric_hosts=trays -e fabric_file=$PWD/fabric.json -e fabric_accept=gates"

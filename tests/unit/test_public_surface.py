@@ -113,7 +113,7 @@ class _AnyName(dict[str, Any]):
 # A site has variables of its own, such as `trays: 18`; only these names and prefixes reach this collection.
 PREFIXES = re.compile(
     r"_?(fabric|imex|nvlink|dra_driver|k8s_topology|kubernetes|rollout|slurm|site|report|render|verify|edit|drain|resume"
-    r"|spares|benchmark|teardown|demo|doctor|ansible)_"
+    r"|spares|benchmark|teardown|demo|doctor|capture|ansible)_"
 )
 NAMES_OF_ANSIBLE = {"groups", "hostvars", "inventory_hostname", "item", "lookup", "omit", "playbook_dir", "query"}
 OTHER_NAMES = {"junit_file", "rehearsal_file", "teardown", "verdict_file"}

@@ -472,6 +472,17 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
             "slurm_controller_hosts": {},
         },
     },
+    "capture": {
+        "imports": [],
+        "roles": [],
+        "variables": {
+            "capture_file": {"type": "path"},
+            "capture_hosts": {},
+            "capture_timeout": {"type": "float"},
+            "fabric_facts_nvidia_smi": {"type": "path"},
+            "slurm_controller_hosts": {},
+        },
+    },
     "demo": {"imports": ["discover", "render"], "roles": [], "variables": {"demo_dir": {}}},
     "discover": {
         "imports": [],

@@ -27,6 +27,7 @@ TAGS: dict[str, tuple[str, ...]] = {
 """The tags of each playbook that has any."""
 
 DEFAULTS = {
+    "capture_hosts": "all",
     "dra_driver_tray_hosts": "nvlink",
     "fabric_hosts": "all",
     "imex_hosts": "nvlink",
@@ -37,6 +38,7 @@ DEFAULTS = {
 """The pattern that each variable has by default."""
 
 SAMPLE_VALUES = {
+    "capture_file": "PATH.tar.gz, the bundle to write",
     "drain_trays": "r01t04",
     "fabric_file": "PATH, the file that the playbook discover wrote",
     "resume_trays": "r01t04",

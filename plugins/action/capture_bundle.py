@@ -1,0 +1,113 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write an anonymised support bundle; the module of the same name documents it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.modules.capture_bundle import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.bundle import Host
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+
+SUFFIX = ".tar.gz"
+# Ansible keeps the answers of all hosts in memory until the bundle is written, 0.3 MB a tray.
+MAX_TRAYS = 720
+_REGISTERED = {"trays": "capture_tray", "controllers": "capture_slurm"}
+
+
+class ActionModule(GuardedAction):
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        path = self._loader.path_dwim(options["path"])
+        mapping = f"{path.removesuffix(SUFFIX)}.mapping.json"
+        result: dict[str, Any] = {"changed": False, "changes": [], "findings": [], "path": path}
+        result["mapping_path"] = mapping
+        if options["state"] == "planned":
+            return {**result, **_plan(path, options["trays"], options["controllers"])}
+        trays = _hosts(options["trays"], _REGISTERED["trays"], task_vars)
+        controllers = _hosts(options["controllers"], _REGISTERED["controllers"], task_vars)
+        if not any(host.answer for host in trays):
+            raise AnsibleActionFail("No tray answered, so there is nothing to capture; run the playbook doctor.")
+        try:
+            made = bundle.make(trays, controllers)
+            if not self._task.check_mode:
+                # First, since without it nobody can read an answer to the bundle. Neither is for other users.
+                _write(mapping, (json.dumps(made.table, indent=1, sort_keys=True) + "\n").encode())
+                _write(path, bundle.archive(made.files, os.path.basename(path).removesuffix(SUFFIX)))
+        except NvlinkError as error:
+            raise AnsibleActionFail(f"{error}.") from None
+        missing = [host.name for host in (*trays, *controllers) if host.answer is None]
+        done = "would be" if self._task.check_mode else "is"
+        text = [
+            f"The bundle {done} {path}",
+            *bundle.summary(made, missing),
+            f"What stands for what {done} in {mapping}, which stays here. Nothing was sent; read the bundle before you"
+            " pass it on.",
+        ]
+        return {
+            **result,
+            "changed": True,
+            "changes": [path, mapping],
+            "files": {name: len(content.encode()) for name, content in made.files.items()},
+            "mapped": made.counts,
+            "missing": missing,
+            "text": text,
+        }
+
+
+def _plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[str, Any]:
+    """The hosts to ask, as lists and as patterns of plays; AnsibleActionFail where there could be no bundle."""
+    folder = os.path.dirname(path)
+    if not path.endswith(SUFFIX):
+        raise AnsibleActionFail(f"capture_file: {path} does not end with {SUFFIX}; name the bundle so.")
+    if not os.path.isdir(folder):
+        raise AnsibleActionFail(f"capture_file: the folder {folder} does not exist; create it.")
+    if not os.access(folder, os.W_OK):
+        raise AnsibleActionFail(f"capture_file: the folder {folder} is not writable; make it writable.")
+    if len(trays) > MAX_TRAYS:
+        raise AnsibleActionFail(
+            f"A bundle has at most {MAX_TRAYS} trays, and this run has {len(trays)}; name a few racks in capture_hosts."
+        )
+    if not trays:
+        raise AnsibleActionFail("capture_hosts leaves no tray beside the Slurm controllers; name the trays in it.")
+    return {
+        "trays": list(trays),
+        "controllers": list(controllers),
+        "tray_hosts": ",".join(trays),
+        "controller_hosts": ",".join(controllers) or "all:!all",
+    }
+
+
+def _hosts(names: Iterable[str], registered: str, task_vars: dict[str, Any]) -> list[Host]:
+    """The answers of hosts, read from what their task has registered; never templated."""
+    found = []
+    for name in names:
+        variables = task_vars["hostvars"].raw_get(name)
+        answer = mapped(variables.get(registered))
+        is_whole = "outputs" in answer and not answer.get("failed") and not answer.get("unreachable")
+        given = [variables.get(key) for key in ("ansible_host", "ansible_ssh_host")]
+        others = tuple(str(value) for value in given if isinstance(value, str) and "{" not in value)
+        problem = "unreachable" if answer.get("unreachable") or not answer else "failed"
+        found.append(Host(str(name), others, answer if is_whole else None, "" if is_whole else problem))
+    return found
+
+
+def _write(path: str, data: bytes) -> None:
+    try:
+        atomic.write(path, data, mode=0o600)
+    except OSError as error:
+        raise storage.cannot(path, "be written", error) from None

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host's tools answer, as they print it, for a support bundle: of a tray and of a Slurm controller.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only. Every program and NVML run
+in a child with a time limit, and no answer is longer than MAX_CHARACTERS. Nothing is anonymised here: the controller
+knows the names of all hosts, which one tray does not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml, structs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+
+# 8 GPUs print 240 kB; `scontrol show config` and the topology of 10,000 nodes are below 100 kB.
+MAX_CHARACTERS = 2 * 1024 * 1024
+# A text of an answer has at most 16 KiB (guard/schemas.py), so an output is a list of parts.
+PART = 8192
+
+
+def of_tray(options: subsets.Options) -> dict[str, Any]:
+    """The return values of the module for a tray; ``options`` are those of fabric_facts, which finds versions and
+    findings.
+
+    ``names`` are the host's own name, its addresses and the entries of its IMEX list: what must not leave the site.
+    """
+    gathered = subsets.gather(options._replace(gather_subset=("gpu", "imex", "versions")))
+    facts = gathered["ansible_facts"]
+    imex: Mapping[str, Any] = facts["nvlink_imex"] or {}
+    addresses = [entry["address"] for entry in (facts["nvlink_fabric"] or {}).get("addresses") or ()]
+    versions = {name: value for name, value in (facts["nvlink_versions"] or {}).items() if name != "findings"}
+    ctl = [options.imex_ctl, "-c", options.imex_config_file]
+    return {
+        "names": [os.uname().nodename, *addresses, *((imex.get("nodes") or {}).get("entries") or ())],
+        "versions": versions,
+        "findings": gathered["findings"],
+        "nvml": _nvml(options.timeout),
+        "outputs": [
+            _output("nvidia-smi.xml", "nvidia-smi -q -x", [options.nvidia_smi, "-q", "-x"], options.timeout),
+            _output("imex-state.txt", "nvidia-imex-ctl -q", [*ctl, "-q"], options.imex_timeout),
+            _output("imex-table.txt", "nvidia-imex-ctl -N", [*ctl, "-N"], options.imex_timeout),
+            _output("imex.json", "nvidia-imex-ctl -N -j", [*ctl, "-N", "-j"], options.imex_timeout),
+        ],
+    }
+
+
+def of_controller(slurm: Slurm) -> dict[str, Any]:
+    """The return values of the module for a host of slurmctld."""
+    outputs = []
+    for name, what in (("topology.txt", "topology"), ("config.txt", "config")):
+        try:
+            outputs.append(_printed(name, f"scontrol show {what}", slurm.call("scontrol", "show", what)))
+        except SlurmError as error:
+            outputs.append({"name": name, "command": f"scontrol show {what}", "problem": str(error), "parts": []})
+    try:
+        version = ".".join(map(str, slurm.version()))
+    except SlurmError:
+        version = None
+    return {"names": [os.uname().nodename], "versions": {"slurmctld": version}, "findings": [], "outputs": outputs}
+
+
+def _nvml(timeout: float) -> dict[str, Any]:
+    reply = child.call(structs.query_raw, timeout)
+    try:
+        nvml.from_reply(reply, timeout)
+    except nvml.NvmlError as error:
+        return {"problem": str(error), "driver_version": None, "count": None, "gpus": []}
+    gpus = []
+    for gpu in reply.value["gpus"]:
+        known = {key: gpu.get(key) for key in ("index", "uuid", "name", "pci_bus_id", "module_id", "mig")}
+        # The platform device identifier has 64 bits, more than a number of an answer may have.
+        pdi = f"0x{gpu['pdi']:x}" if gpu.get("pdi") else None
+        more = {key: gpu.get(key) for key in ("recovery_action", "platform", "structs")}
+        gpus.append({**known, "code": gpu["codes"][0], "pdi": pdi, **more})
+    return {
+        "problem": None,
+        "driver_version": reply.value["driver_version"],
+        "count": reply.value["count"],
+        "gpus": gpus,
+    }
+
+
+def _output(name: str, command: str, argv: list[str], timeout: float) -> dict[str, Any]:
+    return _printed(name, command, child.run(argv, timeout, env={**os.environ, "LC_ALL": "C"}))
+
+
+def _printed(name: str, command: str, done: child.Result) -> dict[str, Any]:
+    """What a program has printed in parts, and in ``problem`` why it is not a whole answer."""
+    text = done.stdout or done.stderr
+    problem = done.reason if done.rc != 0 or done.timed_out or done.error else None
+    if len(text) > MAX_CHARACTERS:
+        problem = f"it printed {len(text)} characters, of which {MAX_CHARACTERS} are kept"
+        text = text[:MAX_CHARACTERS]
+    parts = [text[start : start + PART] for start in range(0, len(text), PART)]
+    return {"name": name, "command": command, "problem": problem, "parts": parts}
