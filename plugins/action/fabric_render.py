@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import change_map, rack_map
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import RehearsalError, rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import VerdictError, verdict
@@ -27,7 +27,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nea
 T = TypeVar("T")
 
 MANIFEST = ".fabric_render.json"
-# A log file or a pager has no width; this one shows two racks next to each other.
+# A log file or a pager has no width; this one shows two domains next to each other.
 WIDTH_WITHOUT_TERMINAL = 120
 # The callback default indents each line and prints it in quotes.
 MARGIN = 12
@@ -38,7 +38,7 @@ display = Display()
 
 
 class ActionModule(GuardedAction):
-    """Render the files and the rack map of a fabric file. Connects to no host."""
+    """Render the files and the domain map of a fabric file. Connects to no host."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -57,7 +57,7 @@ class ActionModule(GuardedAction):
                 "proposal_file": {"type": "path"},
                 "render_dir": {"type": "path"},
                 "renderers": {"type": "list", "elements": "str", "choices": every, "default": every},
-                "rack_map": {"type": "bool", "default": False},
+                "domain_map": {"type": "bool", "default": False},
                 "rehearsal": {"type": "path"},
                 "verdict": {"type": "path"},
                 "squeue": {"type": "list", "elements": "str"},
@@ -66,8 +66,8 @@ class ActionModule(GuardedAction):
         # A variable that is not set in a playbook becomes empty.
         if not options["fabric_file"]:
             raise AnsibleActionFail("fabric_file: is empty; set its path, such as /srv/site/fabric.json")
-        if not options["render_dir"] and not options["rack_map"]:
-            raise AnsibleActionFail("render_dir: is not set; set the directory to write to, or set rack_map")
+        if not options["render_dir"] and not options["domain_map"]:
+            raise AnsibleActionFail("render_dir: is not set; set the directory to write to, or set domain_map")
         if options["proposal_file"]:
             return self._change(options)
         if self._task.check_mode and not os.path.exists(options["fabric_file"]):
@@ -92,8 +92,8 @@ class ActionModule(GuardedAction):
                 result.update(self._render(fabric, state, options["render_dir"], options["renderers"], context))
         except NvlinkError as error:
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
-        if options["rack_map"]:
-            result["rack_map"] = rack_map(fabric, state, context.jobs, width=_width())
+        if options["domain_map"]:
+            result["domain_map"] = domain_map(fabric, state, context.jobs, width=_width())
         return result
 
     def _change(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class ActionModule(GuardedAction):
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
         drawn = change_map(before, after, state, width=_width())
-        return {"changed": False, "changes": [], "findings": [], "warnings": warnings, "rack_map": drawn}
+        return {"changed": False, "changes": [], "findings": [], "warnings": warnings, "domain_map": drawn}
 
     def _render(
         self, fabric: model.Fabric, state: model.State, root: str, names: list[str], context: RenderContext

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
 MODULE = "rackscale.nvlink.slurm_conf"
 SCHEMA = schemas.of_return(RETURN)
 FROM_SITE = frozenset(field.name for field in fields(slurm_conf.Site))
-# Two runs of two racks may change the node lines at once; the later one renders again from what the first one wrote.
+# Two runs on two cliques may change the node lines at once; the later one renders again from what the first one wrote.
 ATTEMPTS = 5
 
 

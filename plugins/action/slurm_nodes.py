@@ -58,7 +58,7 @@ class ActionModule(GuardedAction):
         return trays.union(fabric_file.load(path).trays) if path and os.path.isfile(path) else trays
 
     def _blocks(self, path: str, name: object) -> list[dict[str, Any]]:
-        """The blocks with the NodeNames of their trays, in the order of the rack."""
+        """The blocks with the NodeNames of their trays, in natural order."""
         path = self._loader.path_dwim(path)
         try:
             fabric = fabric_file.load(path)

@@ -37,13 +37,13 @@ options:
     type: path
   proposal_file:
     description:
-      - A proposal of M(rackscale.nvlink.fabric_file). RV(rack_map) then shows the racks that it changes, each tray with
-        its clique before and after. Nothing is rendered from a proposal, so O(render_dir) must not be set.
+      - A proposal of M(rackscale.nvlink.fabric_file). RV(domain_map) then shows the domains that it changes, each tray
+        with its clique before and after. Nothing is rendered from a proposal, so O(render_dir) must not be set.
     type: path
   render_dir:
     description:
       - The directory to write to; it is created if missing.
-      - One of O(render_dir), O(rack_map) and O(proposal_file) is required.
+      - One of O(render_dir), O(domain_map) and O(proposal_file) is required.
     type: path
   renderers:
     description:
@@ -63,14 +63,14 @@ options:
     type: path
   squeue:
     description:
-      - The lines of C(squeue --noheader --states=RUNNING,COMPLETING --format='%i %N'). Rack map and report then show
+      - The lines of C(squeue --noheader --states=RUNNING,COMPLETING --format='%i %N'). Domain map and report then show
         the jobs on each tray.
       - Without it they show no jobs. An empty list means that no job runs.
     type: list
     elements: str
-  rack_map:
+  domain_map:
     description:
-      - Whether to return a map of the racks as RV(rack_map), one row for each tray.
+      - Whether to return a map of the NVLink domains as RV(domain_map), one row for each tray.
       - It fits the terminal, or the columns that the environment variable E(COLUMNS) sets; without both it fits 120.
     type: bool
     default: false
@@ -103,15 +103,15 @@ EXAMPLES = r"""
     fabric_file: /srv/cluster/fabric.json
     render_dir: /srv/cluster/rendered
 
-- name: Draw the racks
+- name: Draw the NVLink domains
   rackscale.nvlink.fabric_render:
     fabric_file: /srv/cluster/fabric.json
-    rack_map: true
+    domain_map: true
   register: rendered
 
-- name: Print the rack map
+- name: Print the domain map
   ansible.builtin.debug:
-    msg: "{{ rendered.rack_map }}"
+    msg: "{{ rendered.domain_map }}"
 
 - name: Write metrics for node_exporter, with the failures of verify
   rackscale.nvlink.fabric_render:
@@ -158,9 +158,9 @@ findings:
       message: >-
         The IMEX node list of clique r01 is not written, because imex_address is missing for r01t03; widen imex_network,
         or set the address in the fabric file.
-rack_map:
-  description: The lines of the rack map.
-  returned: when O(rack_map) is true
+domain_map:
+  description: The lines of the domain map.
+  returned: when O(domain_map) is true
   type: list
   elements: str
   sample: ["r01  0f3c81aa  18 of 18 trays"]

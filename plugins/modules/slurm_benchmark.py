@@ -106,7 +106,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Benchmark rack r01 with nvbandwidth
+- name: Benchmark clique r01 with nvbandwidth
   rackscale.nvlink.slurm_benchmark:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     cliques: [r01]

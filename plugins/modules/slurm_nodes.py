@@ -87,7 +87,7 @@ options:
         type: str
         required: true
       nodes:
-        description: The NodeNames of the block's trays, in the order of the rack.
+        description: The NodeNames of the block's trays, in natural order.
         type: list
         elements: str
         default: []
@@ -137,7 +137,7 @@ EXAMPLES = r"""
     reason: replaced
     test: [nvidia-smi, -q, -x]
 
-- name: Run jobs on 16 trays of each rack, and keep the other two as spares
+- name: Run jobs on 16 trays of each block, and keep the other two as spares
   rackscale.nvlink.slurm_nodes:
     state: spares_present
     fabric_file: /srv/cluster/fabric.json

@@ -32,7 +32,7 @@ MAX_MESSAGE_LENGTH = 1000
 # Hosts of a line without problems are named where their hostlist is not longer.
 MAX_HOSTS_LENGTH = 30
 _WIDTH = max(map(len, OUTCOMES))
-# Words of the rack map, of a verdict and of a list of findings, and the SGR codes that they are painted with. Red and
+# Words of the domain map, of a verdict and of a list of findings, and the SGR codes that they are painted with. Red and
 # yellow are reserved for problems.
 _WORDS = {
     "error": "1;31",

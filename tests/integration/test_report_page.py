@@ -95,7 +95,7 @@ def test_it_opens_quickly_loads_nothing_and_no_script_fails(window: Browser, rac
     assert min(times) < SECONDS_TO_OPEN, times
     assert window.console_errors() == []
     assert window.script("return performance.getEntriesByType('resource').length") == 0
-    assert window.script("return document.querySelectorAll('.rack .t').length") == racks * 18
+    assert window.script("return document.querySelectorAll('.domain .t').length") == racks * 18
     assert window.script("return document.querySelector('#shown').textContent") == "{0} of {0} shown".format(
         len(rows(window))
     )
@@ -173,7 +173,7 @@ def test_a_findings_link_shows_its_tray_and_the_tray_its_findings(two_racks: Bro
 def test_the_problems_filter_shows_only_racks_with_problems(window: Browser) -> None:
     window.emulate()
     window.open(page(5))
-    shown = "return [...document.querySelectorAll('.rack')].filter((rack) => rack.offsetParent).length"
+    shown = "return [...document.querySelectorAll('.domain')].filter((rack) => rack.offsetParent).length"
     assert window.script(shown) == 5
     window.script("document.querySelector('#problems').click()")
     assert window.script(shown) == 2
@@ -212,7 +212,7 @@ def test_many_racks_fill_the_width_and_share_a_printed_sheet(window: Browser) ->
     window.emulate()
     window.open(page(17))
     edges = window.script("""
-      const racks = [...document.querySelectorAll('.rack')], top = racks[0].offsetTop;
+      const racks = [...document.querySelectorAll('.domain')], top = racks[0].offsetTop;
       const row = racks.filter((rack) => rack.offsetTop === top), legend = document.querySelector('aside');
       return [row.length, legend.getBoundingClientRect().left - row.at(-1).getBoundingClientRect().right]""")
     assert edges[0] == 4

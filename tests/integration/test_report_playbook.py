@@ -35,7 +35,7 @@ FAILURE = {
 VERDICT = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": {"slurm": "checked"}, "failures": [FAILURE]}
 
 
-# Prints the rack map as lines; Ansible's own callback prints it as a list in JSON.
+# Prints the domain map as lines; Ansible's own callback prints it as a list in JSON.
 PROGRESS = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress"}
 
 

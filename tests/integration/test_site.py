@@ -76,7 +76,7 @@ def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(fol
     output = site(folder, "verify", "report", fabric_file=None)
     assert "Report the racks of a fabric file" in plays(output)
     assert "is not set" not in output
-    assert "Print the rack map" in output or "r01" in output.rpartition("TASK [Write the report")[2]
+    assert "Print the domain map" in output or "r01" in output.rpartition("TASK [Write the report")[2]
 
 
 def test_the_pattern_of_the_trays_may_be_a_variable_of_the_group_all(folder: Path) -> None:

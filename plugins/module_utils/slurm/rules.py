@@ -222,7 +222,7 @@ def choose_sizes(
     (fewest, small), (most, large) = counts[0], counts[-1]
     message = (
         f"The block {large} has {count(most, 'node')} and {small} {fewest}, so aggregated blocks would not be groups of"
-        f" equal racks and only {', '.join(map(str, sizes))} is set: split all racks alike, or set block_sizes"
+        f" equal cliques and only {', '.join(map(str, sizes))} is set: split all domains alike, or set block_sizes"
         " (variable slurm_topology_block_sizes)."
     )
     return sizes, [finding("slurm_aggregates_irregular", message, block=small)]

@@ -56,8 +56,8 @@ def numbers(fabric: model.Fabric, state: model.State, context: RenderContext) ->
         "fabric_sha256": fabric_file.digest(fabric_file.serialise(fabric)),
         "state_written_at": _time(state.written_at),
         "domains": {
-            rack.name: {"expected_trays": fabric.domains[rack.name]["expected_trays"], "trays": len(rack.trays)}
-            for rack in shown.racks
+            domain.name: {"expected_trays": fabric.domains[domain.name]["expected_trays"], "trays": len(domain.trays)}
+            for domain in shown.domains
         },
         "cliques": {clique.name: _clique(clique, fabric, state) for clique in shown.cliques if clique.trays},
         "unplaced_trays": len(shown.unplaced),

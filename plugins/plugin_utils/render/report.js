@@ -4,8 +4,8 @@
 (() => {
   'use strict';
   const one = (selector, root = document) => root.querySelector(selector);
-  const racks = [...document.querySelectorAll('.rack')];
-  const traysOf = (rack) => [...rack.querySelectorAll('.t')];
+  const domains = [...document.querySelectorAll('.domain')];
+  const traysOf = (domain) => [...domain.querySelectorAll('.t')];
   const words = one('#words');
   const rows = [...document.querySelectorAll('.found tbody tr')];
   const texts = rows.map((row) => row.textContent.toLowerCase());
@@ -25,7 +25,7 @@
     one('#shown').textContent = rows.length ? `${shown} of ${rows.length} shown` : '';
   }
 
-  // One tab stop for all racks: with one per tray, the keyboard could not leave the racks.
+  // One tab stop for all domains: with one per tray, the keyboard could not leave the domains.
   function moveTabStop(tray, focus = true) {
     if (stop) stop.setAttribute('tabindex', '-1');
     stop = tray;
@@ -56,24 +56,24 @@
   }
 
   function step(tray, key) {
-    const rack = tray.closest('.rack');
-    const column = traysOf(rack);
+    const domain = tray.closest('.domain');
+    const column = traysOf(domain);
     const at = column.indexOf(tray);
     if (key === 'ArrowDown') return column[at + 1];
     if (key === 'ArrowUp') return column[at - 1];
     if (key === 'Home') return column[0];
     if (key === 'End') return column[column.length - 1];
-    const shown = racks.filter((each) => each.offsetParent && one('.t', each));
-    const next = shown[shown.indexOf(rack) + (key === 'ArrowRight' ? 1 : -1)];
+    const shown = domains.filter((each) => each.offsetParent && one('.t', each));
+    const next = shown[shown.indexOf(domain) + (key === 'ArrowRight' ? 1 : -1)];
     const others = next ? traysOf(next) : [];
     return others[Math.min(at, others.length - 1)];
   }
 
-  one('#racks').addEventListener('click', (event) => {
+  one('#domains').addEventListener('click', (event) => {
     const tray = event.target.closest('.t');
     if (tray) { moveTabStop(tray, false); select(tray === selected ? null : tray); }
   });
-  one('#racks').addEventListener('keydown', (event) => {
+  one('#domains').addEventListener('keydown', (event) => {
     const tray = event.target.closest('.t');
     if (!tray) return;
     if (event.key === 'Enter' || event.key === ' ') select(tray);
@@ -84,7 +84,7 @@
     } else return;
     event.preventDefault();
   });
-  one('#problems').addEventListener('change', (event) => one('#racks').classList.toggle('problems', event.target.checked));
+  one('#problems').addEventListener('change', (event) => one('#domains').classList.toggle('problems', event.target.checked));
   one('#filter').addEventListener('input', filter);
   one('#filter').addEventListener('submit', (event) => event.preventDefault());
   one('#deselect').addEventListener('click', () => { stop.focus(); select(null); });
@@ -92,7 +92,7 @@
   function follow() {
     let tray = null;
     try { tray = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { return; }
-    if (tray && tray.matches('.t')) { one('#racks').classList.remove('problems'); one('#problems').checked = false; select(tray); moveTabStop(tray); }
+    if (tray && tray.matches('.t')) { one('#domains').classList.remove('problems'); one('#problems').checked = false; select(tray); moveTabStop(tray); }
   }
   addEventListener('hashchange', follow);
   filter();

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""report/index.html: the racks drawn at their slots, cliques, capacity and findings, in one file that loads nothing.
+"""report/index.html: the trays of each NVLink domain in their slots, cliques, capacity and findings.
+
+One file that loads nothing.
 
 The same fabric and state give the same bytes: the page has no time of writing. report/report.json next to it has the
 numbers of this report, from which the next one lists changes. Jinja2's autoescape escapes every value; as a second
@@ -26,7 +28,7 @@ from markupsafe import Markup
 
 # The number of clique colours in report.css.
 HUES = 8
-# Pixels: a rack's width, its inner margin, a tray's width, where in a tray its GPUs start, and the height of the rows.
+# Pixels: a domain's width, its inner margin, a tray's width, where in a tray its GPUs start, the height of the rows.
 BOX = {"width": 250, "pad": 8, "tray": 234, "gpus": 176}
 TRAY_STEP = 25
 SWITCH_STEP = 10
@@ -48,7 +50,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
     environment.filters["short"] = _short
     page = environment.from_string(_asset("report.html.j2")).render(
         picture=shown,
-        racks=[_drawn(rack, shown) for rack in shown.racks],
+        domains=[_drawn(domain, shown) for domain in shown.domains],
         sums=_sums(shown),
         severities=_severities(shown, context),
         capacities=capacities,
@@ -82,38 +84,39 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
-def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
-    """A rack with the y coordinate of all its parts, from the top slot down."""
+def _drawn(domain: view.Domain, shown: view.Picture) -> dict[str, Any]:
+    """A domain with the y coordinate of all its parts, from the top slot down."""
     y = BOX["pad"]
     trays, empty, switches = [], [], []
-    for slot in reversed(range(len(rack.slots))):
-        tray = rack.slots[slot]
+    for slot in reversed(range(len(domain.slots))):
+        tray = domain.slots[slot]
         if tray is None:
             empty.append(y)
         else:
             trays.append((tray, y))
         y += TRAY_STEP
-        if rack.switches and slot == rack.below:
-            switches = [y + SWITCH_STEP * row for row in range(rack.switches)]
-            y += SWITCH_STEP * rack.switches
+        if domain.switches and slot == domain.below:
+            switches = [y + SWITCH_STEP * row for row in range(domain.switches)]
+            y += SWITCH_STEP * domain.switches
     right, marks = BOX["pad"] + BOX["gpus"], BOX["pad"] + BOX["tray"] - 12
-    quiet = all(tray.health == model.HEALTHY and tray.state == model.PRESENT for tray in rack.trays)
+    quiet = all(tray.health == model.HEALTHY and tray.state == model.PRESENT for tray in domain.trays)
     return {
-        "name": rack.name,
-        "cluster_uuid": rack.cluster_uuid,
-        "trays": len(rack.trays),
-        "size": len(rack.slots),
+        "name": domain.name,
+        "cluster_uuid": domain.cluster_uuid,
+        "chassis": domain.chassis,
+        "trays": len(domain.trays),
+        "size": len(domain.slots),
         "drawn": trays,
         "empty": empty,
         "switches": switches,
-        # One path per rack for all its trays: one element per tray would take a browser seconds.
+        # One path per domain for all its trays: one element per tray would take a browser seconds.
         "gpus": "".join(f"M{right} {y + 11}h{7 * min(tray.gpus, MAX_GPUS) - 2}" for tray, y in trays if tray.gpus),
         "bad_gpus": "".join(
             f"M{right + 7 * gpu} {y + 11}h5" for tray, y in trays for gpu in tray.bad_gpus if gpu < MAX_GPUS
         ),
         "healthy": "".join(f"M{marks} {y + 11}h0" for tray, y in trays if tray.health == model.HEALTHY),
         "height": y - (TRAY_STEP - 22) + BOX["pad"],
-        "quiet": quiet and not any(finding.get("domain") == rack.name for finding in shown.findings),
+        "quiet": quiet and not any(finding.get("domain") == domain.name for finding in shown.findings),
     }
 
 
@@ -133,7 +136,7 @@ def _sums(shown: view.Picture) -> dict[str, Any]:
     if shown.unplaced:
         states.append((model.UNPLACED, len(shown.unplaced)))
     return {
-        "domains": len(shown.racks),
+        "domains": len(shown.domains),
         "cliques": sum(clique.trays > 0 for clique in shown.cliques),
         "trays": len(trays),
         "gpus": sum(tray.gpus for tray in trays),

@@ -1,20 +1,21 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The picture of the racks that both the report and the rack map draw.
+"""The picture of the NVLink domains that both the report and the domain map draw.
 
-Pure: takes the fabric and its state (an empty one where there is no state file), returns a ``Picture``. An NVLink
-domain is drawn as one rack, because its switch trays connect exactly that rack.
+Pure: takes the fabric and its state (an empty one where there is no state file), returns a ``Picture``. Mostly
+a domain is the trays of one rack; a rack may have several domains, and a domain several racks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 
@@ -22,7 +23,7 @@ HEALTH = (model.HEALTHY, model.DEGRADED, model.UNHEALTHY, model.UNKNOWN)
 STATES = (model.PRESENT, model.STALE, model.CONFLICT, model.UNPLACED)
 SEVERITIES = ("error", "warning", "info")
 NO_SUBJECT: model.Finding = dict.fromkeys(("tray", "gpu", "clique", "domain", "block"))
-# A tray index is one byte in NVML; a larger one in a fabric file must not draw a rack of a million slots.
+# A tray index is one byte in NVML; a larger one in a fabric file must not draw a million slots.
 MAX_SLOTS = 256
 # Where the switch trays stand among the compute trays, by the number of compute trays that a domain expects:
 # compute trays below them, number of switch trays. An NVL72 rack has ten compute trays above its nine switch trays and
@@ -86,12 +87,15 @@ class Tray:
 
 
 @dataclass(frozen=True)
-class Rack:
-    """One NVLink domain: its slots from the lowest up; an empty slot is None."""
+class Domain:
+    """One NVLink domain: its slots from the lowest up; an empty slot is None.
+
+    chassis: the racks that it is in, and the domains with trays that share them.
+    """
 
     name: str
     cluster_uuid: str
-    chassis_serials: tuple[str, ...]
+    chassis: str
     slots: tuple[Tray | None, ...]
     below: int
     switches: int
@@ -104,12 +108,12 @@ class Rack:
 
 @dataclass(frozen=True)
 class Picture:
-    """All that is drawn: racks and cliques in block order, unplaced trays by name, findings worst first.
+    """All that is drawn: domains and cliques in block order, unplaced trays by name, findings worst first.
 
     has_jobs: whether Slurm was queried for running jobs.
     """
 
-    racks: tuple[Rack, ...]
+    domains: tuple[Domain, ...]
     cliques: tuple[Clique, ...]
     unplaced: tuple[Tray, ...]
     findings: tuple[model.Finding, ...]
@@ -118,8 +122,8 @@ class Picture:
 
     @property
     def trays(self) -> Iterator[Tray]:
-        """Every placed tray, rack by rack."""
-        return (tray for rack in self.racks for tray in rack.trays)
+        """Every placed tray, in the order of the domains."""
+        return (tray for domain in self.domains for tray in domain.trays)
 
 
 def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None) -> Picture:
@@ -133,7 +137,8 @@ def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[s
         if finding.get("severity") == "error" and isinstance(finding.get("gpu"), int) and finding.get("tray"):
             bad_gpus.setdefault(finding["tray"], set()).add(finding["gpu"])
     cliques = {block.clique: _clique(fabric, state, block) for block in fabric.blocks()}
-    # One base for the whole fabric: a rack without its first tray must not be drawn one slot lower.
+    # One base for the whole fabric, except in racks of several domains: a rack without its first tray must not be drawn
+    # one slot lower.
     indices = [tray["tray_index"] for tray in fabric.trays.values() if tray["tray_index"] is not None]
     base = 1 if indices and min(indices) >= 1 else 0
 
@@ -159,14 +164,15 @@ def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[s
             jobs=(jobs or {}).get(entry.get("slurm_node", ""), ()),
         )
 
-    racks: dict[str, list[str]] = {}
+    domains: dict[str, list[str]] = {}
     for block in fabric.blocks():
-        racks.setdefault(cliques[block.clique].domain, []).extend(block.trays)
+        domains.setdefault(cliques[block.clique].domain, []).extend(block.trays)
     for name in model.natural_sorted(fabric.domains):
-        racks.setdefault(name, [])
+        domains.setdefault(name, [])
+    others = _sharing(fabric, domains)
     unplaced = model.natural_sorted(name for name in state.trays if name not in fabric.trays)
     return Picture(
-        racks=tuple(_rack(fabric, name, trays, base, tray_at) for name, trays in racks.items()),
+        domains=tuple(_domain(fabric, name, trays, others[name], base, tray_at) for name, trays in domains.items()),
         cliques=tuple(cliques.values()),
         unplaced=tuple(tray_at(name, -1) for name in unplaced),
         findings=tuple(findings),
@@ -244,11 +250,21 @@ def _blocks(fabric: model.Fabric, block: model.BlockView) -> str:
     return ", ".join(_in_slurm(cluster, there) for cluster, there in rows if there) or "-"
 
 
-def _rack(
-    fabric: model.Fabric, name: str, names: Iterable[str], base: int, tray_at: Callable[[str, int], Tray]
-) -> Rack:
+def _domain(
+    fabric: model.Fabric,
+    name: str,
+    names: Iterable[str],
+    others: Collection[str],
+    base: int,
+    tray_at: Callable[[str, int], Tray],
+) -> Domain:
+    """A domain with its trays in their slots. others: the domains that share its chassis."""
     domain = fabric.domains[name]
     names = model.natural_sorted(names)
+    if others:
+        # A domain that has the upper half of a rack has no empty slots below.
+        indices = [index for tray in names if (index := fabric.trays[tray]["tray_index"]) is not None]
+        base = min(indices, default=base)
     slot_of: dict[str, int] = {}
     for tray in names:
         index = fabric.trays[tray]["tray_index"]
@@ -267,15 +283,35 @@ def _rack(
     for tray in without_slot:
         free = slots.index(None)
         slots[free] = tray_at(tray, free)
-    below, switches = SWITCH_TRAYS.get(size, (0, 0))
-    return Rack(
+    is_one_rack = not others and len(domain["chassis_serials"]) <= 1
+    below, switches = SWITCH_TRAYS.get(size, (0, 0)) if is_one_rack else (0, 0)
+    return Domain(
         name=name,
         cluster_uuid=domain["cluster_uuid"],
-        chassis_serials=tuple(domain["chassis_serials"]),
+        chassis=summarize(domain["chassis_serials"]) + (f" (with {summarize(others)})" if others else ""),
         slots=tuple(slots),
         below=below,
         switches=switches,
     )
+
+
+def _sharing(fabric: model.Fabric, domains: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Domain -> the other domains with trays in its chassis; domains: name -> trays."""
+    in_chassis: dict[str, list[str]] = {}
+    for name in model.natural_sorted(name for name, trays in domains.items() if trays):
+        for serial in fabric.domains[name]["chassis_serials"]:
+            in_chassis.setdefault(serial, []).append(name)
+    return {
+        name: list(
+            dict.fromkeys(
+                other
+                for serial in fabric.domains[name]["chassis_serials"]
+                for other in in_chassis.get(serial, ())
+                if other != name
+            )
+        )
+        for name in domains
+    }
 
 
 def _findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:

@@ -97,7 +97,7 @@ REASONS: dict[str, Reason] = {
     ),
     "fabric_uuid_zero": Reason(
         HARDWARE,
-        "the NMX controller has assigned no cluster UUID to the rack",
+        "the NMX controller has assigned no cluster UUID to the NVLink domain",
         "on the NVLink switch: nv show cluster apps",
     ),
     "fabric_manager_disconnected": Reason(

@@ -177,13 +177,13 @@ def test_an_unhealthy_tray_does_not_fail_and_is_in_the_report(bench: Bench) -> N
     assert "GPU 2 is unhealthy: drain it." in (bench.out / "report" / "index.html").read_text()
 
 
-def test_the_rack_map_is_returned_without_writing_anything(
+def test_the_domain_map_is_returned_without_writing_anything(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    result = bench.render(render_dir=None, rack_map=True)
+    result = bench.render(render_dir=None, domain_map=True)
     assert not result["changed"]
-    assert any("r01t18" in line and "r02t18" in line for line in result["rack_map"])
+    assert any("r01t18" in line and "r02t18" in line for line in result["domain_map"])
     # Only callbacks print, so that the output of those that print JSON can be read.
     assert capsys.readouterr().out == ""
     assert not bench.out.exists()
@@ -216,7 +216,7 @@ def test_an_invalid_manifest_removes_nothing(bench: Bench, content: str, word: s
         ({"fabric_file": None}, "fabric_file"),
         ({"render_dir": None}, "render_dir"),
         ({"renderers": ["nonsense"]}, "nonsense"),
-        ({"rack_map": "perhaps"}, "rack_map"),
+        ({"domain_map": "perhaps"}, "domain_map"),
         ({"colour": True}, "colour"),
     ],
 )
@@ -270,7 +270,7 @@ def test_a_proposal_is_drawn_and_never_rendered(bench: Bench, tmp_path: Path) ->
     file = tmp_path / "elsewhere.json"
 
     def draw(**more: Any) -> dict[str, Any]:
-        return bench.render(**{"render_dir": None, "proposal_file": str(file), "rack_map": True, **more})
+        return bench.render(**{"render_dir": None, "proposal_file": str(file), "domain_map": True, **more})
 
     with pytest.raises(AnsibleActionFail, match=r"elsewhere\.json: there is no proposal to draw; run discover first$"):
         draw()
@@ -278,7 +278,7 @@ def test_a_proposal_is_drawn_and_never_rendered(bench: Bench, tmp_path: Path) ->
     file.write_bytes(proposed.encode())
     drawn = draw()
     assert (drawn["changed"], drawn["warnings"]) == (False, [])
-    assert drawn["rack_map"][-1] == "The proposal changes 1 of 36 trays, in 1 rack."
+    assert drawn["domain_map"][-1] == "The proposal changes 1 of 36 trays, in 1 NVLink domain."
     with pytest.raises(AnsibleActionFail, match=r"^render_dir: nothing is rendered from a proposal; accept it first, "):
         draw(render_dir=str(bench.out))
     bench.file.unlink()
@@ -290,9 +290,9 @@ def test_the_state_is_read_from_its_own_folder(bench: Bench, tmp_path: Path) -> 
     (tmp_path / "state").mkdir()
     state = fabrics.state(bench.fabric, r01t01={"health": "unhealthy"})
     (tmp_path / "state" / "fabric.state.json").write_bytes(fabric_file.serialise(state))
-    given = {"render_dir": None, "rack_map": True}
-    assert "unhealthy" not in "\n".join(bench.render(**given)["rack_map"])
-    assert "1 unhealthy" in "\n".join(bench.render(**given, state_dir=str(tmp_path / "state"))["rack_map"])
+    given = {"render_dir": None, "domain_map": True}
+    assert "unhealthy" not in "\n".join(bench.render(**given)["domain_map"])
+    assert "1 unhealthy" in "\n".join(bench.render(**given, state_dir=str(tmp_path / "state"))["domain_map"])
 
 
 def test_a_renderer_that_does_not_exist_is_one_sentence(bench: Bench) -> None:

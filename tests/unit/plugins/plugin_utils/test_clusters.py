@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rack_map, render
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import domain_map, render
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm as slurm_renderer
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_fabric_file import complaint
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import (
@@ -427,11 +427,11 @@ def test_one_cluster_renders_the_same_text_as_none() -> None:
     assert {path.replace("slurm/alpha/", "slurm/"): text for path, text in after.items()} == before
 
 
-def test_rack_map_and_report_show_a_trays_own_block() -> None:
+def test_domain_map_and_report_show_a_trays_own_block() -> None:
     site = shared()
     set_site(site, ("r01t01",), slurm_cluster="")
     site.discover()
-    lines = "\n".join(rack_map.rack_map(site.fabric, site.state, width=200))
+    lines = "\n".join(domain_map.domain_map(site.fabric, site.state, width=200))
     assert "beta r02 @0" in lines
     assert "alpha r02 @1" in lines
     page = render(site.fabric, site.state, ["report"]).files["report"]["report/index.html"]

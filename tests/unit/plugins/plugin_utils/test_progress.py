@@ -151,7 +151,7 @@ def test_different_messages_are_limited() -> None:
     assert lines[-1] == f"Check: and {10_000 - progress.MAX_MESSAGES} more hosts"
 
 
-def test_words_of_the_rack_map_and_of_findings_are_painted() -> None:
+def test_words_of_the_domain_map_and_of_findings_are_painted() -> None:
     for line in (
         "error    r02t12 GPU 2: reset it",
         "  error hardware gpu_lost: r02t12: reset it",

@@ -52,11 +52,11 @@ def _page(fabric: Fabric, state: State, context: RenderContext | None = None) ->
     return files["report/index.html"]
 
 
-def test_every_tray_is_drawn_once_in_its_rack() -> None:
+def test_every_tray_is_drawn_once_in_its_domain() -> None:
     fabric = fabrics.fabric()
     page = Page(_page(fabric, fabrics.state(fabric)))
     assert sorted(str(tray["id"]) for tray in page.of_class("t")) == sorted(f"tray-{name}" for name in fabric.trays)
-    assert len(page.of_class("rack")) == 2
+    assert len(page.of_class("domain")) == 2
     assert len([tag for tag, attrs in page.elements if attrs.get("href") == "#s"]) == 18
     assert {tray["class"].split()[1] for tray in page.of_class("t") if tray["class"]} == {"c0", "c1", "c2"}
 

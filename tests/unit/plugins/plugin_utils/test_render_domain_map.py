@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import change_map, rack_map
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 NAMES = re.compile(r"r\d\dt\d\d")
@@ -24,8 +26,8 @@ def _line(lines: list[str], word: str) -> str:
     return line
 
 
-def test_racks_share_lines_where_the_width_allows() -> None:
-    lines = rack_map(fabrics.fabric(), fabrics.state(fabrics.fabric()), width=120)
+def test_domains_share_lines_where_the_width_allows() -> None:
+    lines = domain_map(fabrics.fabric(), fabrics.state(fabrics.fabric()), width=120)
     rows = [NAMES.findall(line) for line in lines]
     assert [row for row in rows if row] == [[f"r01t{tray:02d}", f"r02t{tray:02d}"] for tray in range(18, 0, -1)]
     assert max(map(len, lines)) <= 120
@@ -33,17 +35,17 @@ def test_racks_share_lines_where_the_width_allows() -> None:
 
 @pytest.mark.parametrize("width", [104, 90, 60, 40, 24])
 def test_every_tray_has_a_row_at_any_width(width: int) -> None:
-    lines = rack_map(fabrics.fabric(), fabrics.state(fabrics.fabric()), width=width)
-    rack_lines = lines[: lines.index("", lines.index("") + 1)] if width < 103 else lines
-    assert sorted(NAMES.findall("\n".join(rack_lines))) == sorted(fabrics.fabric().trays)
-    assert max(map(len, rack_lines)) <= width or width == 104
+    lines = domain_map(fabrics.fabric(), fabrics.state(fabrics.fabric()), width=width)
+    domain_lines = lines[: lines.index("", lines.index("") + 1)] if width < 103 else lines
+    assert sorted(NAMES.findall("\n".join(domain_lines))) == sorted(fabrics.fabric().trays)
+    assert max(map(len, domain_lines)) <= width or width == 104
 
 
 def test_a_row_has_clique_health_state_and_slurm_block() -> None:
     fabric = fabrics.fabric()
     sick = {"r02t12": {"health": "unhealthy"}, "r02t13": {"health": "degraded"}}
     state = fabrics.state(fabric, r01t07={"state": "stale"}, **sick)
-    lines = rack_map(fabric, state, width=60)
+    lines = domain_map(fabric, state, width=60)
     assert _line(lines, "r01t07").split() == ["6", "r01t07", "A", "r01", "●", "healthy", "stale", "r01", "@0"]
     assert _line(lines, "r02t12").split() == ["11", "r02t12", "C", "r02b", "✗", "unhealthy", "present", "r02b", "@2"]
     assert "▲ degraded" in _line(lines, "r02t13")
@@ -52,7 +54,7 @@ def test_a_row_has_clique_health_state_and_slurm_block() -> None:
 
 def test_without_colour_no_escape_is_printed_and_without_unicode_only_ascii() -> None:
     fabric = fabrics.fabric()
-    text = "\n".join(rack_map(fabric, fabrics.state(fabric, r02t12={"health": "unhealthy"}), unicode=False))
+    text = "\n".join(domain_map(fabric, fabrics.state(fabric, r02t12={"health": "unhealthy"}), unicode=False))
     assert "\033" not in text
     assert text.isascii()
 
@@ -60,20 +62,20 @@ def test_without_colour_no_escape_is_printed_and_without_unicode_only_ascii() ->
 def test_switch_trays_and_empty_slots_are_drawn() -> None:
     fabric = fabrics.fabric(racks=1)
     del fabric.trays["r01t03"]
-    lines = rack_map(fabric, State())
+    lines = domain_map(fabric, State())
     assert "9 switch trays" in lines[lines.index(_line(lines, "r01t09")) + 1]
     assert lines[lines.index(_line(lines, "r01t04")) + 1].split() == ["empty"]
     assert "17 of 18 trays" in lines[0]
 
 
 def test_other_systems_than_nvl72_are_drawn_too() -> None:
-    lines = rack_map(fabrics.fabric(racks=3, trays=4), State(), width=160)
+    lines = domain_map(fabrics.fabric(racks=3, trays=4), State(), width=160)
     assert not any("switch" in line for line in lines)
     assert NAMES.findall("\n".join(lines)) == [f"r{rack:02d}t{tray:02d}" for tray in (4, 3, 2, 1) for rack in (1, 2, 3)]
 
 
 def test_without_state_health_is_unknown() -> None:
-    lines = rack_map(fabrics.fabric(racks=1), State())
+    lines = domain_map(fabrics.fabric(racks=1), State())
     assert "? unknown" in _line(lines, "r01t01")
     assert "18 unknown; no state file" in lines[-1]
 
@@ -82,7 +84,7 @@ def test_findings_are_sorted_worst_first_and_limited() -> None:
     fabric = fabrics.fabric()
     warnings = {f"r01t{tray:02d}": {"findings": [_finding("odd", "warning")]} for tray in range(1, 19)}
     state = fabrics.state(fabric, **warnings, r02t12={"findings": [_finding("gpu_lost", "error", gpu=2)]})
-    lines = rack_map(fabric, state)
+    lines = domain_map(fabric, state)
     assert lines[-13] == "error    r02t12 GPU 2: What gpu_lost means: fix it."
     assert lines[-1] == "and 7 more findings, all of them in the report"
 
@@ -90,7 +92,7 @@ def test_findings_are_sorted_worst_first_and_limited() -> None:
 def test_control_characters_do_not_reach_the_terminal() -> None:
     fabric = fabrics.fabric(racks=1)
     hostile = {"r01t01": {"findings": [_finding("x", "error", tray="r01t01") | {"message": "a\033[2Jb\nc"}]}}
-    text = "\n".join(rack_map(fabric, fabrics.state(fabric, **hostile)))
+    text = "\n".join(domain_map(fabric, fabrics.state(fabric, **hostile)))
     assert "a?[2Jb?c" in text
     assert "\033" not in text
 
@@ -98,20 +100,20 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 def test_unplaced_trays_are_named() -> None:
     fabric = fabrics.fabric(racks=1)
     state = fabrics.state(fabric, spare10={"state": "unplaced"}, spare9={"state": "unplaced"})
-    assert "Unplaced: spare9, spare10" in rack_map(fabric, state)
+    assert "Unplaced: spare9, spare10" in domain_map(fabric, state)
 
 
 def test_an_empty_fabric_is_counted_as_zero_trays() -> None:
-    assert rack_map(Fabric(), State())[-1].startswith("0 trays in 0 cliques of 0 NVLink domains")
+    assert domain_map(Fabric(), State())[-1].startswith("0 trays in 0 cliques of 0 NVLink domains")
 
 
 @pytest.mark.parametrize("first_index", [0, 1])
 def test_slots_count_from_zero_or_one_as_the_tray_indices_do(first_index: int) -> None:
     fabric = fabrics.fabric(racks=1, first_index=first_index)
     del fabric.trays["r01t18"]
-    (rack,) = view.picture(fabric, State()).racks
-    assert [tray.name for tray in rack.trays] == [f"r01t{tray:02d}" for tray in range(1, 18)]
-    assert rack.slots[17] is None
+    (domain,) = view.picture(fabric, State()).domains
+    assert [tray.name for tray in domain.trays] == [f"r01t{tray:02d}" for tray in range(1, 18)]
+    assert domain.slots[17] is None
 
 
 def test_trays_without_their_own_slot_are_drawn() -> None:
@@ -119,8 +121,8 @@ def test_trays_without_their_own_slot_are_drawn() -> None:
     fabric.trays["r01t04"]["tray_index"] = None
     fabric.trays["r01t05"]["tray_index"] = 5
     fabric.trays["r01t06"]["tray_index"] = 60_000
-    (rack,) = view.picture(fabric, State()).racks
-    assert sorted(tray.name for tray in rack.trays) == sorted(fabric.trays)
+    (domain,) = view.picture(fabric, State()).domains
+    assert sorted(tray.name for tray in domain.trays) == sorted(fabric.trays)
 
 
 def test_letters_after_z_are_two() -> None:
@@ -141,27 +143,27 @@ def test_a_finding_names_its_subject() -> None:
     about = [{"block": "r01"}, {"domain": "r01"}, {"clique": "r01"}, {}]
     findings = [_finding(f"code{number}", "info", **subject) for number, subject in enumerate(about)]
     state = State(fabrics.state(fabric).trays, findings)
-    subjects = [line.split("What")[0].split() for line in rack_map(fabric, state)[-4:]]
+    subjects = [line.split("What")[0].split() for line in domain_map(fabric, state)[-4:]]
     assert subjects == [["info", "block", "r01:"], ["info", "domain", "r01:"], ["info"], ["info", "clique", "r01:"]]
 
 
 def test_jobs_have_a_column_where_slurm_was_queried() -> None:
     fabric = fabrics.fabric(racks=1)
     state = fabrics.state(fabric)
-    assert "jobs" not in rack_map(fabric, state)[1]
-    lines = rack_map(fabric, state, {"r01t01": ("4711",), "r01t02": tuple(str(4000 + n) for n in range(9))})
+    assert "jobs" not in domain_map(fabric, state)[1]
+    lines = domain_map(fabric, state, {"r01t01": ("4711",), "r01t02": tuple(str(4000 + n) for n in range(9))})
     assert lines[1].split()[-1] == "jobs"
     assert _line(lines, "r01t01").split()[-1] == "4711"
     assert _line(lines, "r01t02").endswith("  4000 4001 4002 …")
     assert _line(lines, "r01t03").endswith("@0")
-    assert rack_map(fabric, state, {})[1].split()[-1] == "jobs"
+    assert domain_map(fabric, state, {})[1].split()[-1] == "jobs"
 
 
 @pytest.mark.parametrize("width", [200, 120, 100, 60, 44])
 def test_the_job_column_respects_the_width(width: int) -> None:
     fabric = fabrics.fabric()
     jobs = dict.fromkeys(fabric.trays, ("1234567",))
-    lines = rack_map(fabric, fabrics.state(fabric), jobs, width=width)
+    lines = domain_map(fabric, fabrics.state(fabric), jobs, width=width)
     rows = [line for line in lines if NAMES.search(line)]
     assert max(map(len, rows)) <= width
     assert sum(line.count("1234567") for line in rows) == 36
@@ -171,7 +173,7 @@ def test_the_map_of_a_proposal_that_changes_no_tray_has_its_other_changes() -> N
     before, after = fabrics.fabric(racks=20, split=()), fabrics.fabric(racks=20, split=())
     after.domains["r02"]["chassis_serials"] = ["new"]
     lines = change_map(before, after, State())
-    assert lines == [lines[0], "", "The proposal changes 0 of 360 trays, in 0 racks."]
+    assert lines == [lines[0], "", "The proposal changes 0 of 360 trays, in 0 NVLink domains."]
     assert lines[0].startswith("domain r02: chassis_serials ")
     for domain in after.domains.values():
         domain["chassis_serials"] = ["new"]
@@ -182,7 +184,37 @@ def test_the_map_of_a_proposal_that_changes_no_tray_has_its_other_changes() -> N
     ]
 
 
-def test_the_map_of_a_proposal_shows_the_changed_racks_with_from_and_to() -> None:
+def shared(first: int) -> Fabric:
+    """Two domains of 9 trays in one rack; the tray indices of the second start with first."""
+    made = fabrics.fabric(racks=2, trays=9, split=())
+    rows = {name: {**row, "chassis_serials": ["1820925000001"]} for name, row in made.domains.items()}
+    trays = {
+        name: {**row, "tray_index": row["tray_index"] + (first if row["clique"] == "r02" else 0)}
+        for name, row in made.trays.items()
+    }
+    return replace(made, domains=cast(Any, rows), trays=cast(Any, trays))
+
+
+@pytest.mark.parametrize("first", [0, 9])
+def test_two_domains_of_one_rack_are_drawn_each_with_its_own_slots(first: int) -> None:
+    lower, upper = view.picture(shared(first), State()).domains
+    for domain in (lower, upper):
+        assert (len(domain.slots), len(domain.trays), domain.switches) == (9, 9, 0)
+    assert (lower.chassis, upper.chassis) == ("1820925000001 (with r02)", "1820925000001 (with r01)")
+    assert [tray.tray_index for tray in upper.trays] == list(range(first, first + 9))
+
+
+def test_a_domain_of_two_racks_has_all_its_trays_and_no_switch_trays_of_one() -> None:
+    made = fabrics.fabric(racks=1, trays=18, split=())
+    made.domains["r01"]["chassis_serials"][:] = ["1820925000001", "1820925000002"]
+    for name in list(made.trays)[9:]:
+        made.trays[name]["tray_index"] -= 9  # type: ignore[operator]
+    (domain,) = view.picture(made, State()).domains
+    assert (len(domain.trays), domain.switches, domain.chassis) == (18, 0, "1820925000001, 1820925000002")
+    assert [tray.name for tray in domain.trays] == list(made.trays)
+
+
+def test_the_map_of_a_proposal_shows_the_changed_domains_with_from_and_to() -> None:
     before, after = fabrics.fabric(racks=3, split=()), fabrics.fabric(racks=3, split=())
     del before.trays["r02t05"]
     after.trays["r02t07"]["clique"] = "r03"
@@ -194,6 +226,6 @@ def test_the_map_of_a_proposal_shows_the_changed_racks_with_from_and_to() -> Non
     assert _line(lines, "r02t09").split()[1:4] == ["r02t09", "r02", "(changed)"]
     assert _line(lines, "r02t10").split()[1:3] == ["r02t10", "r02"]
     assert "Removed: r01t18 (from r01)" in lines
-    assert lines[-1] == "The proposal changes 4 of 54 trays, in 2 racks."
+    assert lines[-1] == "The proposal changes 4 of 54 trays, in 2 NVLink domains."
     assert not [line for line in lines if "r01t01" in line]
     assert max(map(len, lines)) <= 60

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rack map: the racks in columns as plain text for a terminal, one row per tray, the highest slot on top.
+"""The domain map: the NVLink domains in columns as text for a terminal, one row per tray, the highest slot on top.
 
 Pure: what the terminal can show (width, Unicode) is decided by the caller. The callback progress adds the colours.
 """
@@ -89,7 +89,7 @@ HEALTH: Column = ("health", _health)
 STATE: Column = ("state", _state)
 SLURM: Column = ("Slurm", _slurm)
 JOBS: Column = ("jobs", _jobs)
-# From the widest to the narrowest: the first in which a rack fits the terminal is taken.
+# From the widest to the narrowest: the first in which a domain fits the terminal is taken.
 LAYOUTS: tuple[tuple[Column, ...], ...] = (
     (SLOT, NAME, CLIQUE, HEALTH, STATE, SLURM),
     (NAME, CLIQUE, HEALTH, STATE, SLURM),
@@ -98,7 +98,7 @@ LAYOUTS: tuple[tuple[Column, ...], ...] = (
 )
 
 
-def rack_map(
+def domain_map(
     fabric: model.Fabric,
     state: model.State,
     jobs: Mapping[str, tuple[str, ...]] | None = None,
@@ -106,14 +106,14 @@ def rack_map(
     width: int = 120,
     unicode: bool = True,
 ) -> list[str]:
-    """The lines of the map: as many racks in a row as fit ``width``, then unplaced trays, sums and findings.
+    """The lines of the map: as many domains in a row as fit ``width``, then unplaced trays, sums and findings.
 
     jobs: Slurm node name -> job IDs; they have a column where Slurm was queried.
     """
     style = Style(width, MARKS[unicode])
     shown = view.picture(fabric, state, jobs)
     layouts = tuple((*columns, JOBS) for columns in LAYOUTS) if shown.has_jobs else LAYOUTS
-    lines = _in_rows(_racks(shown.racks, layouts, style), width)
+    lines = _in_rows(_domains(shown.domains, layouts, style), width)
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
     return [*lines, "", *_sums(shown), *_findings(shown)]
@@ -122,7 +122,7 @@ def rack_map(
 def change_map(
     before: model.Fabric, after: model.Fabric, state: model.State, *, width: int = 120, unicode: bool = True
 ) -> list[str]:
-    """The lines of the map of a proposal: the racks in which trays change, each tray with its clique from -> to.
+    """The lines of the map of a proposal: the domains in which trays change, each tray with its clique from -> to.
 
     before: the accepted fabric, after: the proposed one. Where no tray changes, domains, cliques and blocks that do.
     """
@@ -137,10 +137,12 @@ def change_map(
         return _plain(f"{old} -> {clique}" if old != clique else f"{clique} (changed)")
 
     style = Style(width, MARKS[unicode])
-    racks = [rack for rack in view.picture(after, state).racks if any(tray.name in changed for tray in rack.trays)]
+    domains = [
+        domain for domain in view.picture(after, state).domains if any(tray.name in changed for tray in domain.trays)
+    ]
     column: Column = ("from -> to", place)
     layouts = ((SLOT, NAME, column, SLURM), (NAME, column, SLURM), (NAME, column))
-    lines = _in_rows(_racks(racks, layouts, style), width)
+    lines = _in_rows(_domains(domains, layouts, style), width)
     gone = model.natural_sorted(changed.difference(after.trays))
     if gone:
         lines += ["", "Removed: " + ", ".join(f"{_plain(name)} (from {before.trays[name]['clique']})" for name in gone)]
@@ -149,14 +151,14 @@ def change_map(
         more = [f"and {count(len(structure) - MAX_FINDINGS, 'more change')}"] if len(structure) > MAX_FINDINGS else []
         lines += [*map(_plain, structure[:MAX_FINDINGS]), *more]
     trays = count(len({*before.trays, *after.trays}), "tray")
-    return [*lines, "", f"The proposal changes {len(changed)} of {trays}, in {count(len(racks), 'rack')}."]
+    return [*lines, "", f"The proposal changes {len(changed)} of {trays}, in {count(len(domains), 'NVLink domain')}."]
 
 
 Block = list[str]
 
 
 def _in_rows(blocks: Sequence[Block], width: int) -> list[str]:
-    """As many racks in a row as fit the width."""
+    """As many domains in a row as fit the width."""
     cell = max((_width(block) for block in blocks), default=0)
     across = max(1, (width + GAP) // (cell + GAP))
     lines: list[str] = []
@@ -172,35 +174,37 @@ def _width(block: Block) -> int:
     return max(map(len, block))
 
 
-def _racks(racks: Sequence[view.Rack], layouts: Sequence[tuple[Column, ...]], style: Style) -> list[Block]:
+def _domains(domains: Sequence[view.Domain], layouts: Sequence[tuple[Column, ...]], style: Style) -> list[Block]:
     blocks: list[Block] = []
-    trays = [tray for rack in racks for tray in rack.trays]
+    trays = [tray for domain in domains for tray in domain.trays]
     for layout in layouts:
         every = [layout[i][1](tray, style) for tray in trays for i in range(len(layout))]
-        # All racks share their column widths, so that rows align across racks.
+        # All domains share their column widths, so that rows align across domains.
         widths = [max([len(title), *map(len, every[i :: len(layout)])]) for i, (title, _cell) in enumerate(layout)]
-        blocks = [_rack(rack, layout, widths, style) for rack in racks]
+        blocks = [_domain(domain, layout, widths, style) for domain in domains]
         if all(_width(block) <= style.width for block in blocks):
             break
     return blocks
 
 
-def _rack(rack: view.Rack, layout: tuple[Column, ...], widths: list[int], style: Style) -> Block:
+def _domain(domain: view.Domain, layout: tuple[Column, ...], widths: list[int], style: Style) -> Block:
     total = sum(widths) + 2 * (len(widths) - 1)
 
     def row(cells: Iterable[str]) -> str:
         return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
-    title = _cut(f"{rack.name}  {rack.cluster_uuid[:8]}  {len(rack.trays)} of {len(rack.slots)} trays", total, style)
+    title = _cut(
+        f"{domain.name}  {domain.cluster_uuid[:8]}  {len(domain.trays)} of {len(domain.slots)} trays", total, style
+    )
     block = [title.ljust(total), row(title for title, _cell in layout), style.marks["rule"] * total]
-    for slot in reversed(range(len(rack.slots))):
-        tray = rack.slots[slot]
+    for slot in reversed(range(len(domain.slots))):
+        tray = domain.slots[slot]
         if tray is None:
             block.append(row(EMPTY if title == NAME[0] else "" for title, _cell in layout))
         else:
             block.append(row(cell(tray, style) for _title, cell in layout))
-        if rack.switches and slot == rack.below:
-            label = f" {rack.switches} switch trays "
+        if domain.switches and slot == domain.below:
+            label = f" {domain.switches} switch trays "
             block.append(_cut(label.center(total, style.marks["rule"]), total, style).ljust(total))
     return block
 
@@ -220,7 +224,7 @@ def _sums(shown: view.Picture) -> list[str]:
     states = Counter(tray.state for tray in trays)
     cliques = sum(clique.trays > 0 for clique in shown.cliques)
     numbers = [
-        f"{count(len(trays), 'tray')} in {count(cliques, 'clique')} of {count(len(shown.racks), 'NVLink domain')}",
+        f"{count(len(trays), 'tray')} in {count(cliques, 'clique')} of {count(len(shown.domains), 'NVLink domain')}",
         by_word(view.HEALTH, health),
         by_word((*view.STATES, "unknown"), states) if shown.has_state else "no state file",
     ]
