@@ -61,6 +61,8 @@ class ActionModule(GuardedAction):
                 "rehearsal": {"type": "path"},
                 "verdict": {"type": "path"},
                 "squeue": {"type": "list", "elements": "str"},
+                "block_sizes": {"type": "list", "elements": "int", "default": []},
+                "aggregate_blocks": {"type": "bool", "default": False},
             }
         )
         # A variable that is not set in a playbook becomes empty.
@@ -161,6 +163,8 @@ def _context(options: dict[str, Any]) -> RenderContext:
         rehearsed=_read(options["rehearsal"], rehearsed, RehearsalError, "rehearse again, or leave the option out"),
         jobs=None if lines is None else running_jobs(lines),
         earlier=_earlier(os.path.join(root, changes.PATH)) if root else None,
+        block_sizes=tuple(options["block_sizes"]),
+        aggregate_blocks=options["aggregate_blocks"],
     )
 
 

@@ -68,6 +68,17 @@ options:
       - Without it they show no jobs. An empty list means that no job runs.
     type: list
     elements: str
+  block_sizes:
+    description:
+      - The block sizes of Slurm's topology files, as in M(rackscale.nvlink.slurm_topology).
+    type: list
+    elements: int
+    default: []
+  aggregate_blocks:
+    description:
+      - Whether the doubles of the base block size are block sizes too, as in M(rackscale.nvlink.slurm_topology).
+    type: bool
+    default: false
   domain_map:
     description:
       - Whether to return a map of the NVLink domains as RV(domain_map), one row for each tray.

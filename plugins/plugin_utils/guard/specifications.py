@@ -722,6 +722,8 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
             "fabric_state_dir": {"type": "path"},
             "rehearsal_file": {"type": "path"},
             "render_dir": {"type": "path"},
+            "slurm_topology_aggregate_blocks": {"type": "bool"},
+            "slurm_topology_block_sizes": {"type": "list", "elements": "int"},
             "verdict_file": {},
         },
     },

@@ -27,22 +27,25 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context im
 
 
 class Renderer(NamedTuple):
-    """render returns {relative path: text}; findings lists what it left out; with_context uses a RenderContext too."""
+    """render returns {relative path: text} of a fabric and its state; findings lists what it left out of these.
 
-    render: Callable[[model.Fabric, model.State], dict[str, str]] | None = None
-    findings: Callable[[model.Fabric, model.State], list[model.Finding]] | None = None
-    with_context: Callable[[model.Fabric, model.State, RenderContext], dict[str, str]] | None = None
+    with_context: whether both functions take a RenderContext too.
+    """
+
+    render: Callable[..., dict[str, str]]
+    findings: Callable[..., list[model.Finding]] | None = None
+    with_context: bool = False
 
 
 # Metrics and report stand last: they show what the others found.
 RENDERERS: dict[str, Renderer] = {
-    "slurm": Renderer(slurm.render, slurm.findings),
+    "slurm": Renderer(slurm.render, slurm.findings, with_context=True),
     "imex": Renderer(imex.render, imex.findings),
     "dra": Renderer(dra.render),
     "schedulers": Renderer(schedulers.render, schedulers.findings),
     "examples": Renderer(examples.render),
-    "metrics": Renderer(with_context=metrics.render),
-    "report": Renderer(with_context=report.render),
+    "metrics": Renderer(metrics.render, with_context=True),
+    "report": Renderer(report.render, with_context=True),
 }
 
 
@@ -59,18 +62,15 @@ def render(
     names: Collection[str] = tuple(RENDERERS),
     context: RenderContext | None = None,
 ) -> Rendered:
-    """Run the named renderers for a fabric; metrics and report use the context too."""
+    """Run the named renderers for a fabric."""
     findings: list[model.Finding] = []
     files: dict[str, dict[str, str]] = {}
     for name, renderer in RENDERERS.items():
         if name not in names:
             continue
+        more = (context or RenderContext(),) if renderer.with_context else ()
         if renderer.findings is not None:
-            findings += renderer.findings(fabric, state)
+            findings += renderer.findings(fabric, state, *more)
         known = replace(state, findings=[*state.findings, *findings])
-        files[name] = {}
-        if renderer.render is not None:
-            files[name] |= renderer.render(fabric, known)
-        if renderer.with_context is not None:
-            files[name] |= renderer.with_context(fabric, known, context or RenderContext())
+        files[name] = renderer.render(fabric, known, *more)
     return Rendered(files, findings)

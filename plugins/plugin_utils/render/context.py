@@ -15,8 +15,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
 
 @dataclass(frozen=True)
 class RenderContext:
-    """Input of metrics and report, each part optional.
+    """Input of metrics, report and Slurm's files, each part optional.
 
+    block_sizes, aggregate_blocks: the site's settings of Slurm's topology, as of the role slurm_topology.
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.
     """
@@ -25,3 +26,5 @@ class RenderContext:
     rehearsed: Rehearsed | None = None
     jobs: Mapping[str, tuple[str, ...]] | None = None
     earlier: Mapping[str, Any] | None = field(default=None)
+    block_sizes: tuple[int, ...] = ()
+    aggregate_blocks: bool = False

@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
 
 TOPOLOGY_NAME = "nvlink"
@@ -25,7 +26,7 @@ TOPOLOGY_NAME = "nvlink"
 RENDERED_FOR: dict[str, rules.Version] = {YAML: (26, 5, 5), CONF: (24, 11, 5)}
 
 
-def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
+def render(fabric: model.Fabric, state: model.State, context: RenderContext | None = None) -> dict[str, str]:
     """``slurm/topology.yaml`` and ``slurm/topology.conf``, each only where Slurm would load it.
 
     Where several Slurm clusters share the fabric, ``slurm/<cluster>/`` has those of each.
@@ -35,27 +36,27 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
         folder = f"slurm/{cluster}" if cluster else "slurm"
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
-            if written := text(made, style):
+            if written := text(made, style, context):
                 texts[f"{folder}/{files.FILE_NAMES[style]}"] = written
     return texts
 
 
-def text(made: Sequence[Block], style: str) -> str:
+def text(made: Sequence[Block], style: str, context: RenderContext | None = None) -> str:
     """The text of one file; empty where Slurm would not load it."""
-    candidate, found = _checked(made, style)
+    candidate, found = _checked(made, style, context)
     if any(finding["severity"] == "error" for finding in found):
         return ""
     return files.render([candidate.topology], style)
 
 
-def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
+def findings(fabric: model.Fabric, state: model.State, context: RenderContext | None = None) -> list[model.Finding]:
     """The linter's findings about the files, once where both formats have them."""
     found: list[model.Finding] = []
     for cluster in _clusters(fabric):
         of_one: list[model.Finding] = []
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
-            of_one.extend(finding for finding in _checked(made, style)[1] if finding not in of_one)
+            of_one.extend(finding for finding in _checked(made, style, context)[1] if finding not in of_one)
         # Blocks of two clusters may have the same name.
         where = f"Slurm cluster {cluster}: " if cluster else ""
         found.extend({**row, "message": where + row["message"]} for row in of_one)
@@ -70,14 +71,16 @@ def _clusters(fabric: model.Fabric) -> list[str | None]:
     return [name for name in fabric.slurm_clusters if name in with_trays]
 
 
-def _checked(made: Sequence[Block], style: str) -> tuple[rules.Candidate, list[model.Finding]]:
-    version = RENDERED_FOR[style]
+def _checked(
+    made: Sequence[Block], style: str, context: RenderContext | None
+) -> tuple[rules.Candidate, list[model.Finding]]:
+    version, site = RENDERED_FOR[style], context or RenderContext()
     kept, found = rules.drop_placeholders(made, version)
-    sizes, unaligned = rules.choose_sizes(kept, version)
+    sizes, objections = rules.choose_sizes(kept, version, site.block_sizes, site.aggregate_blocks)
     topology = Topology(
         name=TOPOLOGY_NAME if style == YAML else "default",
         blocks=kept,
         block_sizes=sizes,
     )
     candidate = rules.Candidate(version=version, style=style, topology=topology)
-    return candidate, [*found, *unaligned, *rules.lint(candidate)]
+    return candidate, [*found, *objections, *rules.lint(candidate)]
