@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import isidentifier
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
@@ -62,12 +63,14 @@ class ActionModule(GuardedAction):
             message = f"{path}: no such file, so nothing can be verified; run discover and accept first."
             verdict: dict[str, Any] = {"ok": True, "failures": [], "layers": {}}
             return {**_result(verdict, [message]), "warnings": [message]}
+        verdict_file = self._loader.path_dwim(options["verdict_file"]) if options["verdict_file"] else ""
         try:
             fabric = fabric_file.load(path)
-            evidence = _evidence(fabric, path, options, task_vars)
+            evidence = _evidence(fabric, path, options, task_vars, _links_before(verdict_file))
             verdict = verify.verify(evidence, _now())
-            if options["verdict_file"]:
-                storage.write_atomic(self._loader.path_dwim(options["verdict_file"]), fabric_file.encode(verdict))
+            if verdict_file:
+                kept = {**verdict, "links": verify.links.memory(evidence)}
+                storage.write_atomic(verdict_file, fabric_file.encode(kept))
             if options["junit_file"]:
                 cliques = [name for name, members in fabric.members.items() if members]
                 storage.write_atomic(self._loader.path_dwim(options["junit_file"]), junit.render(verdict, cliques))
@@ -91,7 +94,18 @@ def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _evidence(fabric: Fabric, path: str, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Evidence:
+def _links_before(verdict_file: str) -> Mapping[str, Any]:
+    """What the last run kept of the links; nothing where there is no verdict yet, or none that can be read."""
+    try:
+        with open(verdict_file, encoding="utf-8") as file:
+            return mapped(mapped(json.load(file)).get("links"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _evidence(
+    fabric: Fabric, path: str, options: Mapping[str, Any], task_vars: Mapping[str, Any], links: Mapping[str, Any]
+) -> Evidence:
     trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars)
     snapshot, problem = _kubernetes(options)
     return Evidence(
@@ -105,6 +119,7 @@ def _evidence(fabric: Fabric, path: str, options: Mapping[str, Any], task_vars: 
         problem,
         options["kubernetes_cluster"] or None,
         tuple(options["channels"]),
+        links,
     )
 
 
@@ -166,13 +181,13 @@ def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]
 def _text(verdict: Mapping[str, Any], left_out: Sequence[str]) -> list[str]:
     """The verdict as lines of text. left_out: the placed trays that this run has not queried."""
     rows = as_list(verdict["failures"])
-    errors = sum(1 for row in rows if row["severity"] == ERROR)
+    errors, warnings = (sum(1 for row in rows if row["severity"] == severity) for severity in (ERROR, WARNING))
     outside = f", {len(left_out)} not judged (outside this run: {fold(left_out)})" if left_out else ""
     summary = (
         f"{count(verdict['trays'], 'tray')} in {count(verdict['cliques'], 'clique')},"
         f" {verdict['queried']} queried{outside}:"
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
-        f" ({count(errors, 'error')}, {count(len(rows) - errors, 'warning')})."
+        f" ({count(errors, 'error')}, {count(warnings, 'warning')})."
     )
     skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
     return [summary, *skipped, *formatting.lines(rows)]

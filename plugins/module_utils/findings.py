@@ -213,6 +213,16 @@ CATALOGUE: dict[str, Entry] = {
         "the NVLinks of a tray or GPU could not be read",
         "let fabric_facts use NVML (backend auto), and check the findings of the subset gpu",
     ),
+    "nvlink_link_recovering": Entry(
+        WARNING,
+        "an NVLink went into recovery since the last run of verify",
+        "drain the tray before the link fails, check its cable and its port on the NVLink switch",
+    ),
+    "nvlink_link_recovered": Entry(
+        INFO,
+        "an NVLink that had gone into recovery again and again has not since the last run of verify",
+        "none, if the link was repaired; else keep watching it",
+    ),
     "nvlink_xid": Entry(
         WARNING,
         "the kernel logged an NVLink error of a GPU (Xid 144 to 150)",

@@ -71,7 +71,10 @@ options:
     elements: int
     default: []
   verdict_file:
-    description: File to write the verdict to as JSON. Empty for none.
+    description:
+      - File to write the verdict to as JSON. Empty for none.
+      - It also keeps the recovery counters of NVLinks, with which the next run that has the same file compares. Without
+        it a link that recovers again and again is not found.
     type: path
     default: ''
   junit_file:
@@ -124,7 +127,7 @@ findings:
       description: The finding's code.
       type: str
     severity:
-      description: error or warning.
+      description: error, warning or info.
       type: str
     message:
       description: What disagrees.
@@ -136,7 +139,7 @@ findings:
       description: The clique, null where it is about none or several.
       type: str
 verdict:
-  description: The verdict, the content of O(verdict_file).
+  description: The verdict, the content of O(verdict_file) without its key C(links).
   returned: success
   type: dict
   contains:
@@ -173,7 +176,7 @@ verdict:
           type: str
           sample: tray_moved
         severity:
-          description: error or warning.
+          description: error, warning or info.
           type: str
         layer:
           description: The layer in which the fault originates.

@@ -252,8 +252,10 @@ class Site:
         command = (*where, f"rackscale.nvlink.{name}", "-e", json.dumps(given), *arguments)
         return ansible("ansible-playbook", *command, check=check, ANSIBLE_TIMEOUT="5")
 
-    def verify(self, *arguments: str, **variables: Any) -> dict[str, Any]:
-        self.verdict_file.unlink(missing_ok=True)
+    def verify(self, *arguments: str, first: bool = True, **variables: Any) -> dict[str, Any]:
+        """The verdict; `first`: of a run that knows nothing of an earlier one."""
+        if first:
+            self.verdict_file.unlink(missing_ok=True)
         done = self.play("verify", *arguments, check=False, **variables)
         self.output = done.stdout
         assert self.verdict_file.exists(), done.stdout + done.stderr
@@ -406,6 +408,49 @@ def test_swapped_trays_are_one_failure(site: Site) -> None:
     finally:
         for tray in pair:
             give_gpus_of(tray, tray)
+
+
+# What the driver of marin issue 9086 logged, with the date of today in front of it.
+JOURNAL = """\
+cat > /usr/local/bin/journalctl <<'END'
+#!/bin/sh
+now=$(date +%s)
+echo "$now.1 $(hostname) kernel: NVRM: Xid (PCI:0008:01:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 14 (0x026001c6 0x0)"
+echo "$now.2 $(hostname) kernel: NVRM: Xid (PCI:0009:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 3 (0x0409a0c2 0x8)"
+END
+chmod +x /usr/local/bin/journalctl
+"""
+
+
+def test_a_failing_link_is_named_days_before_it_goes_down(site: Site) -> None:
+    """Marin issue 9086: GPU 0 link 14 had 505 recoveries and grew, five days before Xid 149 of it and 145 of others."""
+    limit = ("--limit", "r01t02,localhost")
+    growing, quiet = "nvlink_link_recovering", "nvlink_link_recovered"
+    days = [
+        ("gpu0.link14.recoveries=505", (), []),
+        ("gpu0.link14.recoveries=508", (), [growing]),
+        ("gpu0.link14.recoveries=508", ("--check",), [quiet]),
+        ("gpu0.link14.recoveries=509", (), [growing]),
+    ]
+    try:
+        for day, (setting, arguments, expected) in enumerate(days):
+            site.lab.set("r01t02", setting)
+            verdict = site.verify(*limit, *arguments, first=day == 0)
+            assert [row["code"] for row in verdict["failures"]] == expected, verdict["failures"]
+            assert verdict["ok"]
+            if expected == [growing]:
+                assert "r01t02: NVLink 14 of GPU 0 went into recovery" in verdict["failures"][0]["message"]
+        site.on({"r01t02": JOURNAL})
+        site.lab.set("r01t02", "gpu0.link14.state=inactive", "gpu0.link14.speed=0")
+        verdict = site.verify(*limit, first=False)
+        messages = {row["code"]: row["message"] for row in verdict["failures"]}
+        assert set(messages) == {"nvlink_links_degraded", quiet, "nvlink_xid"}
+        assert "GPU 0: 17 of 18 NVLinks are active at 53125 MB/s, link 14 is not" in messages["nvlink_links_degraded"]
+        assert "Xid 149 of GPU 0 link 14 (fatal), Xid 145 of GPU 1 link 3." in messages["nvlink_xid"]
+    finally:
+        site.on({"r01t02": "rm -f /usr/local/bin/journalctl"})
+        healthy = ("state=active", "speed=53125", "recoveries=0")
+        site.lab.set("r01t02", *(f"gpu0.link14.{setting}" for setting in healthy))
 
 
 def test_the_commands_of_the_page(site: Site) -> None:

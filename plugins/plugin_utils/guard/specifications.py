@@ -421,6 +421,7 @@ ROLES: dict[str, dict[str, dict[str, Any]]] = {
         "verify_backend": {"choices": ["auto", "nvml", "nvidia_smi"]},
         "verify_imex_timeout": {"type": "float"},
         "verify_ip": {},
+        "verify_links": {"type": "bool"},
         "verify_nvidia_smi": {},
         "verify_proc_devices": {},
         "verify_tray_timeout": {"type": "float"},

@@ -505,6 +505,7 @@ VARIABLES = frozenset(
         "verify_junit_file",
         "verify_kubeconfig",
         "verify_kubernetes_cluster",
+        "verify_links",
         "verify_nvidia_smi",
         "verify_proc_devices",
         "verify_quick",

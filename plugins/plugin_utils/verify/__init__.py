@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     hardware,
     imex,
     kubernetes,
+    links,
     slurm,
     versions,
 )
@@ -30,6 +31,7 @@ Check = Callable[[Evidence], Iterator[failure.Failure]]
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     (failure.FABRIC_FILE, hardware.check),
+    (failure.HARDWARE, links.check),
     (failure.DRIVER, versions.check),
     (failure.CHANNELS, channels.check),
     (failure.IMEX, imex.check),

@@ -73,6 +73,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "fabric_node_local": frozenset({"tray_not_attached"}),
     "fabric_unhealthy": frozenset({"fabric_route_unhealthy", "fabric_degraded_bandwidth"}),
     "fabric_route_unhealthy": frozenset({"fabric_degraded_bandwidth"}),
+    "nvlink_links_degraded": frozenset({"fabric_degraded_bandwidth"}),
     "fabric_limited_capacity": frozenset({"fabric_degraded_bandwidth"}),
     "tray_not_attached": _IN_KUBERNETES,
     "trays_swapped": _PLACE | {"tray_replaced", "imex_no_own_address", "imex_list_differs"},

@@ -37,7 +37,7 @@ class Evidence:
     trays: tray -> its parts (tray_parts). unreachable: tray -> why it did not answer. quick: no tray was
     queried. kubernetes: a snapshot of plugin_utils/dra/snapshot.py; kubernetes_problem: why the API server returned
     none. slurm: None where no controller is configured. channels: minor numbers that every tray must have; empty for
-    those that most trays of a clique have.
+    those that most trays of a clique have. links_before: what the last run kept of the links (links.memory()).
     """
 
     fabric: Fabric
@@ -50,6 +50,7 @@ class Evidence:
     kubernetes_problem: str = ""
     kubernetes_cluster: str | None = None
     channels: tuple[int, ...] = ()
+    links_before: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def observations(self) -> dict[str, Observation]:
@@ -75,7 +76,7 @@ class Evidence:
         return {tray: part if part is not None and _is_imex(part) else None for tray, part in parts.items()}
 
     def part(self, tray: str, name: str) -> Mapping[str, Any] | None:
-        """A part of a tray's facts (gpu, imex, channels, versions); None where it could not be read."""
+        """A part of a tray's facts (gpu, imex, channels, versions, links); None where it could not be read."""
         part = mapped(self.trays.get(tray)).get(name)
         return part if isinstance(part, Mapping) else None
 

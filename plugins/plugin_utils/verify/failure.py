@@ -47,6 +47,7 @@ _STOP_OTHER = (
 )
 # A later run without the variable would undo it.
 _CHANNEL_0 = f"{_IMEX} -e imex_channels=0, and set it in group_vars/all.yml"
+_LINKS = "drain {node}, then on the NVLink switch: nv show interface --view link-diagnostics"
 _REBOOT = "scontrol reboot ASAP nextstate=RESUME {node}"
 _LABEL = (
     "kubectl -n gpu-operator delete pod -l app=gpu-feature-discovery --field-selector spec.nodeName={kubernetes_node}"
@@ -110,6 +111,11 @@ REASONS: dict[str, Reason] = {
         "links or switches of the rack failed",
         "on the NVLink switch: nv show interface --view link-diagnostics",
     ),
+    "nvlink_links_degraded": Reason(HARDWARE, "a cable, port or switch of the rack failed", _LINKS),
+    "nvlink_link_recovering": Reason(
+        HARDWARE, "a cable, connector or port of that link is failing, and the link may go down", _LINKS
+    ),
+    "nvlink_xid": Reason(HARDWARE, "a link of the GPU, or of another GPU of its clique, failed", _LINKS),
     "tray_not_attached": Reason(
         HARDWARE, "the GPUs have not joined the NVLink fabric", "ansible {tray} -a 'nvidia-smi -q'"
     ),

@@ -1,0 +1,190 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVLinks in the layer hardware: links that are not at full speed, links that recover again and again, Xids.
+
+A link may recover for days before it fails, and its counter alone says nothing about when. So a run compares the
+counters with those of the last run, which the verdict file keeps under ``links`` (memory())::
+
+    {"r01t01": {"gpus": {"GPU-3d1c...": {"14": {"recoveries": 505, "growing": true}}}, "xid_at": 1795237200.1}}
+
+A GPU has an entry once it was read, with its links that have a counter other than 0. xid_at: when the newest Xid that
+was reported was logged, by the tray's clock. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.links import LOG_DAYS
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import HARDWARE, Failure, failure
+
+Links = dict[str, dict[str, Any]]
+"""Number of a link, as text -> recoveries, growing."""
+
+
+class Growth(NamedTuple):
+    """A link of which the counter grew since the last run, or no longer does: before and now."""
+
+    link: str
+    before: int
+    now: int
+
+
+def check(evidence: Evidence) -> Iterator[Failure]:
+    """Links in the layer hardware, of the trays that reported them."""
+    for tray, row in evidence.trays.items():
+        clique = evidence.clique_of(tray)
+        for note in map(mapped, as_list(row.get("findings"))):
+            if note.get("part") == "links" and note.get("code") == "nvlink_links_degraded":
+                message = f"{tray}: {sentence(note.get('message'))}"
+                yield failure("nvlink_links_degraded", HARDWARE, message, tray, clique)
+        part = evidence.part(tray, "links")
+        if part is None:
+            continue
+        known = _known(evidence.links_before, tray)
+        for gpu in _gpus(part):
+            growing, quiet = compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[:2]
+            for link in growing:
+                message = (
+                    f"{tray}: NVLink {link.link} of GPU {gpu['index']} went into recovery"
+                    f" {count(link.now - link.before, 'time')} since the last run, {link.now} in all."
+                )
+                yield failure("nvlink_link_recovering", HARDWARE, message, tray, clique)
+            for link in quiet:
+                message = (
+                    f"{tray}: NVLink {link.link} of GPU {gpu['index']} has not gone into recovery since the last run,"
+                    f" after {link.now} in all."
+                )
+                yield failure("nvlink_link_recovered", HARDWARE, message, tray, clique)
+        new = [xid for xid in _xids(part) if xid["last_at"] > known["xid_at"]]
+        if new:
+            since = "since the last run" if tray in evidence.links_before else f"in the last {LOG_DAYS} days"
+            named = summarize(map(_xid_text, sorted(new, key=lambda xid: not xid["fatal"])))
+            message = f"{tray}: the kernel logged NVLink errors {since}: {named}."
+            yield failure("nvlink_xid", HARDWARE, message, tray, clique)
+
+
+def memory(evidence: Evidence) -> dict[str, Any]:
+    """What the next run compares with; of placed trays that this run did not read, what the last one kept."""
+    kept: dict[str, Any] = {}
+    for tray in evidence.fabric.trays:
+        part = evidence.part(tray, "links")
+        known = _known(evidence.links_before, tray)
+        if part is None:
+            if tray in evidence.links_before:
+                kept[tray] = known
+            continue
+        gpus = {gpu["uuid"]: compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[2] for gpu in _gpus(part)}
+        if not gpus or len(gpus) < len(as_list(part.get("gpus"))):
+            # A GPU that cannot be read now may be one that was read before.
+            gpus = {**known["gpus"], **gpus}
+        kept[tray] = {"gpus": gpus, "xid_at": max([known["xid_at"], *(xid["last_at"] for xid in _xids(part))])}
+    return kept
+
+
+def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[Growth], list[Growth], Links]:
+    """(links that recovered again, links that no longer do, what to keep) of one GPU.
+
+    before: None where the GPU was not read before: a first number is no growth. now: link -> its recoveries, None where
+    they are unknown; a link that is not here has none. A number that is smaller than before counts anew, since the GPU
+    was reset; whether the link is quiet now is decided by the next run.
+    """
+    growing, quiet, kept = [], [], {}
+    rows: Links = before or {}
+    for link in sorted({*rows, *now}, key=int):
+        old = rows.get(link, {"recoveries": 0, "growing": False})
+        number = now.get(link, 0)
+        if number is None:
+            if link in rows:
+                kept[link] = old
+            continue
+        still = bool(old["growing"])
+        if before is not None and number > old["recoveries"]:
+            growing.append(Growth(link, old["recoveries"], number))
+            still = True
+        elif before is not None and number == old["recoveries"] and still:
+            quiet.append(Growth(link, number, number))
+            still = False
+        if number or still:
+            kept[link] = {"recoveries": number, "growing": still}
+    return growing, quiet, kept
+
+
+def counters(gpu: Mapping[str, Any]) -> dict[str, int | None]:
+    """Link -> recoveries of a GPU's facts; None where the driver does not report them."""
+    rows = {str(row["link"]): row.get("recoveries") for row in gpu["counters"]}
+    if "recoveries" in gpu["unknown_counters"]:
+        every = (link for row in gpu["links"] for link in row["links"])
+        rows = {**dict.fromkeys(map(str, every)), **rows}
+    return rows
+
+
+def _known(before: Mapping[str, Any], tray: str) -> dict[str, Any]:
+    """What the verdict file has of a tray, without what is malformed: a person may have edited it."""
+    row = mapped(before.get(tray))
+    gpus = {
+        str(uuid): {
+            link: {"recoveries": entry["recoveries"], "growing": entry.get("growing") is True}
+            for link, entry in mapped(links).items()
+            if _is_link(str(link)) and _is_count(mapped(entry).get("recoveries"))
+        }
+        for uuid, links in mapped(row.get("gpus")).items()
+    }
+    at = row.get("xid_at")
+    return {"gpus": gpus, "xid_at": at if isinstance(at, (int, float)) and not isinstance(at, bool) else 0}
+
+
+def _is_link(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 5
+
+
+def _gpus(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The GPUs that were read and are well-formed: no answer of a tray may stop the verdict on the others."""
+    return [gpu for gpu in map(mapped, as_list(part.get("gpus"))) if _is_gpu(gpu)]
+
+
+def _is_gpu(gpu: Mapping[str, Any]) -> bool:
+    links, rows = gpu.get("links"), gpu.get("counters")
+    return (
+        isinstance(gpu.get("uuid"), str)
+        and _is_count(gpu.get("index"))
+        and _is_count(gpu.get("link_count"))
+        and isinstance(gpu.get("unknown_counters"), list)
+        and isinstance(rows, list)
+        and all(isinstance(row, Mapping) and _is_count(row.get("link")) for row in rows)
+        and all(row.get("recoveries") is None or _is_count(row["recoveries"]) for row in rows)
+        and isinstance(links, list)
+        and all(isinstance(row, Mapping) and _are_counts(row.get("links")) for row in links)
+    )
+
+
+def _xids(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [
+        xid
+        for xid in map(mapped, as_list(part.get("xids")))
+        if _is_count(xid.get("xid"))
+        and isinstance(xid.get("last_at"), (int, float))
+        and isinstance(xid.get("pci_bus_id"), str)
+        and isinstance(xid.get("fatal"), bool)
+        and all(xid.get(key) is None or _is_count(xid[key]) for key in ("gpu", "link"))
+    ]
+
+
+def _xid_text(xid: Mapping[str, Any]) -> str:
+    """``Xid 149 of GPU 0 link 14 (fatal)``."""
+    gpu = f"GPU {xid['gpu']}" if xid.get("gpu") is not None else f"the GPU at {sentence(xid['pci_bus_id'])[:40]}"
+    link = "" if xid.get("link") is None else f" link {xid['link']}"
+    return f"Xid {xid['xid']} of {gpu}{link}{' (fatal)' if xid['fatal'] else ''}"
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, Sequence) and not isinstance(values, str) and all(map(_is_count, values))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

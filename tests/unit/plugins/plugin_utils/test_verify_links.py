@@ -1,0 +1,217 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVLinks in verify: what grows from run to run is named, a counter that begins anew is not, and nothing else is."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links as facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .verify_world import World
+
+HOME = World()
+TRAY = "r01t01"
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def gpu(index: int, uuid: str | None, recoveries: dict[int, int], **changes: Any) -> dict[str, Any]:
+    """A GPU as the facts nvlink_links have it."""
+    rows = [
+        {
+            "link": link,
+            **dict.fromkeys(facts.COUNTERS, 0),
+            "recoveries": number,
+            "effective_ber": None,
+            "symbol_ber": None,
+        }
+        for link, number in recoveries.items()
+        if number
+    ]
+    return {
+        "index": index,
+        "uuid": uuid,
+        "pci_bus_id": f"0000000{index}:01:00.0",
+        "link_count": 18,
+        "links": [{"state": "active", "speed": 53125, "links": list(range(18))}],
+        "counters": rows,
+        "unknown_counters": [],
+        **changes,
+    }
+
+
+@dataclass
+class Runs:
+    """Runs of verify on one tray, each of which keeps what the next one compares with."""
+
+    world: World = field(default_factory=lambda: copy.deepcopy(HOME))
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, *gpus: dict[str, Any], xids: tuple[dict[str, Any], ...] = ()) -> list[tuple[str, str]]:
+        """(code, message) of each failure."""
+        self.world.trays[TRAY]["links"] = {"gpus": list(gpus), "xids": list(xids), "findings": []}
+        evidence = self.world.evidence(links_before=self.kept)
+        rows = [(row["code"], row["message"]) for row in links.check(evidence)]
+        self.kept = json.loads(json.dumps(links.memory(evidence)))
+        return rows
+
+
+def xid(number: int, at: float, **changes: Any) -> dict[str, Any]:
+    row = {"xid": number, "gpu": 0, "pci_bus_id": "00000000:01:00.0", "link": 14, "fatal": True, "count": 1}
+    return {**row, "first_at": at, "last_at": at, **changes}
+
+
+def test_the_link_is_named_on_the_first_day_that_its_counter_grows() -> None:
+    """Marin issue 9086: 505 recoveries of GPU 0 link 14 and growing, five days before Xid 149."""
+    runs = Runs()
+    assert runs.run(gpu(0, "A", {14: 505})) == [], "a first number is no growth"
+    assert runs.run(gpu(0, "A", {14: 508})) == [
+        (
+            "nvlink_link_recovering",
+            "r01t01: NVLink 14 of GPU 0 went into recovery 3 times since the last run, 508 in all.",
+        )
+    ]
+    assert [code for code, _message in runs.run(gpu(0, "A", {14: 509, 2: 1}))] == ["nvlink_link_recovering"] * 2
+    assert [code for code, _message in runs.run(gpu(0, "A", {14: 509, 2: 1}))] == ["nvlink_link_recovered"] * 2
+    assert runs.run(gpu(0, "A", {14: 509, 2: 1})) == [], "it is said once"
+    assert runs.run(gpu(0, "A", {14: 0, 2: 0})) == [], "a reset is no growth"
+    assert runs.kept == {TRAY: {"gpus": {"A": {}}, "xid_at": 0}}
+
+
+def test_a_link_that_grew_before_a_reset_is_quiet_in_the_run_after() -> None:
+    runs = Runs()
+    runs.run(gpu(0, "A", {14: 1}))
+    runs.run(gpu(0, "A", {14: 5}))
+    assert runs.run(gpu(0, "A", {})) == []
+    assert [code for code, _message in runs.run(gpu(0, "A", {}))] == ["nvlink_link_recovered"]
+    assert runs.run(gpu(0, "A", {})) == []
+
+
+def test_a_gpu_that_was_replaced_is_another_one() -> None:
+    runs = Runs()
+    runs.run(gpu(0, "A", {14: 1}), gpu(1, "B", {}))
+    assert runs.run(gpu(0, "C", {14: 500}), gpu(1, "B", {})) == []
+    assert set(runs.kept[TRAY]["gpus"]) == {"B", "C"}
+
+
+def test_a_gpu_that_cannot_be_read_for_one_run_is_compared_again() -> None:
+    runs = Runs()
+    runs.run(gpu(0, "A", {14: 1}), gpu(1, "B", {}))
+    assert runs.run(gpu(0, None, {}, link_count=None, links=[]), gpu(1, "B", {})) == []
+    assert [code for code, _message in runs.run(gpu(0, "A", {14: 2}), gpu(1, "B", {}))] == ["nvlink_link_recovering"]
+
+
+def test_a_counter_that_the_driver_does_not_report_is_not_zero() -> None:
+    runs = Runs()
+    runs.run(gpu(0, "A", {14: 7}))
+    assert runs.run(gpu(0, "A", {}, unknown_counters=["recoveries"])) == []
+    assert [code for code, _message in runs.run(gpu(0, "A", {14: 8}))] == ["nvlink_link_recovering"]
+
+
+def test_a_tray_outside_the_run_keeps_its_counters_and_a_removed_one_does_not() -> None:
+    runs = Runs()
+    runs.run(gpu(0, "A", {14: 7}))
+    before = runs.kept
+    evidence = runs.world.evidence(links_before={**before, "gone": before[TRAY]}, trays={})
+    assert links.memory(evidence) == before
+
+
+def test_xids_are_reported_once_and_the_fatal_ones_first() -> None:
+    runs = Runs()
+    old = xid(145, 100.5, gpu=3, link=None, fatal=False)
+    assert runs.run(gpu(0, "A", {}), xids=(old,)) == [
+        ("nvlink_xid", "r01t01: the kernel logged NVLink errors in the last 7 days: Xid 145 of GPU 3.")
+    ]
+    assert runs.run(gpu(0, "A", {}), xids=(old,)) == []
+    again = {**old, "last_at": 200.0}
+    elsewhere = xid(149, 150.0, gpu=None)
+    [(code, message)] = runs.run(gpu(0, "A", {}), xids=(again, xid(149, 160.25), elsewhere))
+    assert (code, message) == (
+        "nvlink_xid",
+        "r01t01: the kernel logged NVLink errors since the last run: Xid 149 of GPU 0 link 14 (fatal), Xid 149 of the"
+        " GPU at 00000000:01:00.0 link 14 (fatal), Xid 145 of GPU 3.",
+    )
+
+
+def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() -> None:
+    world = copy.deepcopy(HOME)
+    degraded = gpu(1, "B", {}, links=[{"state": "active", "speed": 53125, "links": list(range(17))}], link_count=17)
+    notes = facts.judge([gpu(0, "A", {}), degraded])
+    world.trays[TRAY]["findings"] += [dict(note, part="links") for note in notes]
+    world.report(TRAY, "gpu", "fabric_degraded_bandwidth")
+    [row] = world.verdict()["failures"]
+    assert (row["layer"], row["code"], row["severity"], row["tray"]) == (
+        "hardware",
+        "nvlink_links_degraded",
+        "warning",
+        TRAY,
+    )
+    assert row["message"].startswith("r01t01: GPU 1: 17 of 18 NVLinks are active at 53125 MB/s, link 17 is not; ")
+
+
+# Recoveries of two links of a GPU, which may be replaced or reset between runs.
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["grow", "reset", "replace", "same"]), st.integers(0, 1), st.integers(1, 9)), max_size=12
+)
+
+
+@given(first=st.integers(0, 5), steps=STEPS)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_growth_alone_is_named_whatever_happens_between_runs(first: int, steps: list[tuple[str, int, int]]) -> None:
+    runs, numbers, uuid = Runs(world=HOME), {0: first, 1: 0}, 0
+    assert runs.run(gpu(0, "GPU-0", numbers)) == []
+    for action, link, amount in steps:
+        grown = False
+        if action == "grow":
+            numbers[link] += amount
+            grown = True
+        elif action == "reset":
+            numbers = {0: 0, 1: 0}
+        elif action == "replace":
+            numbers, uuid = {0: amount, 1: 0}, uuid + 1
+        found = runs.run(gpu(0, f"GPU-{uuid}", numbers))
+        named = [message for code, message in found if code == "nvlink_link_recovering"]
+        assert len(named) == grown
+        if grown:
+            assert f"NVLink {link} of GPU 0 went into recovery {amount} time" in named[0]
+        assert {code for code, _message in found} <= {"nvlink_link_recovering", "nvlink_link_recovered"}
+
+
+@given(answer=PLAIN, before=PLAIN, field_name=st.sampled_from(["gpus", "xids", "counters", "links", "uuid", "all"]))
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_no_answer_of_a_tray_and_no_edited_file_stops_the_verdict(answer: Any, before: Any, field_name: str) -> None:
+    part: Any = {"gpus": [gpu(0, "A", {14: 3})], "xids": [xid(149, 5.0)], "findings": []}
+    if field_name == "all":
+        part = answer
+    elif field_name in part:
+        part[field_name] = answer
+    else:
+        part["gpus"][0][field_name] = answer
+    world = copy.copy(HOME)
+    world.trays = {**HOME.trays, TRAY: {**HOME.trays[TRAY], "links": part}}
+    kept = before if isinstance(before, dict) else {TRAY: before}
+    evidence = world.evidence(links_before=kept)
+    list(links.check(evidence))
+    again = links.memory(evidence)
+    assert json.loads(json.dumps(again)) == again
+    list(links.check(world.evidence(links_before=again)))
+
+
+def test_a_tray_of_which_no_link_recovered_is_kept_in_250_bytes() -> None:
+    """10,368 trays are 2.5 MB of the verdict file, whatever number of links they have."""
+    runs = Runs()
+    uuids = [f"GPU-3d1c5f7e-9a2b-4c6d-8e0f-11223344556{number}" for number in range(4)]
+    runs.run(*(gpu(number, uuid, {}) for number, uuid in enumerate(uuids)))
+    assert set(runs.kept[TRAY]["gpus"]) == set(uuids)
+    assert len(json.dumps(runs.kept)) < 250
