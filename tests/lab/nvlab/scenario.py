@@ -19,14 +19,15 @@ The shape, every key optional::
         cliques:             # default: one clique of every tray, id 32766
           - {id: 1, trays: [1]}
           - {id: 2, trays: [2]}
-    trays:                   # the settings of `lab set`, from the start
+        settings: {name: NVIDIA GB300}  # of every tray: the settings of `lab set`, from the start
+    trays:                   # those of single trays, on top
       r01t02: {health: unhealthy}
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
         suite,
         controller,
         slurm,
-        tuple(Tray(t.name, t.address, t.rack, t.number, t.gpus, t.clique_id, settings.get(t.name, {})) for t in trays),
+        tuple(replace(tray, settings={**tray.settings, **settings.get(tray.name, {})}) for tray in trays),
         empty,
         kubernetes,
         backup,
@@ -186,6 +187,9 @@ def _rack(data: Any, number: int, before: int, where: str, source: str, names: s
     if not 0 <= gpus <= MAX_GPUS:
         raise LabError(f"{source}: {where}.gpus is {gpus}, use 0 to {MAX_GPUS}.")
     clique_of = _cliques(rack.take("cliques", list, [{"id": DEFAULT_CLIQUE}]), count, where, source)
+    settings = {str(key): _word(value) for key, value in rack.take("settings", dict, {}).items()}
+    for key, value in settings.items():
+        check_setting(key, value, gpus, f"{source}: {where}.settings.{key}")
     rack.done()
     return [
         Tray(
@@ -195,6 +199,7 @@ def _rack(data: Any, number: int, before: int, where: str, source: str, names: s
             number=i,
             gpus=gpus,
             clique_id=clique_of[i],
+            settings=settings,
         )
         for i in range(1, count + 1)
     ]

@@ -159,6 +159,13 @@ def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
         if not value.isdecimal() or int(value) >= 2**32:
             raise LabError(f"{where}: use a number from 0 to 4294967295.")
         return ("fabric", "clique_id"), int(value)
+    if key == "multicast_clique":
+        ids = value.split(",")
+        if not all(each.isdecimal() and int(each) < 2**32 for each in ids):
+            raise LabError(f"{where}: use numbers from 0 to 4294967295, with commas between them.")
+        # The unicast kinds follow the clique, see _summarise().
+        kinds = [kind for kind, _text in constants().CLIQUE_TYPES.values()]
+        return ("fabric", "cliques"), {kind: [int(each) for each in ids] for kind in kinds}
     if key == "health":
         return ("fabric", "health", "summary"), _one_of(value, _known(constants().SUMMARIES), where)
     if key in HEALTH_ROWS:
@@ -174,7 +181,17 @@ def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
     if key == "gpu_uuid":
         return ("uuid",), _one_line(value, where)
     tray = ("nvml", "smi", *TRAY_TEXTS, *TRAY_NUMBERS, *IMEX_DEFAULTS)
-    gpu = ("state", "status", "uuid", "clique", "health", *HEALTH_ROWS, "incorrect_configuration", "recovery_action")
+    gpu = (
+        "state",
+        "status",
+        "uuid",
+        "clique",
+        "multicast_clique",
+        "health",
+        *HEALTH_ROWS,
+        "incorrect_configuration",
+        "recovery_action",
+    )
     raise LabError(
         f"{where}: not a setting, use {', '.join(tray)}, gpuN.lost, gpuN.linkN.KEY, or with or without gpuN. one of "
         f"{', '.join((*gpu, 'mig_enabled', 'name', 'gpu_uuid'))}."
@@ -188,7 +205,11 @@ def _one_line(value: str, where: str) -> str:
 
 
 def _summarise(facts: dict[str, Any]) -> None:
-    """Derive the tray's facts from those of its GPUs."""
+    """Derive the tray's facts from those of its GPUs, and the cliques for unicast from the clique of each."""
+    for gpu in facts["gpus"]:
+        for kind in gpu["fabric"]["cliques"] or ():
+            if kind.startswith("unicast"):
+                gpu["fabric"]["cliques"][kind] = [gpu["fabric"]["clique_id"]]
     places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in facts["gpus"]}
     attached = (
         len(places) == 1

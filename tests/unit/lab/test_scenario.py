@@ -7,6 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
+from nvlab import gpus as gpus_module
 from nvlab import packages, scenario, slurm
 from nvlab.errors import LabError
 
@@ -60,6 +64,7 @@ def test_tray_settings_stay_texts() -> None:
         ({"racks": [{"trays": True}]}, "S: racks[0].trays is True, it must be a number."),
         ({"racks": [{"trays": 0}]}, "S: racks[0].trays is 0, use 1 to 244."),
         ({"racks": [{"trays": 200}, {"trays": 200}]}, "S: racks hold 400 trays, the lab's network has room for 244."),
+        ({"racks": [{"settings": {"health": "sick"}}]}, "S: racks[0].settings.health: use one of healthy, unhealthy, "),
         ({"racks": [{"gpus": 65}]}, "S: racks[0].gpus is 65, use 0 to 64."),
         ({"racks": [{"name": "R 1"}]}, "S: racks[0].name is 'R 1', use up to 8 of a-z and 0-9, a letter first."),
         ({"racks": [{}, {"name": "r01"}]}, "S: racks[1].name is 'r01', which another rack has already."),
@@ -95,12 +100,40 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path, text: str | None, par
 
 
 @pytest.mark.parametrize(
-    ("file", "trays", "suite"), [("four", 4, "trixie"), ("four-forky", 4, "forky"), ("two-racks", 36, "trixie")]
+    ("file", "trays", "suite"),
+    [
+        ("four", 4, "trixie"),
+        ("four-forky", 4, "forky"),
+        ("two-racks", 36, "trixie"),
+        ("vr200-nvl72", 18, "trixie"),
+        ("rubin-nvl144", 36, "trixie"),
+        ("rubin-nvl8", 2, "trixie"),
+    ],
 )
 def test_the_shipped_scenarios_are_valid(file: str, trays: int, suite: str) -> None:
     parsed = scenario.load(SCENARIOS / f"{file}.yml")
     assert len(parsed.trays) == trays
     assert parsed.suite == suite
+
+
+@pytest.mark.parametrize(("file", "gpus", "attached"), [("vr200-nvl72", 72, True), ("rubin-nvl8", 16, False)])
+def test_rubin_systems_have_the_facts_of_their_kind(file: str, gpus: int, attached: bool) -> None:
+    hardware = list(gpus_module.hardware_of(scenario.load(SCENARIOS / f"{file}.yml")).values())
+    assert sum(len(tray["facts"]["gpus"]) for tray in hardware) == gpus
+    assert {tray["facts"]["attached"] for tray in hardware} == {attached}
+    by_smi = nvidia_smi.parse_xml(simulation.nvidia_smi_xml(hardware[0]["facts"]))
+    facts = fabric_facts.assemble(by_smi, backend=None, observed_at="", hostname="r01t01", addresses=[])
+    assert (facts["attached"], facts["driver_version"]) == (attached, "615.23")
+    assert [row["code"] for row in facts["findings"]] == ([] if attached else ["fabric_node_local"])
+
+
+def test_a_rack_has_settings_of_all_its_trays() -> None:
+    rack = {"trays": 2, "gpus": 1, "settings": {"name": "NVIDIA GB300", "clique": 5}}
+    parsed = scenario.parse({"racks": [rack], "trays": {"r01t02": {"clique": 6}}})
+    assert [tray.settings for tray in parsed.trays] == [
+        {"name": "NVIDIA GB300", "clique": "5"},
+        {"name": "NVIDIA GB300", "clique": "6"},
+    ]
 
 
 def test_slurm_conf_has_every_tray_and_no_topology() -> None:

@@ -17,7 +17,8 @@ UUID = "11111111-2222-3333-4444-555555555555"
 def hardware(gpus: int = 2) -> dict[str, Any]:
     """The part of a tray's facts that settings change."""
     health = {"summary": "healthy", "route_unhealthy": False, "incorrect_configuration": "none"}
-    fabric = {"state": "completed", "status": "success", "cluster_uuid": UUID, "clique_id": 7, "health": health}
+    fabric = {"state": "completed", "status": "success", "cluster_uuid": UUID, "clique_id": 7, "cliques": None}
+    fabric["health"] = health
     facts = {
         "attached": True,
         "cluster_uuid": UUID,
@@ -49,6 +50,17 @@ def test_a_setting_without_a_gpu_is_for_all_of_them_and_the_tray_follows() -> No
 def test_a_tray_whose_gpus_disagree_or_are_not_attached_has_no_clique(key: str, value: str) -> None:
     facts = apply_setting(hardware(), key, value)["facts"]
     assert (facts["attached"], facts["cluster_uuid"], facts["clique_id"], facts["clique"]) == (False, None, None, None)
+
+
+def test_the_cliques_for_unicast_follow_the_clique() -> None:
+    changed = hardware()
+    for key, value in (("multicast_clique", "1,2"), ("clique", "9"), ("gpu1.multicast_clique", "3")):
+        changed = apply_setting(changed, key, value)
+    rows = [gpu["fabric"]["cliques"] for gpu in changed["facts"]["gpus"]]
+    kinds = ("multicast_pointer", "unicast_pointer", "multicast_logical_endpoint", "unicast_logical_endpoint")
+    assert [[row[kind] for kind in kinds] for row in rows] == [[[1, 2], [9]] * 2, [[3], [9]] * 2]
+    with pytest.raises(LabError, match="use numbers from 0 to 4294967295"):
+        apply_setting(changed, "multicast_clique", "1,x")
 
 
 def test_settings_change_the_facts_of_the_tray() -> None:
