@@ -120,12 +120,9 @@ class Anonymiser:
         self._exact: set[str] = set()
         runs: set[str] = set()
         for name in sorted({name.strip(".") for name in names}):
-            if not name or name.lower() in _COMMON or _is_address(name):
+            # A number is no name: it could stand anywhere.
+            if name.lower() in COMMON or _is_address(name) or not _LETTERS.search(name):
                 continue
-            if not _LETTERS.search(name):
-                raise CaptureError(
-                    f"the name {name} has no letter, so it cannot be distinguished from a number; leave that host out"
-                )
             parts = name.split(".")
             domains = [".".join(parts[at:]) for at in range(1, len(parts) - 1)]
             self._known.update(map(_skeleton, (name, parts[0], *domains)))
@@ -215,7 +212,7 @@ class _Numbers:
 
 
 # Neither the site's own nor of any use to know.
-_COMMON = frozenset({"localhost", "n/a", "none", "(null)", "null", "unknown"})
+COMMON = frozenset({"localhost", "n/a", "none", "(null)", "null", "unknown"})
 
 
 def _lower(text: str) -> str:
@@ -315,22 +312,24 @@ def leftovers(files: Mapping[str, str], originals: Iterable[str]) -> list[tuple[
     """(path, original) for each original that stands in a file or its path, in any case, as a word of its own.
 
     A word of letters alone, as which a host may be named, counts only where it is no part of a longer name
-    (nvidia-imex-ctl), no key of JSON and no element of XML. A text is compared run by run of letters and digits, so
-    that the time does not grow with the number of originals.
+    (nvidia-imex-ctl), no key of JSON and no element of XML. A text is compared run by run of letters and digits, each
+    with the lengths of the originals that begin so, so that the time hardly grows with the number of originals.
     """
-    first: dict[str, list[str]] = {}
-    for original in sorted({text.lower() for text in originals}):
-        head = _RUN.search(original)
+    words = {text.lower() for text in originals}
+    lengths: dict[str, set[tuple[int, int]]] = {}
+    for word in words:
+        head = _RUN.search(word)
         if head:
-            first.setdefault(head[0], []).append(original)
+            lengths.setdefault(head[0], set()).add((head.start(), len(word)))
     found = set()
     for path, text in files.items():
         lowered = f"{path}\n{text}".lower()
         for run in _RUN.finditer(lowered):
-            for original in first.get(run[0], ()):
-                start = run.start() - original.index(run[0])
-                if start >= 0 and lowered.startswith(original, start) and _is_whole(lowered, start, original):
-                    found.add((path, original))
+            for before, length in lengths.get(run[0], ()):
+                start = run.start() - before
+                word = lowered[start : start + length] if start >= 0 else ""
+                if word in words and _is_whole(lowered, start, word):
+                    found.add((path, word))
     return sorted(found)
 
 

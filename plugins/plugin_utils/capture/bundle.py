@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.anonymise import (
+    COMMON,
     Anonymiser,
     CaptureError,
     Table,
@@ -80,8 +81,10 @@ _SERIAL = re.compile(r"<[A-Za-z_]*serial[A-Za-z_]*>([^<]+)<")
 _PROCESS = re.compile(r"(<process_name>)[^<]*")
 _XML_VALUE = re.compile(r'(?<=>)[^<]*\S[^<]*|"[^"]*"')
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[0-9,-]+\][A-Za-z0-9._-]*)*")
-# Hosts of one hostlist that are looked for one by one.
+# Hosts of one hostlist that are looked for one by one; of one host, its names and the entries of its IMEX list.
 _MAX_NAMES = 100_000
+_MAX_OWN_NAMES = 1000
+_MAX_NAME = 253
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,11 @@ class Bundle:
 def make(trays: Sequence[Host], controllers: Sequence[Host]) -> Bundle:
     """The bundle of these hosts; CaptureError where an identifier is left in it."""
     hosts = (*trays, *controllers)
+    for host in hosts:
+        if not re.search("[A-Za-z:.]", host.name):
+            raise CaptureError(
+                f"the inventory name {host.name} has no letter, which looks like a number; rename that host"
+            )
     outputs = {host.name: dict(_outputs(host)) for host in hosts}
     names = {*_names(hosts, outputs)}
     settings = [row for texts in outputs.values() for row in _SETTING.findall(texts.get("config.txt", ""))]
@@ -166,7 +174,8 @@ def _outputs(host: Host) -> Iterator[tuple[str, str]]:
 def _names(hosts: Iterable[Host], outputs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """The names of hosts, domains, clusters and blocks, those in hostlists one by one."""
     for host in hosts:
-        yield from (host.name, *host.names, *map(str, as_list(mapped(host.answer).get("names"))))
+        own = map(str, as_list(mapped(host.answer).get("names"))[:_MAX_OWN_NAMES])
+        yield from (host.name, *host.names, *(name for name in own if len(name) <= _MAX_NAME))
         texts = outputs[host.name]
         for name in ("imex-table.txt", "imex.json"):
             yield from _of_imex(texts.get(name, ""))
@@ -242,7 +251,7 @@ def _originals(table: Table, names: Iterable[str]) -> Iterator[str]:
                 yield original.replace("-", "")
     for name in names:
         parts = name.strip(".").split(".")
-        if not re.search("[A-Za-z]", name) or name.lower() in ("localhost", "n/a", "none", "(null)", "null", "unknown"):
+        if not re.search("[A-Za-z]", name) or name.lower() in COMMON:
             continue
         yield name
         if len(parts) > 1 and not name.replace(".", "").isdecimal():

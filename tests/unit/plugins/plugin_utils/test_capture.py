@@ -103,7 +103,7 @@ def test_versions_numbers_and_masks_stay(text: str) -> None:
 
 def test_a_name_of_digits_alone_is_refused() -> None:
     with pytest.raises(CaptureError, match="1042 has no letter"):
-        Anonymiser([], ["1042"], [])
+        bundle.make([bundle.Host("1042", (), {"outputs": []})], [])
 
 
 # ------------------------------------------------------------------------------------------------------------- bundles
