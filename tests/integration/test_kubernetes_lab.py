@@ -24,6 +24,7 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible, environment
 from .conftest import LabFactory, lab_command
+from .test_verify_kubernetes import FOUR, fabric, verify
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
@@ -31,8 +32,13 @@ CLIQUES = f"apis/{domains.VERSION}/computedomaincliques"
 CLAIMS = f"{domains.RESOURCE}/resourceclaims"
 DEFAULT = f"apis/{domains.VERSION}/namespaces/default/computedomains"
 DEPLOYMENTS = "apis/apps/v1/namespaces/default/deployments"
-FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
 ONLY_DOMAINS = ("--set", "resources.gpus.enabled=false")
+DOMAIN = {
+    "apiVersion": domains.VERSION,
+    "kind": "ComputeDomain",
+    "metadata": {"name": "work"},
+    "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "work-channel"}}},
+}
 # Prints the observations of a source, or its error message.
 OBSERVE = """
 import json, sys
@@ -299,9 +305,7 @@ def workload(replicas: int, trays: list[str]) -> dict[str, Any]:
 
 def test_a_compute_domain_lives_and_ends_as_with_the_driver(release: ControlPlane) -> None:
     api = release.api()
-    spec = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "work-channel"}}}
-    body = {"apiVersion": domains.VERSION, "kind": "ComputeDomain", "metadata": {"name": "work"}, "spec": spec}
-    uid = api.create(DEFAULT, body)["metadata"]["uid"]
+    uid = api.create(DEFAULT, DOMAIN)["metadata"]["uid"]
     template = f"{domains.RESOURCE}/namespaces/default/resourceclaimtemplates/work-channel"
     until("the claim template", lambda: api.find(template))
     # Empty, and yet Ready: the status that the driver sets for numNodes 0.
@@ -333,6 +337,64 @@ def test_a_compute_domain_lives_and_ends_as_with_the_driver(release: ControlPlan
     )
     assert domains.KEY not in api.get(f"{nodes.PATH}/r01t01")["metadata"]["labels"]
     assert api.find(template) is None
+
+
+def test_a_compute_domain_follows_its_workload_and_a_node_that_reboots(release: ControlPlane, tmp_path: Path) -> None:
+    """It grows, shrinks, gets a lost daemon back, and a node that was off joins it again; verify names that node."""
+    api = release.api()
+    (tmp_path / "fabric.json").write_text(json.dumps(fabric({name: label(release, name) for name in names(release)})))
+    uid = api.create(DEFAULT, DOMAIN)["metadata"]["uid"]
+    pair, clique = ["r01t01", "r01t02"], f"{uid}.{label(release, 'r01t01')}"
+    api.create(DEPLOYMENTS, workload(1, pair))
+
+    def members() -> dict[str, str]:
+        return cliques(release).get(clique, {})
+
+    def daemons() -> set[str]:
+        found = api.items(f"api/v1/namespaces/dra/pods?labelSelector={domains.KEY}%3D{uid}")
+        return {pod["metadata"]["uid"] for pod in found if driver.is_ready(pod)}
+
+    def scale(replicas: int) -> None:
+        api.patch(f"{DEPLOYMENTS}/work", {"spec": {"replicas": replicas}})
+        until(f"{replicas} of {len(pair)} nodes", lambda: list(members().values()) == ["Ready"] * replicas)
+
+    for replicas in (1, 2, 1, 2):
+        scale(replicas)
+        labelled = [name for name in pair if domains.KEY in api.get(f"{nodes.PATH}/{name}")["metadata"]["labels"]]
+        assert sorted(members()) == labelled
+    before = daemons()
+    release.kubectl("delete", "pod", "-n", "dra", "--field-selector=spec.nodeName=r01t02", "-l", f"{domains.KEY}={uid}")
+    until("another daemon", lambda: len(daemons()) == len(daemons() - before) + 1 == len(pair))
+    until("all are Ready", lambda: members() == dict.fromkeys(pair, "Ready"))
+
+    boot = api.get(f"{nodes.PATH}/r01t02")["status"]["nodeInfo"]["bootID"]
+    driver.set_faults(release.directory, "r01t02", {"power": "off"})
+    until("the domain lost it", lambda: members() == {"r01t01": "Ready", "r01t02": "NotReady"})
+    until("it is not Ready", lambda: api.get(f"{DEFAULT}/work")["status"]["status"] == "NotReady")
+    found, _verdict = verify(release, tmp_path)
+    assert found == [("kubernetes", "node_not_ready", ["r01t02"])]
+    driver.set_faults(release.directory, "r01t02", {"power": "on"})
+    asked = time.monotonic()
+    stages = {
+        "registered": lambda: _schedulable(api.get(f"{nodes.PATH}/r01t02"), boot),
+        "labelled": lambda: f"{uid}.{label(release, 'r01t02')}" == clique,
+        "daemon": lambda: members().get("r01t02") == "Ready",
+        "domain": lambda: api.get(f"{DEFAULT}/work")["status"]["status"] == "Ready",
+    }
+    for stage, reached in stages.items():
+        until(stage, reached)
+        print(f"{stage}: {time.monotonic() - asked:.1f} s after the reboot")
+    assert members() == dict.fromkeys(pair, "Ready")
+    found, _verdict = verify(release, tmp_path)
+    assert found == []
+    api.delete(f"{DEPLOYMENTS}/work")
+    api.delete(f"{DEFAULT}/work")
+    until("the domain is gone", lambda: not api.items(domains.DOMAINS) and not api.items(CLIQUES))
+
+
+def _schedulable(node: dict[str, Any], before: str) -> bool:
+    """Whether a node has booted since (its boot ID is another, however reachable it was) and takes pods again."""
+    return node["status"]["nodeInfo"]["bootID"] != before and nodes.is_ready(node) and not node["spec"].get("taints")
 
 
 def cliques(running: ControlPlane) -> dict[str, dict[str, str]]:

@@ -27,6 +27,50 @@ CRDS = CHECKOUT / "tests" / "lab" / "kubernetes" / "chart" / "crds"
 Failures = list[tuple[str, str, list[str]]]
 
 
+def fabric(texts: dict[str, str]) -> dict[str, Any]:
+    """The fabric file of four trays in two cliques. texts: tray -> the text of its clique."""
+    uuid = next(iter(texts.values())).partition(".")[0]
+    cliques = {f"r01{name}": int(number) for name, number in (("a", 1), ("b", 2))}
+    return {
+        "schema_version": 1,
+        "domains": {"r01": {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 4}},
+        "cliques": {
+            name: {"domain": "r01", "clique_id": number, "block": {"name": name, "position": number - 1}}
+            for name, number in cliques.items()
+        },
+        "trays": {
+            tray: {
+                "clique": "r01a" if text.endswith(".1") else "r01b",
+                "tray_index": at,
+                "gpu_uuids": [f"GPU-{tray}-{gpu}" for gpu in range(4)],
+                "imex_address": f"198.51.100.{11 + at}",
+                "slurm_node": tray,
+                "kubernetes_node": tray,
+                "why": "placed for a test",
+            }
+            for at, (tray, text) in enumerate(texts.items())
+        },
+        "overrides": [],
+    }
+
+
+def verify(running: ControlPlane, folder: Path, **more: Any) -> tuple[Failures, dict[str, Any]]:
+    """The failures of the playbook verify for folder/fabric.json, which queries no tray; and the verdict."""
+    given = {
+        "fabric_file": str(folder / "fabric.json"),
+        "verdict_file": str(folder / "verdict.json"),
+        "verify_kubeconfig": str(running.outside),
+        **more,
+    }
+    command = ("-i", "localhost,", "rackscale.nvlink.verify", "--tags", "quick", "-e", json.dumps(given))
+    local = json.dumps({"ansible_connection": "local"})
+    done = ansible("ansible-playbook", *command, "-e", local, check=False)
+    assert (folder / "verdict.json").exists(), done.stdout + done.stderr
+    verdict = json.loads((folder / "verdict.json").read_text())
+    assert (done.returncode == 0) is verdict["ok"], done.stdout + done.stderr
+    return [(row["layer"], row["code"], row["trays"]) for row in verdict["failures"]], verdict
+
+
 class Site:
     """Four nodes with their clique's label, ResourceSlices and a ComputeDomainClique, and a fabric file of them."""
 
@@ -38,32 +82,7 @@ class Site:
         }
         # The stand-in for the driver would repair the faults of a test.
         driver.set_faults(running.directory, None, {"paused": "true"})
-        (folder / "fabric.json").write_text(json.dumps(self.fabric()))
-
-    def fabric(self) -> dict[str, Any]:
-        uuid = next(iter(self.texts.values())).partition(".")[0]
-        cliques = {f"r01{name}": int(number) for name, number in (("a", 1), ("b", 2))}
-        return {
-            "schema_version": 1,
-            "domains": {"r01": {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 4}},
-            "cliques": {
-                name: {"domain": "r01", "clique_id": number, "block": {"name": name, "position": number - 1}}
-                for name, number in cliques.items()
-            },
-            "trays": {
-                tray: {
-                    "clique": "r01a" if text.endswith(".1") else "r01b",
-                    "tray_index": at,
-                    "gpu_uuids": [f"GPU-{tray}-{gpu}" for gpu in range(4)],
-                    "imex_address": f"198.51.100.{11 + at}",
-                    "slurm_node": tray,
-                    "kubernetes_node": tray,
-                    "why": "placed for a test",
-                }
-                for at, (tray, text) in enumerate(self.texts.items())
-            },
-            "overrides": [],
-        }
+        (folder / "fabric.json").write_text(json.dumps(fabric(self.texts)))
 
     def apply(self, *documents: dict[str, Any]) -> None:
         file = self.folder / "objects.yml"
@@ -85,21 +104,6 @@ class Site:
         metadata = {"name": "training", "namespace": "default"}
         return {"apiVersion": domains.VERSION, "kind": "ComputeDomainClique", "metadata": metadata, "daemons": daemons}
 
-    def verify(self, **more: Any) -> tuple[Failures, dict[str, Any]]:
-        given = {
-            "fabric_file": str(self.folder / "fabric.json"),
-            "verdict_file": str(self.folder / "verdict.json"),
-            "verify_kubeconfig": str(self.running.outside),
-            **more,
-        }
-        command = ("-i", "localhost,", "rackscale.nvlink.verify", "--tags", "quick", "-e", json.dumps(given))
-        local = json.dumps({"ansible_connection": "local"})
-        done = ansible("ansible-playbook", *command, "-e", local, check=False)
-        assert (self.folder / "verdict.json").exists(), done.stdout + done.stderr
-        verdict = json.loads((self.folder / "verdict.json").read_text())
-        assert (done.returncode == 0) is verdict["ok"], done.stdout + done.stderr
-        return [(row["layer"], row["code"], row["trays"]) for row in verdict["failures"]], verdict
-
 
 @pytest.fixture
 def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
@@ -114,7 +118,7 @@ def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
-    found, verdict = site.verify()
+    found, verdict = verify(site.running, site.folder)
     assert found == []
     checked = {layer for layer, state in verdict["layers"].items() if state == "checked"}
     assert checked == {"fabric_file", "kubernetes"}
@@ -131,10 +135,10 @@ def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
     for step, (code, trays) in steps:
         step()
         expected.append(("kubernetes", code, trays))
-        found, _verdict = site.verify()
+        found, _verdict = verify(site.running, site.folder)
         assert sorted(found) == sorted(expected)
 
-    found, _verdict = site.verify(verify_kubeconfig=str(unreachable(site)), verify_timeout=3)
+    found, _verdict = verify(site.running, site.folder, verify_kubeconfig=str(unreachable(site)), verify_timeout=3)
     assert found == [("kubernetes", "k8s_unreachable", [])]
 
 

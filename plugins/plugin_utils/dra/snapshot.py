@@ -10,9 +10,9 @@ A snapshot is a mapping::
      and a list of objects for each key of LISTS}
 
 Objects are those of the API server without the fields that no check needs and that are most of the data in large
-clusters: managedFields, and all of a node's status except nodeInfo. Of Helm's Secrets only the metadata is requested,
-so no secret is read. A list that the account may not read is empty and adds a row to not_readable; nodes that cannot be
-listed are an error.
+clusters: managedFields, and all of a node's status except nodeInfo and the condition Ready. Of Helm's Secrets only the
+metadata is requested, so no secret is read. A list that the account may not read is empty and adds a row to
+not_readable; nodes that cannot be listed are an error.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ def api_version(snapshot: Mapping[str, Any]) -> str | None:
 
 
 def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An object of a list without managedFields and, for a node, without its status except nodeInfo."""
+    """An object of a list without managedFields and, for a node, without most of its status."""
     metadata = {key: value for key, value in mapped(item.get("metadata")).items() if key != "managedFields"}
     slim = {**item, "metadata": metadata}
     status = mapped(item.get("status"))
     if "nodeInfo" in status:
-        slim["status"] = {"nodeInfo": status["nodeInfo"]}
+        ready = [row for row in map(mapped, as_list(status.get("conditions"))) if row.get("type") == "Ready"]
+        slim["status"] = {"nodeInfo": status["nodeInfo"], "conditions": ready}
     return slim
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from nvlab.kubernetes import nodes
 from nvlab.kubernetes.api import ApiError
 
 if TYPE_CHECKING:
@@ -179,7 +180,9 @@ def _daemons(driver: Driver, release: dict[str, Any], domain: dict[str, Any], by
             continue
         name, fault = node["metadata"]["name"], driver.fault("daemon", node["metadata"]["name"])
         clique = driver.clique(node)[0] or ""
-        if fault == "not_ready":
+        if not nodes.is_ready(node):
+            fault = "not_ready"  # the node controller has marked its pods
+        elif fault == "not_ready":
             driver.unready(pod, "nvidia-imex-ctl -q: NOT READY", "PodInitializing")
         else:
             driver.ready(pod)

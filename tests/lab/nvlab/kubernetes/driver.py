@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from nvlab import paths, state
 from nvlab.errors import LabError
 from nvlab.kubernetes import domains, nodes
 from nvlab.kubernetes.api import Api, ApiError
+from nvlab.kubernetes.nodes import KEPT_ALIVE
 
 PERIOD = 0.3
 FILE = "driver.json"
@@ -46,6 +48,9 @@ NODE_FAULTS = {
     "plugin": ("ok", "crash", "init", "silent"),
     # not_ready: the domain's daemon never becomes READY.
     "daemon": ("ok", "not_ready"),
+    # off: the node has no kubelet, and the node controller's grace period is over at once: its Ready is Unknown. on: it
+    # boots with a new boot ID, and the kubelet starts the containers of its pods again.
+    "power": ("on", "off"),
     # stale: Feature Discovery no longer writes the clique. missing: it removes the label.
     "label": ("ok", "stale", "missing"),
 }
@@ -109,6 +114,8 @@ class Driver:
         if self.fault("paused") == "true":
             return
         known = self.known()
+        for node in known:
+            self._power(node)
         if self.fault("gfd") != "off":
             for node in known:
                 self._feature_discovery(node)
@@ -119,6 +126,27 @@ class Driver:
         for release in releases:
             if release["controller"] and self.fault("controller") != "stopped":
                 domains.reconcile(self, release, known)
+
+    def _power(self, node: dict[str, Any]) -> None:
+        """One step of turning a node off or on; kwok, the kubelet's stand-in, manages those that have its label."""
+        name, managed, ready = node["metadata"]["name"], KEPT_ALIVE in node["metadata"]["labels"], nodes.is_ready(node)
+        if self.fault("power", name) == "off":
+            if managed:
+                self.label(name, {KEPT_ALIVE: None}, "kubelet")
+            elif ready:
+                self._set_ready(node, "Unknown", "NodeStatusUnknown")
+        elif not managed:
+            if ready:
+                self.label(name, {KEPT_ALIVE: "true"}, "kubelet")
+            else:
+                node["status"]["nodeInfo"]["bootID"] = str(uuid.uuid4())
+                self._set_ready(node, "True", "KubeletReady")
+
+    def _set_ready(self, node: dict[str, Any], status: str, reason: str) -> None:
+        for row in node["status"]["conditions"]:
+            if row["type"] == "Ready":
+                row.update(status=status, reason=reason)
+        self.api.request("PUT", f"{nodes.PATH}/{node['metadata']['name']}/status", node)
 
     # Nodes and their labels.
 
@@ -213,6 +241,9 @@ class Driver:
             if node is None:
                 continue
             name = node["metadata"]["name"]
+            if not nodes.is_ready(node):
+                release["nodes"].add(name)  # what its plugin has published stays
+                continue
             clique, reason = self.clique(node)
             fault = self.fault("plugin", name)
             if fault in ("crash", "init"):

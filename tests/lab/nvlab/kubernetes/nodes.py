@@ -90,6 +90,10 @@ def node(
     }
 
 
+def is_ready(node: Mapping[str, Any]) -> bool:
+    return any(row["type"] == "Ready" and row["status"] == "True" for row in node["status"]["conditions"])
+
+
 def _condition(kind: str, now: str) -> dict[str, str]:
     ready = kind == "Ready"
     reason = "KubeletReady" if ready else f"KubeletHasNo{kind}"
