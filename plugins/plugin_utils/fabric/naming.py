@@ -168,7 +168,8 @@ class _Register:
             name = self._domain_names.get(serial)
             if name and serial in self._chassis_of.get(name, ()):
                 numbered = (f"{name}_{number}" for number in itertools.count(2))
-                return next(word for word in numbered if word not in self._used)
+                taken = {*self._used, *self._domain_names.values()}
+                return next(word for word in numbered if word not in taken)
         return None
 
     def _suffixed(self, domain: str) -> Iterator[str]:

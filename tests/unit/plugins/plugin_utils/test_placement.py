@@ -508,6 +508,15 @@ def test_the_domains_of_a_named_chassis_are_numbered() -> None:
     assert [block.name for block in site.discover().fabric.blocks()] == ["hall", "hall_2", "hall_3"]
 
 
+def test_a_numbered_name_is_not_one_that_the_site_gives_to_another_chassis() -> None:
+    site = Site(racks=2)
+    serial = site.facts["r01t01"]["chassis_serial"]
+    for name in site.facts:
+        site.facts[name]["chassis_serial"] = serial
+    site.policy = Policy(domain_names={serial: "hall", "1800999999999": "hall_2"})
+    assert [block.name for block in site.discover().fabric.blocks()] == ["hall", "hall_3"]
+
+
 def test_one_name_for_two_chassis_is_found() -> None:
     site = Site()
     site.policy = Policy(domain_names={site.facts[name]["chassis_serial"]: "hall" for name in ("r01t01", "r02t01")})
