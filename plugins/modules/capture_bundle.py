@@ -123,9 +123,22 @@ text:
   elements: str
 """
 
+from ansible.module_utils.basic import AnsibleModule
+
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["planned", "written"], "required": True},
     "path": {"type": "path", "required": True},
     "trays": {"type": "list", "elements": "str", "default": []},
     "controllers": {"type": "list", "elements": "str", "default": []},
 }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.fail_json(
+        msg="rackscale.nvlink.capture_bundle runs on the controller in its action plugin; run it from a playbook"
+    )
+
+
+if __name__ == "__main__":
+    main()

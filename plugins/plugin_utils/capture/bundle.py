@@ -77,6 +77,8 @@ _SECRET = re.compile(r"pass|key|secret|token|auth|cred|user", re.IGNORECASE)
 _OF_NAMES = re.compile(r"host|addr|machine|controller|cluster_?name", re.IGNORECASE)
 # Values of secret settings that are those of every installation.
 _USUAL = frozenset({"slurm", "root", "nobody", "munge", "auth/munge", "cred/munge", "auth/slurm", "cred/slurm", "none"})
+# Shorter values, such as yes, stand in any text.
+_MIN_SECRET = 4
 _SERIAL = re.compile(r"<[A-Za-z_]*serial[A-Za-z_]*>([^<]+)<")
 _PROCESS = re.compile(r"(<process_name>)[^<]*")
 _XML_VALUE = re.compile(r'(?<=>)[^<]*\S[^<]*|"[^"]*"')
@@ -262,7 +264,8 @@ def _secrets(settings: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
     """The values of settings that hold users, keys and passwords."""
     for _indent, key, _sign, given in settings:
         value = re.sub(r"\([0-9]+\)$", "", given.strip())
-        if _SECRET.search(key) and not _is_kept(key, given.strip()) and len(value) > 3 and value.lower() not in _USUAL:
+        is_usual = value.lower() in _USUAL | COMMON or len(value) < _MIN_SECRET
+        if _SECRET.search(key) and not _is_kept(key, given.strip()) and not is_usual:
             yield value
 
 

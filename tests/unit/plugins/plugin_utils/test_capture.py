@@ -110,6 +110,9 @@ def test_a_name_of_digits_alone_is_refused() -> None:
 
 CONFIG = """\
 Configuration data as of 2026-11-23T18:00:00
+AuthAltParameters       = (null)
+AuthAltTypes            = (null)
+AuthType                = auth/munge
 AuthInfo                = socket=/run/secret-munge
 AccountingStorageHost   = db7.corp.example.com
 AccountingStoragePass   = hunter22
@@ -207,7 +210,7 @@ def test_a_bundle_has_what_the_tools_printed_and_no_name_of_the_site() -> None:
     assert "TopologyPlugin          = topology/block" in config
     assert "TreeWidth               = 16" in config
     assert "AccountingStoragePass   = (removed)" in config
-    assert made.removed == 7
+    assert made.removed == 10
     assert made.counts["UUIDs"] == 9
 
 
