@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child, int
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted, tally_cliques
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
@@ -306,12 +306,12 @@ def _smaller_cliques(cliques: list[dict[str, list[int]]]) -> list[dict[str, Any]
     for operation, _text in constants.CLIQUE_TYPES.values():
         ids = [set(row.get(operation, ())) for row in cliques]
         if any(ids) and not set.intersection(*ids):
-            shown = summarize(", ".join(map(str, sorted(those))) or "none" for those in ids)
             notes.append(
                 finding(
                     "fabric_cliques_smaller",
                     f"The GPUs of this tray are in one clique, but in different ones for {operation.replace('_', ' ')}"
-                    f" operations ({shown}); check the multicast limits of the NVLink partitions on the switches.",
+                    f" operations ({tally_cliques('GPU', ids)}); check the multicast limits of the NVLink partitions on"
+                    " the switches.",
                     gpu=None,
                 )
             )

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
 
 MAX_GPUS = 1024
 UINT8, UINT32 = 0xFF, 0xFFFFFFFF
@@ -135,6 +135,16 @@ def cliques_by_kind(entries: Iterable[tuple[str | None, int | None]]) -> dict[st
         if kind is not None and clique_id is not None:
             ids[kind].append(clique_id)
     return ids if any(ids.values()) else None
+
+
+def tally_cliques(noun: str, cliques: Iterable[Iterable[int]]) -> str:
+    """Format how many are in which cliques: ``3 trays in 1; 1 tray in 2, 5``, at most five of these."""
+    numbers: dict[tuple[int, ...], int] = {}
+    for ids in cliques:
+        place = tuple(sorted(ids))
+        numbers[place] = numbers.get(place, 0) + 1
+    rows = [f"{count(numbers[ids], noun)} in {summarize(ids) or 'none'}" for ids in sorted(numbers)]
+    return "; ".join(rows[:5] + ([f"{len(rows) - 5} more"] if len(rows) > 5 else []))
 
 
 def quoted(value: Any) -> str:

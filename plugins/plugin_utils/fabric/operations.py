@@ -9,12 +9,11 @@ each kind of operation, and the cliques of multicast may be smaller: a domain ha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import tally_cliques
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, Observation
 
 
@@ -29,17 +28,13 @@ def smaller(fabric: Fabric, observed: Mapping[str, Observation]) -> Iterator[Fin
         trays = [observed[name] for name in members if name in observed]
         reported = [tray.cliques for tray in trays if tray.identity == identity and tray.cliques]
         for operation, _text in CLIQUE_TYPES.values():
-            shared = [ids.get(operation, frozenset()) for ids in reported]
-            known = [ids for ids, row in zip(shared, reported) if ids or operation not in row]
-            if any(known) and not frozenset.intersection(*known):
-                yield finding("fabric_cliques_smaller", _message(clique, operation, known), clique=clique)
-
-
-def _message(clique: str, operation: str, known: list[frozenset[int]]) -> str:
-    sizes = Counter(tuple(sorted(ids)) for ids in known)
-    groups = [f"{count(trays, 'tray')} in {', '.join(map(str, ids)) or 'none'}" for ids, trays in sorted(sizes.items())]
-    what = operation.replace("_", " ")
-    return (
-        f"The trays of clique {clique} are in different cliques for {what} operations ({'; '.join(groups)}); check the"
-        " multicast limits of the NVLink partitions on the switches."
-    )
+            # An empty set: the tray's own GPUs differ.
+            shared = [row.get(operation, frozenset()) for row in reported if row.get(operation) != frozenset()]
+            if any(shared) and not frozenset.intersection(*shared):
+                what = operation.replace("_", " ")
+                message = (
+                    f"The trays of clique {clique} are in different cliques for {what} operations"
+                    f" ({tally_cliques('tray', shared)}); check the multicast limits of the NVLink partitions on the"
+                    " switches."
+                )
+                yield finding("fabric_cliques_smaller", message, clique=clique)

@@ -294,11 +294,11 @@ def _kinds(**ids: list[int]) -> dict[str, list[int]]:
         ([None, None], ""),
         (
             [_kinds(multicast_pointer=[1]), _kinds(multicast_pointer=[2])],
-            "different ones for multicast pointer operations (1, 2); check",
+            "different ones for multicast pointer operations (1 GPU in 1; 1 GPU in 2); check",
         ),
         (
             [_kinds(multicast_logical_endpoint=[1]), _kinds()],
-            "different ones for multicast logical endpoint operations (1, none); check",
+            "different ones for multicast logical endpoint operations (1 GPU in none; 1 GPU in 1); check",
         ),
     ],
 )

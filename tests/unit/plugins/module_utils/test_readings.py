@@ -24,6 +24,13 @@ FORMS = [
 ]
 
 
+def test_cliques_are_counted_up_to_five_of_them() -> None:
+    assert (
+        readings.tally_cliques("tray", [{5, 2}, {1}, set(), {2, 5}]) == "1 tray in none; 1 tray in 1; 2 trays in 2, 5"
+    )
+    assert readings.tally_cliques("GPU", [[each] for each in range(9)]).endswith("; 1 GPU in 4; 4 more")
+
+
 @pytest.mark.parametrize(("is_one", "form"), FORMS)
 @given(data=st.data())
 def test_a_form_accepts_what_its_regular_expression_accepts(
