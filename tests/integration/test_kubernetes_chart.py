@@ -2,16 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tests' chart and definitions against the driver's own, where those are next to the checkout."""
+"""The tests' chart and definitions against the driver's own, where those are next to the checkout, and the linter."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from nvlab.kubernetes import chart, programs
 
 from .conftest import CHECKOUT
@@ -190,3 +194,142 @@ def test_an_old_chart_has_the_old_name_image_and_definition(tmp_path: Path) -> N
     assert row["spec"]["template"]["spec"]["containers"][0]["image"] == f"{chart.OLD_IMAGE}:v25.12.0"
     crd = yaml.safe_load((folder / "crds" / chart.DOMAINS_CRD).read_text())
     assert crd == chart.stale_crd()
+
+
+# Texts that mean something in YAML, between texts that do not.
+ODD = (
+    "",
+    "a",
+    "7.1",
+    "123",
+    "on",
+    "null",
+    "~",
+    "a b",
+    "a: b",
+    "a:",
+    "a #b",
+    'a"b',
+    "a\\b",
+    "a\nb",
+    "'a",
+    "{a}",
+    "[a",
+    "*a",
+    "- a",
+)
+# Keys whose text is in every DaemonSet of the plugin.
+EVERYWHERE = {
+    *("nvidiaDriverRoot", "nameOverride", "namespaceOverride", "image.repository", "image.tag", "serviceAccount.name"),
+    "kubeletPlugin.priorityClassName",
+}
+STRINGS = (
+    "name",
+    "app.kubernetes.io/name",
+    "namespace",
+    "image",
+    "priorityClassName",
+    "serviceAccountName",
+    "value",
+    "path",
+)
+ROWS = [[], [{"name": "a"}], [{"name": "a", "value": "b"}]]
+ITEMS: dict[str, st.SearchStrategy[Any]] = {
+    values.TEXT: st.sampled_from(ODD),
+    values.PATH: st.sampled_from(ODD).map("/{}".format) | st.just("relative"),
+    values.DURATION: st.sampled_from(["15s", "1m30s", "0.5s", "15"]),
+    values.FLAG: st.booleans(),
+    values.WHOLE: st.sampled_from([0, 1, 51515]),
+    values.LEVEL: st.sampled_from(["4", 6, "loud"]),
+    values.SHARES: st.sampled_from(["", "disabled", "memory", 4, "4", 0, "x"]),
+    values.MAP: st.sampled_from([{}, {"a": "b"}]),
+    values.ENTRIES: st.sampled_from([[], [{"key": "a", "operator": "Exists"}]]),
+    values.NAMED: st.sampled_from([*ROWS, ["a"], [{}]]),
+    values.TEXTS: st.sampled_from([[], ["a"]]),
+}
+GATES = st.dictionaries(st.sampled_from([*values.GATES, values.ALL_ALPHA, values.ALL_BETA]), st.booleans(), max_size=3)
+OWN = {
+    "featureGates": GATES,
+    "namespace": st.sampled_from(["", "x"]),
+    "nvidiaCtkPath": st.sampled_from(["", "/x"]),
+    "zzz": st.just(1),
+}
+
+
+@st.composite
+def given_values(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
+    """(the values of a shape with a site's own, the namespace)."""
+    made = values.build(draw(st.sampled_from(["compute_domains", "all_dra", "host_managed"])), {}, "v1")
+    for path in draw(st.lists(st.sampled_from([*values.KEYS, *OWN]), max_size=5)):
+        key = values.KEYS.get(path)
+        if key and key.choices:
+            item = draw(st.sampled_from([*key.choices, "x"]))
+        else:
+            item = draw(OWN[path] if path in OWN else ITEMS[values.KEYS[path].kind])
+        for part in reversed(path.split(".")):
+            item = {part: item}
+        made = values.merged(made, item)
+    return made, draw(st.sampled_from([chart.NAME, chart.NAME, "default"]))
+
+
+def scalars(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of a document that is no list or map, with the key that it has."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from scalars(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from scalars(inner, name)
+    else:
+        yield name, value
+
+
+def is_rendered(made: dict[str, Any], done: subprocess.CompletedProcess[str]) -> bool:
+    """Whether Helm renders YAML in which names are strings, and the texts of EVERYWHERE are those of the values."""
+    try:
+        rows = list(yaml.safe_load_all(done.stdout)) if done.returncode == 0 else []
+    except yaml.YAMLError:
+        return False
+    plugins = [row for row in rows if row and row["kind"] == "DaemonSet"]
+    found = [item for row in rows for item in scalars(row)]
+    strings = [text for row in plugins for _name, text in scalars(row) if isinstance(text, str)]
+    wanted = [str(text) for path in EVERYWHERE if (text := values.value(made, path))]
+    return (
+        bool(plugins)
+        and ("path", values.value(made, "nvidiaDriverRoot", "/")) in found
+        and all(isinstance(text, str) and text.isprintable() for name, text in found if name in STRINGS)
+        and all(any(text in string for string in strings) for text in wanted)
+    )
+
+
+def compare_with_helm(folder: Path, scratch: Path, made: dict[str, Any], namespace: str) -> None:
+    found = values.check_values(made, versions.pinned(chart.NEWEST), namespace)
+    done = helm(folder, scratch, made, "--namespace", namespace)
+    if not found:
+        assert is_rendered(made, done), done.stderr
+    if any(row["code"] == "dra_value_refused" for row in found):
+        assert done.returncode != 0, found
+    if found and all(row["key"] in EVERYWHERE and "another value in the YAML" in row["message"] for row in found):
+        assert not is_rendered(made, done), found
+
+
+@pytest.fixture(scope="module")
+def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chart.folder(tmp_path_factory.mktemp("chart"))
+
+
+# Without shrinking, which would run Helm hundreds of times for one failure.
+differential = settings(deadline=None, suppress_health_check=[*HealthCheck], phases=[Phase.explicit, Phase.generate])
+
+
+@settings(differential, max_examples=50)
+@given(given_values())
+def test_the_linter_finds_what_helm_refuses(newest: Path, made: tuple[dict[str, Any], str]) -> None:
+    compare_with_helm(newest, newest.parent, *made)
+
+
+@pytest.mark.minutes
+@settings(differential, max_examples=500)
+@given(given_values())
+def test_the_linter_finds_what_helm_refuses_in_500_files(newest: Path, made: tuple[dict[str, Any], str]) -> None:
+    compare_with_helm(newest, newest.parent, *made)

@@ -5,7 +5,8 @@
 
 The chart has no schema, so Helm accepts every misspelt key, and values that the driver's processes reject at their
 start pass Helm and end in a crash loop. Keys, kinds and rules are those of the chart 0.5.0 (values.yaml,
-templates/validation.yaml) and of the driver's feature gates (pkg/featuregates) of that release.
+templates/validation.yaml, templates/_helpers.tpl), of the driver's feature gates (pkg/featuregates) and of the checks
+of the GPU plugin's flags (cmd/gpu-kubelet-plugin/main.go) of that release.
 """
 
 from __future__ import annotations
@@ -13,107 +14,175 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, shown
 
 API_GROUP = "resource.k8s.io"
 API_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Preferred first."""
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 
-TEXT, FLAG, WHOLE, LIST, MAP, LEVEL, PATH = "text", "flag", "whole", "list", "map", "level", "path"
+QUOTED, PLAIN = '"{}"', "{}"
+"""How templates write a text into YAML: between quotes without escaping it, or as it is."""
+
+
+def _survives(text: str, forms: Iterable[str]) -> bool:
+    """Whether YAML in which templates write a text in these forms has that text."""
+    for form in forms:
+        if form == PLAIN and text in ("y", "Y", "n", "N"):
+            # Booleans for Kubernetes' reader of YAML, and strings for PyYAML.
+            return False
+        # str() removes the tags of Ansible's own strings, which PyYAML rejects.
+        document = f"key: {form.replace('{}', str(text))}"
+        try:
+            read = yaml.load(document, Loader=_Loader)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            return False
+        if read != {"key": form.strip('"').replace("{}", str(text))}:
+            return False
+    return True
+
+
+def _number(item: Any) -> str:
+    return str(item) if isinstance(item, str) or _is_whole(item) else ""
+
+
+def _is_whole(item: Any) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool)
+
+
+def _is_list(items: Any, is_valid: Callable[[Any], bool]) -> bool:
+    return isinstance(items, list) and all(map(is_valid, items))
+
+
+def _is_named(row: Any) -> bool:
+    """Whether a row is an environment variable, or the reference to a Secret."""
+    name, text = value(row, "name"), value(row, "value")
+    return isinstance(name, str) and name != "" and _survives(name, (QUOTED,)) and isinstance(text, (str, type(None)))
+
+
+def _is_share(item: Any) -> bool:
+    # Helm writes numbers from a million on as 1e+06, which the plugin rejects.
+    is_count = re.fullmatch(r"[1-9][0-9]{0,8}", _number(item)) is not None
+    return item in ("", "disabled", "memory", "unlimited") or (is_count and not (_is_whole(item) and item >= 10**6))
+
+
+_DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+")
+
+TEXT, FLAG, WHOLE, MAP, LEVEL, PATH, DURATION = "text", "flag", "whole", "map", "level", "path", "duration"
+TEXTS, ENTRIES, NAMED, SHARES = "texts", "entries", "named", "shares"
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     TEXT: ("a string", lambda value: isinstance(value, str)),
     PATH: ("an absolute path", lambda value: isinstance(value, str) and value.startswith("/")),
+    DURATION: ("a duration such as 15s", lambda value: _DURATION.fullmatch(str(value)) is not None),
     FLAG: ("true or false", lambda value: isinstance(value, bool)),
-    WHOLE: ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    LIST: ("a list", lambda value: isinstance(value, list)),
+    WHOLE: ("an integer", _is_whole),
+    TEXTS: ("a list of strings", lambda value: _is_list(value, lambda row: isinstance(row, str))),
+    ENTRIES: ("a list of mappings", lambda value: _is_list(value, lambda row: isinstance(row, Mapping))),
+    NAMED: ("a list of mappings with a name", lambda value: _is_list(value, _is_named)),
     MAP: ("a mapping", lambda value: isinstance(value, Mapping)),
     LEVEL: ("an integer from 0 on", lambda value: re.fullmatch(r"[0-9]{1,2}", _number(value)) is not None),
+    SHARES: ("disabled, memory, unlimited or an integer from 1 on", _is_share),
 }
 
 
 class Key(NamedTuple):
-    """A key of the chart: the kind of its value, and the first version with it (None: 0.4.0)."""
+    """A key of the chart: the kind of its value, and the first version with it (None: 0.4.0).
+
+    written: the forms in which templates write a text, none where they escape it.
+    """
 
     kind: str
     since: Version | None = None
     choices: tuple[str, ...] = ()
+    written: tuple[str, ...] = (QUOTED,)
 
 
 def _keys(prefix: str, kind: str, *names: str, since: Version | None = None) -> dict[str, Key]:
     return {f"{prefix}{name}": Key(kind, since) for name in names}
 
 
+def _written(forms: tuple[str, ...], *paths: str) -> dict[str, Key]:
+    return {path: Key(TEXT, None, (), forms) for path in paths}
+
+
 _CONTAINER = ("securityContext", "resources")
 
 # Dotted path -> key. Keys below a map are free, except feature gates.
 KEYS: dict[str, Key] = {
-    **_keys("", PATH, "nvidiaDriverRoot"),
-    **_keys("", TEXT, "nvidiaCDIHookPath", "altProcDevices", "nameOverride", "fullnameOverride", "namespaceOverride"),
+    "nvidiaDriverRoot": Key(PATH, None, (), (QUOTED, PLAIN)),
+    **_keys("", TEXT, "nvidiaCDIHookPath"),
+    **_written((PLAIN,), "altProcDevices"),
+    **_written((QUOTED, PLAIN), "nameOverride", "namespaceOverride"),
+    **_written(("{}-service-account",), "fullnameOverride"),
     **_keys("", FLAG, "gpuResourcesEnabledOverride", "allowDefaultNamespace"),
     "selectorLabelsOverride": Key(MAP),
-    "consumableShares": Key("shares", HOST_MANAGED),
+    "consumableShares": Key(SHARES, HOST_MANAGED),
     "resourceApiVersion": Key(TEXT, None, ("", *(f"{API_GROUP}/{version}" for version in API_VERSIONS))),
-    "imagePullSecrets": Key(LIST),
-    **_keys("image.", TEXT, "repository", "tag"),
-    "image.pullPolicy": Key(TEXT, None, ("Always", "IfNotPresent", "Never")),
+    "imagePullSecrets": Key(NAMED),
+    **_written(("{}:tag",), "image.repository"),
+    **_written(("image:{}",), "image.tag"),
+    "image.pullPolicy": Key(TEXT, None, ("", "Always", "IfNotPresent", "Never")),
     "serviceAccount.create": Key(FLAG),
     "serviceAccount.annotations": Key(MAP),
-    "serviceAccount.name": Key(TEXT),
+    **_written(("{}-kubeletplugin",), "serviceAccount.name"),
     "resources.gpus.enabled": Key(FLAG),
     "resources.computeDomains.enabled": Key(FLAG),
     "resources.computeDomains.imex.mode": Key(TEXT, HOST_MANAGED, ("driverManaged", "hostManaged")),
-    "resources.computeDomains.imex.isolation": Key(TEXT, HOST_MANAGED, ("domain",)),
+    "resources.computeDomains.imex.isolation": Key(TEXT, HOST_MANAGED, ("", "domain")),
     "resources.computeDomains.imex.hostSocketPath": Key(PATH, HOST_MANAGED),
     "featureGates": Key(MAP),
     "logVerbosity": Key(LEVEL),
     **_keys("webhook.", FLAG, "enabled"),
     **_keys("webhook.", WHOLE, "replicas", "servicePort", "containerPort"),
-    **_keys("webhook.", TEXT, "priorityClassName"),
+    **_written((PLAIN,), *(f"{part}.priorityClassName" for part in ("webhook", "controller", "kubeletPlugin"))),
     **_keys("webhook.", MAP, "strategy", "podAnnotations", "podSecurityContext", "nodeSelector", "affinity"),
-    **_keys("webhook.", LIST, "tolerations"),
+    **_keys("webhook.", ENTRIES, "tolerations"),
     **_keys("webhook.containers.webhook.", MAP, *_CONTAINER),
     **_keys("webhook.serviceAccount.", FLAG, "create"),
-    **_keys("webhook.serviceAccount.", TEXT, "name"),
-    "webhook.failurePolicy": Key(TEXT, None, ("Fail", "Ignore")),
+    # Undocumented; a template reads it.
+    **_keys("webhook.serviceAccount.", MAP, "annotations"),
+    **_written(
+        (PLAIN,), "webhook.serviceAccount.name", "webhook.tls.certManager.issuerName", "webhook.tls.secret.name"
+    ),
+    "webhook.failurePolicy": Key(TEXT, None, ("", "Fail", "Ignore")),
     "webhook.tls.mode": Key(TEXT, None, ("cert-manager", "secret")),
     "webhook.tls.certManager.issuerType": Key(TEXT, None, ("selfsigned", "clusterissuer", "issuer")),
-    "webhook.tls.certManager.issuerName": Key(TEXT),
-    "webhook.tls.certManager.dnsNames": Key(LIST),
-    **_keys("webhook.tls.secret.", TEXT, "name", "caBundle"),
+    "webhook.tls.certManager.dnsNames": Key(TEXTS),
+    "webhook.tls.secret.caBundle": Key(TEXT, None, (), ()),
     **_keys("controller.", WHOLE, "replicas"),
     "controller.leaderElection.enabled": Key(FLAG),
-    **_keys("controller.leaderElection.", TEXT, "leaseDuration", "renewDeadline", "retryPeriod"),
+    **_keys("controller.leaderElection.", DURATION, "leaseDuration", "renewDeadline", "retryPeriod"),
     "controller.metrics.enabled": Key(FLAG),
     **_keys("controller.metrics.", TEXT, "httpEndpoint", "metricsPath", "profilePath"),
-    **_keys("controller.", TEXT, "priorityClassName"),
     **_keys("controller.", MAP, "podAnnotations", "podSecurityContext", "nodeSelector", "affinity"),
-    **_keys("controller.", LIST, "tolerations"),
+    **_keys("controller.", ENTRIES, "tolerations"),
     **_keys("controller.containers.computeDomain.", MAP, *_CONTAINER),
-    **_keys("controller.containers.computeDomain.", LIST, "env"),
+    **_keys("controller.containers.computeDomain.", NAMED, "env"),
     "controller.networkPolicy.enabled": Key(FLAG),
     "kubeletPlugin.metrics.enabled": Key(FLAG),
     **_keys("kubeletPlugin.metrics.", TEXT, "gpuHttpEndpoint", "computeDomainHttpEndpoint", "metricsPath"),
-    **_keys("kubeletPlugin.", TEXT, "priorityClassName"),
     **_keys(
         "kubeletPlugin.", MAP, "updateStrategy", "podAnnotations", "podSecurityContext", "nodeSelector", "affinity"
     ),
-    **_keys("kubeletPlugin.", LIST, "tolerations"),
-    **_keys("kubeletPlugin.", PATH, "kubeletRegistrarDirectoryPath", "kubeletPluginsDirectoryPath"),
+    **_keys("kubeletPlugin.", ENTRIES, "tolerations"),
+    "kubeletPlugin.kubeletRegistrarDirectoryPath": Key(PATH, None, (), ()),
+    "kubeletPlugin.kubeletPluginsDirectoryPath": Key(PATH, None, (), ()),
     **_keys("kubeletPlugin.containers.init.", MAP, *_CONTAINER),
     **_keys("kubeletPlugin.containers.computeDomains.", MAP, *_CONTAINER),
-    **_keys("kubeletPlugin.containers.computeDomains.", LIST, "env"),
+    **_keys("kubeletPlugin.containers.computeDomains.", NAMED, "env"),
     **_keys("kubeletPlugin.containers.computeDomains.", WHOLE, "healthcheckPort"),
     **_keys("kubeletPlugin.containers.computeDomains.", FLAG, "gpuCliqueLabelEnabled", since=HOST_MANAGED),
     **_keys("kubeletPlugin.containers.gpus.", MAP, *_CONTAINER),
-    **_keys("kubeletPlugin.containers.gpus.", LIST, "env"),
+    **_keys("kubeletPlugin.containers.gpus.", NAMED, "env"),
     **_keys("kubeletPlugin.containers.gpus.", WHOLE, "healthcheckPort"),
     "kubeletPlugin.networkPolicy.enabled": Key(FLAG),
     # Undocumented; templates read it for nvkind clusters.
@@ -122,32 +191,38 @@ KEYS: dict[str, Key] = {
 _INNER = frozenset(path.rsplit(".", depth)[0] for path in KEYS for depth in range(1, path.count(".") + 1))
 
 
-class PluginRollout(NamedTuple):
-    """A feature gate: its default, and the first version with it (None: 0.4.0)."""
+class Gate(NamedTuple):
+    """A feature gate: its default, and the first version with it (None: 0.4.0).
+
+    Every gate that is off by default is alpha, every other one beta.
+    """
 
     default: bool
     since: Version | None = None
 
 
-GATES: dict[str, PluginRollout] = {
-    "IMEXDaemonsWithDNSNames": PluginRollout(True),
-    "ComputeDomainCliques": PluginRollout(True),
-    "CrashOnNVLinkFabricErrors": PluginRollout(True),
-    "TimeSlicingSettings": PluginRollout(False),
-    "MPSSupport": PluginRollout(False),
-    "PassthroughSupport": PluginRollout(False),
-    "DynamicMIG": PluginRollout(False),
-    "NVMLDeviceHealthCheck": PluginRollout(False),
-    "DeviceMetadata": PluginRollout(False),
-    "FabricManagerPartitioning": PluginRollout(False, HOST_MANAGED),
-    "HostManagedIMEXDaemon": PluginRollout(False, HOST_MANAGED),
-    "ConsumableShares": PluginRollout(False, HOST_MANAGED),
-    "DRAListTypeAttributes": PluginRollout(False, HOST_MANAGED),
+GATES: dict[str, Gate] = {
+    "IMEXDaemonsWithDNSNames": Gate(True),
+    "ComputeDomainCliques": Gate(True),
+    "CrashOnNVLinkFabricErrors": Gate(True),
+    "TimeSlicingSettings": Gate(False),
+    "MPSSupport": Gate(False),
+    "PassthroughSupport": Gate(False),
+    "DynamicMIG": Gate(False),
+    "NVMLDeviceHealthCheck": Gate(False),
+    "DeviceMetadata": Gate(False),
+    "FabricManagerPartitioning": Gate(False, HOST_MANAGED),
+    "HostManagedIMEXDaemon": Gate(False, HOST_MANAGED),
+    "ConsumableShares": Gate(False, HOST_MANAGED),
+    "DRAListTypeAttributes": Gate(False, HOST_MANAGED),
     # Logging gates of Kubernetes.
-    "ContextualLogging": PluginRollout(True),
-    "LoggingAlphaOptions": PluginRollout(False),
-    "LoggingBetaOptions": PluginRollout(True),
+    "ContextualLogging": Gate(True),
+    "LoggingAlphaOptions": Gate(False),
+    "LoggingBetaOptions": Gate(True),
 }
+ALL_ALPHA, ALL_BETA = "AllAlpha", "AllBeta"
+"""Set every gate of their stage that is not set itself."""
+_SETTABLE = {**GATES, ALL_ALPHA: Gate(False), ALL_BETA: Gate(True)}
 NEEDS = (("ComputeDomainCliques", "IMEXDaemonsWithDNSNames"), ("DeviceMetadata", "PassthroughSupport"))
 """The first gate needs the second."""
 EXCLUDES = (
@@ -284,23 +359,18 @@ def _check_key(path: str, item: Any, version: Version) -> Iterator[Finding]:
     if item is None:
         # For Helm null removes the chart's default, which every key of this chart needs.
         yield _fault("dra_value_wrong", path, "is null, which removes the chart's default", "remove it")
-    elif key.kind == "shares":
-        if not (item in ("", "disabled", "memory", "unlimited") or re.fullmatch(r"[1-9][0-9]*", _number(item))):
-            remedy = "write disabled, memory, unlimited or an integer from 1 on"
-            yield _fault("dra_value_wrong", path, f"{shown(item)} is no valid share", remedy)
     elif not _KINDS[key.kind][1](item):
         yield _fault("dra_value_wrong", path, f"{shown(item)} is not {_KINDS[key.kind][0]}", "correct it")
     elif key.choices and item not in key.choices:
         choices = [choice for choice in key.choices if choice]
         remedy = f"write {' or '.join(filter(None, [', '.join(choices[:-1]), choices[-1]]))}"
         yield _fault("dra_value_wrong", path, f"{shown(item)} is not supported", remedy)
+    elif isinstance(item, str) and item and not _survives(item, key.written):
+        what = f"{shown(item)} is another value in the YAML that the chart's templates write, or breaks it"
+        yield _fault("dra_value_wrong", path, what, "remove its special characters, or write another name")
 
 
-def _number(item: Any) -> str:
-    return str(item) if isinstance(item, (str, int)) and not isinstance(item, bool) else ""
-
-
-# Keys that the chart itself rejects, with the reason and the remedy.
+# Keys that the chart itself rejects, unless they are empty, with the reason and the remedy.
 _REJECTED_KEYS = {
     "namespace": ("the chart rejects it", "set namespace instead and remove it"),
     "nvidiaCtkPath": ("the chart rejects it since 25.3", "remove it, it is no longer needed"),
@@ -310,10 +380,11 @@ _REJECTED_KEYS = {
 def _refused(values: Mapping[str, Any], namespace: str) -> Iterator[Finding]:
     """The rules of the chart's own templates (templates/validation.yaml and _helpers.tpl)."""
     for key, (what, remedy) in _REJECTED_KEYS.items():
-        if key in values:
+        if values.get(key):
             yield _fault("dra_value_refused", key, what, remedy)
-    target = value(values, "namespaceOverride") or namespace
-    if target == "default" and value(values, "allowDefaultNamespace") is not True:
+    # The chart allows the namespace default where namespaceOverride names it.
+    overridden = value(values, "namespaceOverride")
+    if namespace == "default" and not overridden and value(values, "allowDefaultNamespace") is not True:
         yield finding(
             "dra_value_refused",
             "namespace: the chart rejects the namespace default; use another one, or set allowDefaultNamespace: true in"
@@ -372,13 +443,11 @@ def _webhook(values: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
     """Unknown gates, and pairs with which the driver's processes exit at their start, after Helm has succeeded."""
-    gates = values.get("featureGates")
-    if not isinstance(gates, Mapping):
-        return
+    gates = mapped(values.get("featureGates"))
     for name, on in gates.items():
-        key, known = f"featureGates.{name}", GATES.get(str(name))
+        key, known = f"featureGates.{name}", _SETTABLE.get(str(name))
         if known is None:
-            nearest = difflib.get_close_matches(str(name), GATES, 1, 0.6)
+            nearest = difflib.get_close_matches(str(name), _SETTABLE, 1, 0.6)
             remedy = f"write {nearest[0]}" if nearest else "remove it"
             yield _fault("dra_value_unknown", key, "the driver has no such gate and would exit at its start", remedy)
         elif known.since and version < known.since:
@@ -388,8 +457,9 @@ def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
             yield _fault("dra_value_wrong", key, f"{shown(on)} is not true or false", "correct it")
 
     def is_on(name: str) -> bool:
-        on = gates.get(name, GATES[name].default)
-        return on if isinstance(on, bool) else GATES[name].default
+        default = GATES[name].default
+        on = gates.get(name, gates.get(ALL_BETA if default else ALL_ALPHA, default))
+        return on if isinstance(on, bool) else default
 
     for name, other in NEEDS:
         if is_on(name) and not is_on(other):
@@ -401,3 +471,14 @@ def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
         if is_on(name) and is_on(other):
             remedy = "disable one of them"
             yield _fault("dra_gate_conflict", f"featureGates.{name}", f"is enabled together with {other}", remedy)
+    # The rest concerns the GPU plugin alone.
+    if value(values, "resources.gpus.enabled", True) is not True:
+        return
+    if is_on("PassthroughSupport") and "PassthroughSupport" not in gates:
+        what = f"is enabled by {ALL_ALPHA}, and the chart mounts the host's root only where the gate is set itself"
+        yield _fault("dra_gate_conflict", "featureGates.PassthroughSupport", what, "set it to true or false")
+    shares = values.get("consumableShares")
+    used = _is_share(shares) and shares not in ("", "disabled")
+    if used and version >= HOST_MANAGED and not is_on("ConsumableShares"):
+        what = f"is {shown(shares)}, which needs the feature gate ConsumableShares"
+        yield _fault("dra_gate_conflict", "consumableShares", what, "set featureGates.ConsumableShares: true")

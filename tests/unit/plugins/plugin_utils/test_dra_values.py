@@ -118,7 +118,6 @@ def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) 
         ({"resources": {"computeDomains": {"enabled": False}}}, "dra_value_wrong", "resources", "neither"),
         ({"controller": "all"}, "dra_value_wrong", "controller", "no mapping"),
         ({"namespace": "x"}, "dra_value_refused", "namespace", "namespace: the chart rejects"),
-        ({"namespaceOverride": "default"}, "dra_value_refused", "namespace", "allowDefaultNamespace"),
         ({"nvidiaCtkPath": "/usr/bin/nvidia-ctk"}, "dra_value_refused", "nvidiaCtkPath", "remove it"),
         ({"resources": {"computeDomains": {"imex": {"mode": "hostManaged"}}}}, "dra_value_refused",
          "resources.computeDomains.imex.mode", "featureGates.HostManagedIMEXDaemon: true"),
@@ -136,6 +135,21 @@ def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) 
         ({"logVerbosity": "loud"}, "dra_value_wrong", "logVerbosity", "an integer"),
         ({"consumableShares": 0}, "dra_value_wrong", "consumableShares", "from 1 on"),
         ({"nvidiaDriverRoot": "run/nvidia/driver"}, "dra_value_wrong", "nvidiaDriverRoot", "absolute path"),
+        ({"featureGates": {"AllAlpha": "yes"}}, "dra_value_wrong", "featureGates.AllAlpha", "true or false"),
+        ({"imagePullSecrets": ["ngc"]}, "dra_value_wrong", "imagePullSecrets", "list of mappings with a name"),
+        ({"imagePullSecrets": [{"secret": "ngc"}]}, "dra_value_wrong", "imagePullSecrets", "mappings with a name"),
+        ({"controller": {"containers": {"computeDomain": {"env": ["A=b"]}}}}, "dra_value_wrong",
+         "controller.containers.computeDomain.env", "mappings with a name"),
+        ({"kubeletPlugin": {"tolerations": ["all"]}}, "dra_value_wrong", "kubeletPlugin.tolerations", "of mappings"),
+        ({"controller": {"leaderElection": {"leaseDuration": "15"}}}, "dra_value_wrong",
+         "controller.leaderElection.leaseDuration", "a duration such as 15s"),
+        ({"consumableShares": 1_000_000}, "dra_value_wrong", "consumableShares", "from 1 on"),
+        ({"nvidiaDriverRoot": '/run/"driver'}, "dra_value_wrong", "nvidiaDriverRoot", "or breaks it"),
+        ({"nvidiaDriverRoot": "/run #driver"}, "dra_value_wrong", "nvidiaDriverRoot", "another value in the YAML"),
+        ({"image": {"tag": "v1\nx: y"}}, "dra_value_wrong", "image.tag", "special characters"),
+        ({"controller": {"priorityClassName": "123"}}, "dra_value_wrong", "controller.priorityClassName",
+         "another value in the YAML"),
+        ({"nameOverride": "on"}, "dra_value_wrong", "nameOverride", "another name"),
         ({"image": None}, "dra_value_wrong", "image", "no mapping"),
         ({"image": {"tag": None}}, "dra_value_wrong", "image.tag", "remove it"),
     ],
@@ -146,6 +160,74 @@ def test_each_fault_is_one_sentence_with_its_remedy(own: dict[str, Any], code: s
     assert words in found[0]["message"]
     assert found[0]["message"].endswith(".")
     assert "\n" not in found[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("own", "keys"),
+    [
+        ({"consumableShares": "memory"}, ["consumableShares"]),
+        ({"consumableShares": 4, "featureGates": {"ConsumableShares": False}}, ["consumableShares"]),
+        ({"consumableShares": 4, "featureGates": {"ConsumableShares": True}}, []),
+        ({"consumableShares": "disabled"}, []),
+        # All alpha gates together exclude each other.
+        (
+            {"featureGates": {"AllAlpha": True}},
+            ["featureGates.DynamicMIG"] * 3 + ["featureGates.PassthroughSupport"] * 2,
+        ),
+        (
+            {"featureGates": {"AllAlpha": True, "DynamicMIG": False, "NVMLDeviceHealthCheck": False}},
+            ["featureGates.PassthroughSupport"],
+        ),
+        (
+            {
+                "consumableShares": "unlimited",
+                "featureGates": {
+                    "AllAlpha": True,
+                    "DynamicMIG": False,
+                    "NVMLDeviceHealthCheck": False,
+                    "PassthroughSupport": True,
+                },
+            },
+            [],
+        ),
+        ({"featureGates": {"AllBeta": False}}, []),
+        ({"featureGates": {"AllBeta": False, "ComputeDomainCliques": True}}, ["featureGates.ComputeDomainCliques"]),
+    ],
+)
+def test_the_gpu_plugins_own_rules(own: dict[str, Any], keys: list[str]) -> None:
+    """Rules with which the GPU plugin exits at its start."""
+    found = check_values(own, "all_dra")
+    assert [row["key"] for row in found] == keys
+    assert {row["code"] for row in found} <= {"dra_gate_conflict"}
+
+
+def test_without_the_gpu_plugin_its_rules_do_not_count() -> None:
+    assert check_values({"consumableShares": "memory"}) == []
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"nvidiaCtkPath": ""},
+        {"namespace": ""},
+        {"namespaceOverride": "default"},
+        {"resources": {"computeDomains": {"imex": {"isolation": ""}}}},
+        {"webhook": {"enabled": True, "failurePolicy": "", "serviceAccount": {"annotations": {"a/b": "c"}}}},
+        {"image": {"pullPolicy": "", "tag": "123"}, "serviceAccount": {"name": "7"}},
+        {"imagePullSecrets": [{"name": "ngc"}]},
+        {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "[::]:8080", "metricsPath": "/a b"}}},
+        {"kubeletPlugin": {"kubeletPluginsDirectoryPath": '/var/"odd"'}},
+        {"webhook": {"tls": {"secret": {"caBundle": "a+/="}}}},
+    ],
+)
+def test_what_the_chart_accepts_is_no_fault(own: dict[str, Any]) -> None:
+    assert check_values(own) == []
+
+
+def test_the_namespace_default_needs_its_flag_unless_it_is_overridden() -> None:
+    assert check_values({"namespaceOverride": "gpu"}, namespace="default") == []
+    assert check_values({"namespaceOverride": "default"}, namespace="default") == []
+    assert [row["key"] for row in check_values({"namespaceOverride": ""}, namespace="default")] == ["namespace"]
 
 
 def test_several_faults_are_reported_together() -> None:
@@ -250,7 +332,7 @@ def test_a_key_that_lost_a_letter_is_never_accepted(path: str, data: st.DataObje
 @shared
 def test_the_known_keys_are_those_of_the_real_chart() -> None:
     real = paths(yaml.safe_load((SAMPLES / "values.yaml").read_text()))
-    undocumented = {"maskNvidiaDriverParams"}
+    undocumented = {"maskNvidiaDriverParams", "webhook.serviceAccount.annotations"}
     assert real == set(values.KEYS) - undocumented
 
 

@@ -3,16 +3,16 @@ Copyright (c) 2026, rackscale.nvlink contributors
 GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 SPDX-License-Identifier: GPL-3.0-or-later
 */ -}}
-{{- if hasKey .Values "namespace" }}
+{{- if .Values.namespace }}
 {{- fail (printf "Value 'namespace' set to %v; it is no longer supported, use --namespace" .Values.namespace) }}
 {{- end }}
-{{- if and (eq (include "lab.namespace" .) "default") (not .Values.allowDefaultNamespace) }}
+{{- if and (eq (include "lab.namespace" .) "default") (eq .Values.namespaceOverride "") (not .Values.allowDefaultNamespace) }}
 {{- fail "Running in the 'default' namespace is not recommended; set 'allowDefaultNamespace=true' or use --namespace" }}
 {{- end }}
 {{- if and .Values.resources.gpus.enabled (not .Values.gpuResourcesEnabledOverride) }}
 {{- fail "'resources.gpus.enabled=true' collides with the device plugin; set 'gpuResourcesEnabledOverride=true' too" }}
 {{- end }}
-{{- if hasKey .Values "nvidiaCtkPath" }}
+{{- if .Values.nvidiaCtkPath }}
 {{- fail "Setting a user-defined nvidiaCtkPath is no longer supported" }}
 {{- end }}
 {{- with .Values.webhook }}{{ if .enabled }}
@@ -29,14 +29,16 @@ SPDX-License-Identifier: GPL-3.0-or-later
 {{- end }}
 {{- end }}
 {{- end }}{{ end }}
+{{- if .Values.resources.computeDomains.enabled }}
 {{- with .Values.resources.computeDomains.imex }}
 {{- if not (has .mode (list "driverManaged" "hostManaged")) }}
 {{- fail (printf "resources.computeDomains.imex.mode=%s: use driverManaged or hostManaged" .mode) }}
 {{- end }}
-{{- if ne .isolation "domain" }}
+{{- if not (has .isolation (list "" "domain")) }}
 {{- fail (printf "resources.computeDomains.imex.isolation=%s is not supported yet" .isolation) }}
 {{- end }}
 {{- end }}
 {{- if and (include "lab.hostManaged" .) (not (get .Values.featureGates "HostManagedIMEXDaemon")) }}
 {{- fail "resources.computeDomains.imex.mode=hostManaged requires featureGates.HostManagedIMEXDaemon=true" }}
+{{- end }}
 {{- end }}
