@@ -563,6 +563,7 @@ def _policy(options: Mapping[str, Any]) -> Policy:
         expected_trays=options["expected_trays"],
         moved_percent=options["moved_percent"],
         conflict_policy=options["conflict_policy"],
+        tray_partitions=options["tray_partitions"],
         expected={str(name): _names("expected", name, trays) for name, trays in options["expected"].items()},
         max_age=options["max_age"],
         override=tuple(options["override"]),

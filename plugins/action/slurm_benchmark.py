@@ -83,7 +83,7 @@ class ActionModule(GuardedAction):
             name = clusters.choose(fabric, cluster, path)
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
-        views = [view for view in fabric.blocks(name) if view.trays and (not cliques or view.clique in cliques)]
+        views = [view for view in fabric.slurm_blocks(name) if view.trays and (not cliques or view.clique in cliques)]
         if not views:
             where = f"clique {summarize(cliques)}" if cliques else "the fabric file"
             raise AnsibleActionFail(f"{path}: no block of {where} has a tray, so there is nothing to benchmark.")

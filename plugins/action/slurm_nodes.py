@@ -67,7 +67,8 @@ class ActionModule(GuardedAction):
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         return [
             {"name": block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
-            for block in fabric.blocks(cluster)
+            for block in fabric.slurm_blocks(cluster)
+            if block.clique
         ]
 
 

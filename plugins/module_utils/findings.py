@@ -456,6 +456,11 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "tray_replaced": Entry(INFO, "all GPUs of a tray are new", "accept the proposal if the tray was replaced"),
     "tray_unreachable": Entry(WARNING, "a tray could not be reached", "bring it up, then run the playbook discover"),
+    "tray_partitions": Entry(
+        ERROR,
+        "gate: at least half of the trays of an NVLink domain are each alone in a clique",
+        "ask the provider of the NVLink partitions, or set fabric_tray_partitions",
+    ),
     "unknown_trays": Entry(
         ERROR,
         "gate: trays are placed that the site does not declare and the fabric file does not have",

@@ -156,6 +156,18 @@ options:
     type: str
     choices: [keep, error, majority]
     default: keep
+  tray_partitions:
+    description:
+      - What to do with trays that are each alone in a clique, in an NVLink domain that is split per tray (at least half
+        of its trays, and at least two).
+      - V(own_block) gives each a block. V(leave_out) leaves them out of Slurm's blocks. V(keep_block) keeps each in the
+        clique and block that it had; a tray without a place gets a block of its own.
+      - V(ask) uses what the fabric file has for the domain. Without it, the gate V(tray_partitions) stops the proposal,
+        in which each tray has a block.
+      - The fabric file records the decision in C(tray_partitions) of the domain.
+    type: str
+    choices: [ask, own_block, leave_out, keep_block]
+    default: ask
   expected:
     description:
       - "The declared trays of the site: name of an NVLink domain, or of one of its cliques, to a hostlist such as
@@ -177,7 +189,7 @@ options:
         O(expected_trays); V(unknown_trays), when a new tray is not in O(expected); V(source_too_old), see O(max_age);
         V(mixed_cliques), see O(conflict_policy); V(chassis_added), when a known NVLink domain gets another chassis;
         V(domain_uuid_changed) and V(clique_id_changed), when known GPUs report another cluster UUID or other clique
-        IDs.
+        IDs; V(tray_partitions), see O(tray_partitions).
     type: list
     elements: str
     default: []
@@ -384,6 +396,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "sources": {"type": "list", "elements": "raw", "default": ["ansible_facts"]},
     "min_answer": {"type": "float"},
     "conflict_policy": {"type": "str", "choices": ["keep", "error", "majority"], "default": "keep"},
+    "tray_partitions": {"type": "str", "choices": ["ask", "own_block", "leave_out", "keep_block"], "default": "ask"},
     "expected": {"type": "dict", "default": {}},
     "max_age": {"type": "float"},
     "override": {"type": "list", "elements": "str", "default": []},

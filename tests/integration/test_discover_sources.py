@@ -57,10 +57,12 @@ def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_pa
 
     # The switches split the rack: gates refuse the change until they are overridden by name.
     split = [{"simulation": {"racks": 2, "trays_per_rack": 3, "split": {"2": 3}}}]
-    assert "not accepted: gates clique_shrank, moved_percent (" in discover(check=False, fabric_sources=split)
+    refused = "not accepted: gates clique_shrank, moved_percent, tray_partitions ("
+    assert refused in discover(check=False, fabric_sources=split)
     assert path.read_bytes() == before
-    discover(fabric_sources=split, fabric_override="clique_shrank,moved_percent")
-    assert {row["gate"] for row in json.loads(path.read_text())["overrides"]} == {"clique_shrank", "moved_percent"}
+    discover(fabric_sources=split, fabric_override="clique_shrank,moved_percent,tray_partitions")
+    overridden = {row["gate"] for row in json.loads(path.read_text())["overrides"]}
+    assert overridden == {"clique_shrank", "moved_percent", "tray_partitions"}
 
 
 def test_trays_that_hang_flood_or_lie_over_ssh_do_not_stop_the_others(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Third step of a placement: the address that each tray uses in its IMEX domain. Pure."""
+"""Fifth step of a placement: the address that each tray uses in its IMEX domain. Pure."""
 
 from __future__ import annotations
 

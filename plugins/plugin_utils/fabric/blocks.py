@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fifth step of a placement: blocks of Slurm, whose names and positions are assigned once and never reused. Pure.
+"""Seventh step of a placement: blocks of Slurm, whose names and positions are assigned once and never reused. Pure.
 
 A running Slurm that was read gives its blocks to the cliques whose trays it has there.
 """

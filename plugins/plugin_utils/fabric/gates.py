@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, partitions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
@@ -228,6 +228,21 @@ def _more_chassis(step: Step, policy: Policy) -> Iterator[Finding]:
             yield finding("chassis_added", message, domain=name)
 
 
+def _split_per_tray(step: Step, policy: Policy) -> Iterator[Finding]:
+    """Trays that enter cliques of their own in a domain that is split per tray, where the site has not decided."""
+    entered, sizes = set(step.trays("placed", "moved")), Counter(_domains_of(step.fabric).values())
+    single = partitions.alone(step.fabric, {})
+    for name in natural_sorted(step.fabric.domains):
+        domain = step.fabric.domains[name]
+        trays = single.get(domain["cluster_uuid"], set())
+        if "tray_partitions" not in domain and len(entered & trays) > 1:
+            message = (
+                f"NVLink domain {name} is split per tray: {len(trays)} of its {sizes[name]} trays are each alone in a "
+                "clique; ask your provider, or set fabric_tray_partitions to own_block, leave_out or keep_block."
+            )
+            yield finding("tray_partitions", message, domain=name)
+
+
 def _moves(step: Step) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     """Domain -> those that its trays were in before; domain before -> those that its trays are in now."""
     before, after = _domains_of(step.previous), _domains_of(step.fabric)
@@ -341,6 +356,7 @@ _GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (
     _mixed,
     _more_chassis,
     _other_ids,
+    _split_per_tray,
 )
 _CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] = (
     _incomplete_domains,

@@ -13,7 +13,8 @@ created again have other clique IDs, and the GPUs stay. So a domain or clique is
 GPU UUIDs suffice: they are as permanent as fabric GUIDs, which nvidia-smi and most sources do not report. Chassis
 serials do not identify a domain, since those of one rack may share a serial; the gate chassis_added objects to a
 recognised domain with another chassis. A clique ID is recognised within its domain only, and a cluster UUID of the
-fabric file never becomes that of another domain.
+fabric file never becomes that of another domain. A clique of one tray is recognised only in a domain of one tray: where
+a domain is split per tray, the last tray of a clique would take its name away from those that join it again.
 """
 
 from __future__ import annotations
@@ -126,7 +127,13 @@ def _with_clique_ids(fabric: Fabric, accepted: Fabric, owners: Owners, reports: 
     names = {identity: name for name, identity in identities.items()}
     clique_of = {name: tray["clique"] for name, tray in accepted.trays.items()}
     recognised = _recognised(accepted, identities, clique_of, owners, reports)
-    found = {name: identity for name, identity in recognised.items() if identity[0] == identities[name][0]}
+    members, sizes = accepted.members, Counter(accepted.cliques[clique]["domain"] for clique in clique_of.values())
+    found = {
+        name: identity
+        for name, identity in recognised.items()
+        if identity[0] == identities[name][0]
+        and (len(members[name]) > 1 or sizes[accepted.cliques[name]["domain"]] == 1)
+    }
     # An ID that another clique keeps is not free; cliques may exchange theirs.
     while taken := [name for name, identity in found.items() if names.get(identity, name) not in found]:
         for name in taken:

@@ -131,7 +131,7 @@ def _clique_group(fabric: Fabric, name: str) -> Group:
         fabric.clique_text(name),
         clique["domain"],
         name,
-        clique["block"]["name"],
+        None if fabric.is_left_out(name) else clique["block"]["name"],
     )
     return Group(f"nvlink_domain_{clique['domain']}", dict(zip(_CLIQUE_VARS, values, strict=True)))
 

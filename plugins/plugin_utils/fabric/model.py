@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
@@ -34,12 +34,21 @@ _WORST_FIRST = (UNHEALTHY, DEGRADED, UNKNOWN, HEALTHY)
 _NUMBER = re.compile(r"([0-9]+)")
 
 
+# What a site does with the trays of a domain that are each alone in a clique.
+OWN_BLOCK, LEAVE_OUT, KEEP_BLOCK = "own_block", "leave_out", "keep_block"
+
+
 class Domain(TypedDict):
-    """One NVLink domain; cluster_uuid is its identity."""
+    """One NVLink domain; cluster_uuid is its identity.
+
+    tray_partitions: own_block, leave_out or keep_block, where the domain is or was split per tray and the site has
+    decided.
+    """
 
     cluster_uuid: str
     chassis_serials: list[str]
     expected_trays: int
+    tray_partitions: NotRequired[str]
 
 
 class Block(TypedDict):
@@ -188,7 +197,8 @@ class Fabric:
     def blocks(self, cluster: str | None = None) -> list[BlockView]:
         """All blocks of a Slurm cluster in the order of their positions, with their trays there; retired ones too.
 
-        Without a cluster: one block for each clique of the fabric, with all its trays.
+        Without a cluster: one block for each clique of the fabric, with all its trays, also where it is left out of the
+        blocks (is_left_out).
         """
         blocks = {name: clique["block"] for name, clique in self.cliques.items()}
         if cluster is not None:
@@ -207,10 +217,13 @@ class Fabric:
     def slurm_blocks(self, cluster: str | None = None) -> list[BlockView]:
         """All blocks for Slurm's topology in its order: blocks() and the reserved ones by position.
 
+        A clique that is left out of the blocks has one without trays.
+
         The blocks of a group stand together, at the position of its first one, and those without a group after them.
         """
         reserved = [BlockView(name, position, "", ()) for name, position in self.reserved(cluster).items()]
-        views = sorted([*self.blocks(cluster), *reserved], key=lambda view: view.position)
+        own = [replace(view, trays=()) if self.is_left_out(view.clique) else view for view in self.blocks(cluster)]
+        views = sorted([*own, *reserved], key=lambda view: view.position)
         first: dict[str, int] = {}
         for view in views:
             first.setdefault(view.group, view.position)
@@ -228,16 +241,30 @@ class Fabric:
         return names if cluster is None else [n for n in names if self.trays[n].get("slurm_cluster") == cluster]
 
     def block_of(self, tray: str) -> Block | None:
-        """The block of a tray in its Slurm cluster; None where there are clusters and the tray is in none."""
+        """The block of a tray in its Slurm cluster.
+
+        None where there are clusters and the tray is in none, and where its clique is left out of the blocks.
+        """
         place = self.trays[tray]
+        if self.is_left_out(place["clique"]):
+            return None
         if "slurm_cluster" in place:
             return self.clusters["slurm"][place["slurm_cluster"]]["blocks"][place["clique"]]
         return None if self.clusters.get("slurm") else self.cliques[place["clique"]]["block"]
+
+    def is_left_out(self, clique: str) -> bool:
+        """Whether a clique is left out of the blocks: it has one tray, and its domain the policy leave_out."""
+        domain = self.domains[self.cliques[clique]["domain"]]
+        return domain.get("tray_partitions") == LEAVE_OUT and len(self.members[clique]) == 1
 
     @property
     def slurm_clusters(self) -> list[str]:
         """The names of the Slurm clusters that share the fabric, in natural order; empty for a single, unnamed one."""
         return natural_sorted(self.clusters.get("slurm", ()))
+
+    def identity(self, clique: str) -> Identity:
+        """The cluster UUID and clique ID of a clique."""
+        return self.cluster_uuid(clique), self.cliques[clique]["clique_id"]
 
     def cluster_uuid(self, clique: str) -> str:
         """The cluster UUID of a clique's domain."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Second step of a placement: names of domains and cliques, assigned once, stable, never reused. Pure."""
+"""Fourth step of a placement: names of domains and cliques, assigned once, stable, never reused. Pure."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Before a placement: the changes that a pending proposal has for trays that are not targets of the run. Pure.
 
-A domain with another cluster UUID or other clique IDs keeps them if not all its trays are targets.
+A domain with another cluster UUID, other clique IDs or another policy keeps them if not all its trays are targets.
 
 A run on some of the trays, such as a job slice, thus adds to the pending proposal instead of undoing it.
 """
@@ -38,9 +38,14 @@ def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> 
 
 
 def kept_domains(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> set[str]:
-    """The domains with another cluster UUID or clique IDs in the pending proposal, where not all trays are targets."""
+    """The domains that differ in the pending proposal in more than their size, where not all trays are targets."""
     others = {fabric.cliques[tray["clique"]]["domain"] for name, tray in fabric.trays.items() if name not in targets}
-    return identity.changed_domains(fabric, pending) & others
+    decided = {
+        name
+        for name in fabric.domains.keys() & pending.domains.keys()
+        if fabric.domains[name].get("tray_partitions") != pending.domains[name].get("tray_partitions")
+    }
+    return (identity.changed_domains(fabric, pending) | decided) & others
 
 
 def _merged_reserved(blocks: Collection[Block], fabric: Fabric, pending: Fabric, cluster: str | None) -> dict[str, int]:

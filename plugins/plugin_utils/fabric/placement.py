@@ -4,8 +4,8 @@
 """Compute the next fabric from the previous one and the observations of a run, with a reason for every change.
 
 Pure: no file and no clock, so equal input gives equal bytes, whatever the order of the observations. A tray passes each
-step once, in this order: claims, identity, naming, addresses, trays, blocks, states, gates. A step reads the results of
-those before it. The rules:
+step once, in this order: claims, identity, partitions, naming, addresses, trays, blocks, states, gates. A step reads
+the results of those before it. The rules:
 
 - Only an attached observation places or moves a tray. A tray that is down, in progress, unhealthy or in conflict keeps
   its place.
@@ -31,6 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     identity,
     naming,
     operations,
+    partitions,
     states,
     trays,
 )
@@ -105,10 +106,11 @@ def place(
     observed = {name: answers.get(name) or _no_answer(name) for name in natural_sorted(targets)}
     claimed = claims.collect(previous, observed, policy)
     known = identity.follow(previous, earlier.accepted if earlier else previous, claimed.trays)
+    claimed, policies = partitions.decide(known, claimed, policy)
     names = naming.assign(known, claimed, policy)
     networks = addresses.networks(policy.imex_networks)
     imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
-    placed = trays.place(known, observed, claimed, names, imex, now, policy)
+    placed = trays.place(known, observed, claimed, names, imex, policies, now, policy)
     fabric, mismatches = blocks.assign(known, observed, claimed, names, placed, running, unclaimed)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
     findings += operations.smaller(fabric, observed)

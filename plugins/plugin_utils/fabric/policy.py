@@ -12,6 +12,7 @@ from functools import cached_property
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import KEEP_BLOCK, LEAVE_OUT, OWN_BLOCK
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 # Part of an Ansible group name.
@@ -30,9 +31,12 @@ GATES = (
     "chassis_added",
     "domain_uuid_changed",
     "clique_id_changed",
+    "tray_partitions",
 )
 KEEP, ERROR, MAJORITY = "keep", "error", "majority"
 CONFLICT_POLICIES = (KEEP, ERROR, MAJORITY)
+ASK = "ask"
+TRAY_PARTITIONS = (ASK, OWN_BLOCK, LEAVE_OUT, KEEP_BLOCK)
 
 
 class PlacementError(NvlinkError):
@@ -50,6 +54,8 @@ class Policy:
     unless it is 0.
     conflict_policy: for a tray whose GPUs are in different cliques: keep its place, stop the run (error), or use the
     clique of most of its GPUs (majority), which the tray enters only if override names mixed_cliques.
+    tray_partitions: for trays that are each alone in a clique, in a domain that is split per tray: let the gate decide
+    (ask), give each a block (own_block), leave them out of the blocks (leave_out), or keep their block (keep_block).
     expected: declared trays, by the name of their domain, or of their clique where a domain has several.
     max_age: gate; largest age in seconds of an observation that changes a place. None: any age.
     override: names of gates that do not object; the fabric file records those that would have.
@@ -60,6 +66,7 @@ class Policy:
     expected_trays: int | None = None
     moved_percent: float = 10
     conflict_policy: str = KEEP
+    tray_partitions: str = ASK
     expected: Mapping[str, Collection[str]] = field(default_factory=dict)
     max_age: float | None = None
     override: Collection[str] = ()
@@ -79,6 +86,10 @@ class Policy:
         if self.conflict_policy not in CONFLICT_POLICIES:
             raise PlacementError(
                 f"conflict_policy: {shown(self.conflict_policy)} must be one of {', '.join(CONFLICT_POLICIES)}"
+            )
+        if self.tray_partitions not in TRAY_PARTITIONS:
+            raise PlacementError(
+                f"tray_partitions: {shown(self.tray_partitions)} must be one of {', '.join(TRAY_PARTITIONS)}"
             )
         if self.max_age is not None and self.max_age <= 0:
             raise PlacementError(f"max_age: {self.max_age:g} must be seconds above 0; leave it out to accept any age")

@@ -226,11 +226,14 @@ def _rows(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Ite
         if old is None:
             yield f"{kind} {name}: new, {', '.join(f'{key} {_shown(new[key])}' for key in sorted(new))}"
         elif old != new:
-            keys = [key for key in sorted(new) if old[key] != new[key]]
-            yield f"{kind} {name}: {', '.join(f'{key} {_shown(old[key])} -> {_shown(new[key])}' for key in keys)}"
+            keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+            steps = (f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys)
+            yield f"{kind} {name}: {', '.join(steps)}"
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key} {value[key]}" for key in sorted(value))
+    if value is None:
+        return "none"
     return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

@@ -68,6 +68,7 @@ _CONCERNS: dict[str, Callable[[_Objection, Change], bool]] = {
     "mixed_cliques": lambda of, change: of.finding.get("tray") == change["tray"],
     "chassis_added": lambda of, change: of.is_of_domain(change["to"]),
     "domain_uuid_changed": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"]),
+    "tray_partitions": lambda of, change: change["kind"] in ("placed", "moved") and of.is_of_domain(change["to"]),
     "clique_id_changed": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"]),
 }
 

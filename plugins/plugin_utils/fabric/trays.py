@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fourth step of a placement: the trays of the next fabric and the sizes of its domains, with every change. Pure."""
+"""Sixth step of a placement: the trays of the next fabric and the sizes of its domains, with every change. Pure."""
 
 from __future__ import annotations
 
@@ -42,17 +42,19 @@ def place(
     claims: Claims,
     names: Names,
     imex: Mapping[str, str | None],
+    policies: Mapping[str, str],
     now: str,
     policy: Policy,
 ) -> Placed:
     """Place or update the tray of every claim, then apply the site's settings of every placed target.
 
-    imex: claimed tray -> address. PlacementError where the site gives two trays one node.
+    imex: claimed tray -> address. policies: cluster UUID -> policy of a domain that is split per tray. PlacementError
+    where the site gives two trays one node.
     """
     draft = _Draft(previous, claims, now)
     for name, clique in names.places.items():
         draft.place(name, clique, imex[name])
-    domains = _sized(previous, names, draft.trays, policy)
+    domains = _sized(previous, names, draft.trays, policies, policy)
     for name, observation in observed.items():
         if name in draft.trays:
             # Values that the site does not set stay as they were.
@@ -150,8 +152,10 @@ class _Draft:
         self.findings.append(tray_finding(name, code, what, remedy))
 
 
-def _sized(previous: Fabric, names: Names, trays: Mapping[str, Tray], policy: Policy) -> dict[str, Domain]:
-    """The domains with chassis serials and expected size: serials are collected, the size only grows."""
+def _sized(
+    previous: Fabric, names: Names, trays: Mapping[str, Tray], policies: Mapping[str, str], policy: Policy
+) -> dict[str, Domain]:
+    """The domains with chassis serials, expected size and policy: serials are collected, the size only grows."""
     domain_of = {name: clique["domain"] for name, clique in previous.cliques.items()}
     domain_of.update((name, domain) for name, (domain, _clique_id) in names.cliques.items())
     sizes: Counter[str] = Counter()
@@ -168,11 +172,10 @@ def _sized(previous: Fabric, names: Names, trays: Mapping[str, Tray], policy: Po
             expected = max(declared or policy.expected_trays or expected, sizes[name])
         added = serials[domain["cluster_uuid"]].difference(domain["chassis_serials"])
         if added or expected != domain["expected_trays"]:
-            domains[name] = {
-                "cluster_uuid": domain["cluster_uuid"],
-                "chassis_serials": natural_sorted({*domain["chassis_serials"], *added}),
-                "expected_trays": expected,
-            }
+            serials_of = natural_sorted({*domain["chassis_serials"], *added})
+            domains[name] = {**domain, "chassis_serials": serials_of, "expected_trays": expected}
+        if domain["cluster_uuid"] in policies:
+            domains[name] = {**domains[name], "tray_partitions": policies[domain["cluster_uuid"]]}
     return domains
 
 

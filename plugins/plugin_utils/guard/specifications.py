@@ -660,6 +660,7 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
                 },
             },
             "fabric_state_dir": {"type": "path"},
+            "fabric_tray_partitions": {"choices": ["ask", "own_block", "leave_out", "keep_block"]},
             "imex_network": {"type": "list", "elements": "str"},
         },
     },

@@ -192,6 +192,7 @@ VARIABLES = frozenset(
         "fabric_state_dir",
         "fabric_switches",
         "fabric_targets",
+        "fabric_tray_partitions",
         "fabric_units",
         "fabric_wrong_parameters",
         "imex_allow_jobs",

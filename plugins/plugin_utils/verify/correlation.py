@@ -80,6 +80,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "clique_moved": _PLACE,
     "domain_uuid_changed": _PLACE,
     "clique_id_changed": _PLACE,
+    "tray_partitions": _PLACE,
     # Slurm may already follow the GPUs: the fabric file is what is outdated.
     "tray_moved": _PLACE | {"slurm_tray_other_block"},
     "tray_replaced": frozenset({"tray_slot_differs"}),

@@ -125,6 +125,11 @@ REASONS: dict[str, Reason] = {
     "trays_swapped": Reason(FABRIC_FILE, "the two trays, or their host names, were exchanged", _DISCOVER),
     "domain_uuid_changed": Reason(FABRIC_FILE, "the fabric of the NVLink domain was built again", _DISCOVER),
     "clique_id_changed": Reason(FABRIC_FILE, "the NVLink partitions were created again", _DISCOVER),
+    "tray_partitions": Reason(
+        FABRIC_FILE,
+        "the provider of the NVLink partitions gave each idle tray one of its own",
+        f"ask the provider, or set fabric_tray_partitions, then {_DISCOVER}",
+    ),
     "clique_moved": Reason(FABRIC_FILE, "the NVLink partition or the NMX controller was changed", _DISCOVER),
     "tray_replaced": Reason(FABRIC_FILE, "the tray or its GPUs were replaced", _DISCOVER),
     "acceptance_pending": Reason(FABRIC_FILE, "the tray is new and not yet in the fabric file", _DISCOVER),

@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, WARNING
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Identity, Observation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations, partitions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    KEEP_BLOCK,
+    Fabric,
+    Identity,
+    Observation,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
@@ -38,7 +43,10 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             yield failure("acceptance_pending", FABRIC_FILE, message, tray, severity=WARNING)
     followed = identity.follow(evidence.fabric, evidence.fabric, evidence.observations)
     yield from _other_ids(evidence, followed)
-    yield from _places(replace(evidence, fabric=followed))
+    followed_evidence = replace(evidence, fabric=followed)
+    single = _single(followed_evidence)
+    yield from _split_per_tray(followed_evidence, single)
+    yield from _places(followed_evidence, {tray for trays in single.values() for tray in trays})
     for note in operations.smaller(followed, evidence.observations):
         trays = [tray for tray in evidence.answered(note["clique"]) if tray in evidence.observations]
         yield failure(note["code"], HARDWARE, note["message"], None, note["clique"], trays=trays)
@@ -70,7 +78,7 @@ def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Failure]:
         cliques = set()
         for tray, now in evidence.observations.items():
             clique = followed.trays[tray]["clique"]
-            is_changed = now.identity == _identity(followed, clique) != _identity(evidence.fabric, clique)
+            is_changed = now.identity == followed.identity(clique) != evidence.fabric.identity(clique)
             if is_changed and followed.cliques[clique]["domain"] == note["domain"]:
                 trays.append(tray)
                 cliques.add(clique)
@@ -79,7 +87,36 @@ def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Failure]:
         yield failure(note["code"], FABRIC_FILE, message, None, only, trays=trays)
 
 
-def _places(evidence: Evidence) -> Iterator[Failure]:
+def _single(evidence: Evidence) -> dict[str, list[str]]:
+    """Domain -> its trays that are alone in a clique and not there in the fabric file, where it is split per tray."""
+    reported = {tray: now.identity for tray, now in evidence.observations.items() if now.identity}
+    single = partitions.alone(evidence.fabric, reported)
+    found = {}
+    for name, domain in evidence.fabric.domains.items():
+        trays = single.get(domain["cluster_uuid"], set())
+        own = [tray for tray in reported if tray in trays and reported[tray] != _accepted(evidence, tray)]
+        # One tray that leaves a clique of two has moved.
+        if len(own) > ("tray_partitions" not in domain):
+            found[name] = own
+    return found
+
+
+def _split_per_tray(evidence: Evidence, single: Mapping[str, Sequence[str]]) -> Iterator[Failure]:
+    """One failure for each domain; of no consequence where its trays keep their block."""
+    for domain, trays in single.items():
+        what = "is" if len(trays) == 1 else "are each"
+        message = f"{count(len(trays), 'tray')} of NVLink domain {domain} {what} alone in a clique: {summarize(trays)}."
+        is_decided = evidence.fabric.domains[domain].get("tray_partitions") == KEEP_BLOCK
+        severity = INFO if is_decided else ERROR
+        yield failure("tray_partitions", FABRIC_FILE, message, trays=trays, severity=severity)
+
+
+def _accepted(evidence: Evidence, tray: str) -> Identity:
+    return evidence.fabric.identity(evidence.fabric.trays[tray]["clique"])
+
+
+def _places(evidence: Evidence, single: Collection[str]) -> Iterator[Failure]:
+    """Trays whose place is not that of the fabric file; single: those that another failure is about."""
     owner_of = {gpu: name for name, tray in evidence.fabric.trays.items() for gpu in tray["gpu_uuids"]}
     moved: dict[str, dict[Identity, list[str]]] = defaultdict(lambda: defaultdict(list))
     swapped: set[str] = set()
@@ -95,7 +132,7 @@ def _places(evidence: Evidence) -> Iterator[Failure]:
         if now.identity is None:
             message = f"The GPUs of {tray} report no common clique, and the fabric file places it in {clique}."
             yield failure("tray_not_attached", HARDWARE, message, tray, clique, severity=ERROR)
-        elif now.identity != _identity(evidence.fabric, clique):
+        elif now.identity != _accepted(evidence, tray) and tray not in single:
             moved[clique][now.identity].append(tray)
         if known and now.gpu_uuids:
             yield from _gpus(tray, clique, known, set(now.gpu_uuids))
@@ -105,10 +142,6 @@ def _places(evidence: Evidence) -> Iterator[Failure]:
             yield failure("tray_slot_differs", FABRIC_FILE, message, tray, clique)
     for clique, groups in moved.items():
         yield from _moved(evidence, clique, groups)
-
-
-def _identity(fabric: Fabric, clique: str) -> Identity:
-    return fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]
 
 
 def _owner(now: Observation, owner_of: dict[str, str]) -> str | None:
@@ -166,7 +199,7 @@ def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]
 
 
 def _where(evidence: Evidence, identity: Identity) -> str:
-    names = {_identity(evidence.fabric, name): name for name in evidence.fabric.cliques}
+    names = {evidence.fabric.identity(name): name for name in evidence.fabric.cliques}
     known = names.get(identity)
     return f"in clique {known}" if known else f"in {identity[0]}.{identity[1]}, which is no clique of the fabric file"
 

@@ -154,7 +154,7 @@ class _Layout:
 
 
 def _layout(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> _Layout:
-    views = evidence.fabric.blocks(cluster)
+    views = [view for view in evidence.fabric.slurm_blocks(cluster) if view.clique]
     desired = {tray: view.name for view in views for tray in view.trays}
     tray_of = {evidence.fabric.trays[tray]["slurm_node"]: tray for tray in desired}
     given = {view.name for view in views}

@@ -68,10 +68,16 @@ class Site:
         return self.results[name]["ansible_facts"]["nvlink_fabric"]
 
     def move(self, *names: str) -> None:
-        """Give each tray a clique of its own."""
-        for clique_id, name in enumerate(names, 7):
+        for name in names:
             for gpu in self.facts(name)["gpus"]:
-                gpu["fabric"]["clique_id"] = clique_id
+                gpu["fabric"]["clique_id"] = 7
+
+    def move_apart(self) -> None:
+        """Move the trays of r01: one to a new clique, the other one to r02."""
+        self.move("r01t01")
+        domain = self.facts("r02t01")["gpus"][0]["fabric"]["cluster_uuid"]
+        for gpu in self.facts("r01t02")["gpus"]:
+            gpu["fabric"]["cluster_uuid"] = domain
 
     def sibling(self, suffix: str) -> Path:
         return self.path.with_name(f"fabric.{suffix}")
@@ -144,7 +150,7 @@ def test_a_replaced_tray_is_reported_until_it_is_accepted(site: Site, by: str) -
 def test_an_objection_fails_the_task_and_the_proposal_can_be_accepted(site: Site) -> None:
     site.discover(accept="gates")
     before = site.path.read_bytes()
-    site.move("r01t01", "r01t02")
+    site.move_apart()
     refused = site.discover(accept="gates")
     assert refused["failed"] is True
     assert [row["code"] for row in refused["objections"]] == ["moved_percent"]
@@ -157,7 +163,7 @@ def test_an_objection_fails_the_task_and_the_proposal_can_be_accepted(site: Site
 
 def test_without_gates_objections_are_reported_and_do_not_fail(site: Site) -> None:
     site.discover(accept="gates")
-    site.move("r01t01", "r01t02")
+    site.move_apart()
     proposed = site.discover()
     assert "failed" not in proposed
     assert [row["code"] for row in proposed["objections"]] == ["moved_percent"]
@@ -219,7 +225,7 @@ def test_gates_accept_no_change_that_another_run_left_for_review(site: Site) -> 
     waits = site.discover()["sha256"]
     assert site.discover(hosts=["r01t01"], accept="gates")["sha256"] == waits
     assert json.loads(site.path.read_text())["trays"]["r02t01"]["clique"] == "r02"
-    site.move("r01t01", "r01t02")
+    site.move_apart()
     refused = site.discover(hosts=["r01t01", "r01t02"], accept="gates")
     assert refused["failed"] is True
     assert sorted(change["tray"] for change in refused["changes"]) == ["r01t01", "r01t02", "r02t01"]
@@ -570,7 +576,7 @@ def test_min_answer_applies_to_the_play_only_if_it_is_set(site: Site) -> None:
 
 def test_an_override_is_proposed_with_its_objection_and_kept_on_another_day(site: Site) -> None:
     site.discover(accept="gates")
-    site.move("r01t01", "r01t02")
+    site.move_apart()
     proposed = site.discover(override="moved_percent")
     assert (proposed["objections"], site.discover(override="moved_percent")["changed"]) == ([], False)
     accepted = site.discover(override="moved_percent", accept="gates", expected={"r01": "r01t[01-02]", "r02": []})
@@ -582,7 +588,7 @@ def test_an_override_is_proposed_with_its_objection_and_kept_on_another_day(site
 
 def test_slices_keep_an_override(site: Site) -> None:
     site.discover(accept="gates")
-    site.move("r01t01", "r01t02")
+    site.move_apart()
     site.discover(hosts=["r01t01"], override=["moved_percent"])
     proposed = site.discover(hosts=["r01t02"], override=["moved_percent"])
     site.accept(proposed["sha256"])
@@ -591,7 +597,7 @@ def test_slices_keep_an_override(site: Site) -> None:
 
 def test_a_slice_keeps_the_overrides_of_the_pending_proposal(site: Site) -> None:
     site.discover(accept="gates")
-    site.move("r01t01", "r01t02")
+    site.move_apart()
     site.discover(hosts=["r01t01", "r01t02"], override=["moved_percent"])
     rows = json.loads(site.sibling("proposed.json").read_text())["fabric"]["overrides"]
     site.results["r02t03"] = {"ansible_facts": {"nvlink_fabric": fleet(racks=2, trays_per_rack=3)["r02t03"]}}
@@ -653,6 +659,39 @@ def test_a_run_on_other_trays_keeps_a_proposed_cluster_uuid_and_one_on_its_own_o
             gpu["fabric"]["cluster_uuid"] = _written(site)["domains"]["r01"]["cluster_uuid"]
     restored = site.discover(hosts=["r01t01", "r01t02"])
     assert (restored["objections"], [row["tray"] for row in restored["changes"]]) == ([], ["r02t01"])
+
+
+def test_a_slice_does_not_take_the_rest_of_a_pending_clique_for_the_whole(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01")
+    site.discover(hosts=["r01t01"])
+    for gpu in site.facts("r01t02")["gpus"]:
+        gpu["fabric"]["clique_id"] = 8
+    site.discover(hosts=["r01t02"])
+    cliques = json.loads(site.sibling("proposed.json").read_text())["fabric"]["cliques"]
+    assert {name: row["clique_id"] for name, row in cliques.items()} == {
+        "r01": 32766,
+        "r01a": 7,
+        "r01b": 8,
+        "r02": 32766,
+    }
+
+
+def test_a_decision_about_tray_partitions_stays_in_the_proposal_of_a_run_on_other_trays(site: Site) -> None:
+    site.discover(accept="gates")
+    for clique_id, name in enumerate(("r01t01", "r01t02"), 7):
+        for gpu in site.facts(name)["gpus"]:
+            gpu["fabric"]["clique_id"] = clique_id
+    refused = site.discover(accept="gates", moved_percent=100)
+    assert [row["code"] for row in refused["objections"]] == ["tray_partitions"]
+    kept = site.discover(hosts=["r01t01", "r01t02"], tray_partitions="keep_block")
+    assert (kept["changes"], kept["objections"]) == ([], [])
+    site.move("r02t01")
+    both = site.discover(hosts=["r02t01", "r02t02"])
+    site.accept(both["sha256"])
+    assert _written(site)["domains"]["r01"]["tray_partitions"] == "keep_block"
+    assert _written(site)["trays"]["r01t01"]["clique"] == "r01"
+    assert site.discover(accept="gates")["changed"] is False
 
 
 def test_job_slices_that_each_observe_half_of_a_domain_recognise_none(site: Site) -> None:
@@ -907,7 +946,7 @@ def test_each_change_of_the_file_is_one_line_of_the_audit_log(site: Site, monkey
     monkeypatch.setenv("SUDO_USER", "ada")
     site.discover(accept="gates")
     first = fabric_file.digest(site.path.read_bytes())
-    site.move("r01t01", "r01t02")
+    site.move_apart()
     sha256 = site.discover(override=["moved_percent", "domain_split"])["sha256"]
     assert len(audited(site)) == 1
     site.accept(sha256, check=True)

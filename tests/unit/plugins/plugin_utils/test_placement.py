@@ -695,7 +695,7 @@ def test_too_many_trays_that_move_at_once(percent: float, moving: int, objects: 
     site = Site(policy=Policy(moved_percent=percent))
     site.discover()
     for number, name in enumerate(list(site.facts)[:moving]):
-        site.attach(name, clique_id=9 + number % 2)
+        site.attach(name, clique_id=9 + number // 2)
     assert [row["code"] for row in site.discover().objections] == ["moved_percent"] * objects
 
 

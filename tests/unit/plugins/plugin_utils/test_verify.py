@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -95,6 +96,13 @@ def other_cluster_uuid(world: World) -> None:
     for tray in A:
         world.attach(tray, "12345678-1234-4234-8234-123456789abc", 5)
         label = "12345678-1234-4234-8234-123456789abc.5"
+        world.node(tray)["metadata"]["labels"]["nvidia.com/gpu.clique"] = label
+
+
+def split_per_tray(world: World) -> None:
+    for number, tray in enumerate(A[1:], 7):
+        world.attach(tray, identity(world, "r01")[0], number)
+        label = f"{identity(world, 'r01')[0]}.{number}"
         world.node(tray)["metadata"]["labels"]["nvidia.com/gpu.clique"] = label
 
 
@@ -379,6 +387,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (other_clique_id, "fabric_file", "clique_id_changed", A),
     (other_cluster_uuid, "fabric_file", "domain_uuid_changed", A),
     (clique_cut_in_two, "fabric_file", "clique_moved", A),
+    (split_per_tray, "fabric_file", "tray_partitions", A[1:]),
     (two_moved_together, "fabric_file", "tray_moved", A[:2]),
     (put_into_the_other_rack, "fabric_file", "tray_moved", A[1:2]),
     (swapped, "fabric_file", "trays_swapped", [A[0], B[3]]),
@@ -453,6 +462,20 @@ def test_each_fault_is_one_failure_in_its_layer(
     assert "{" not in row["remediation"]
 
 
+def test_trays_that_keep_their_block_are_no_failure_of_verify(world: World) -> None:
+    domains = {name: {**row} for name, row in world.fabric.domains.items()}
+    domains["r01"]["tray_partitions"] = "keep_block"
+    world.fabric = replace(world.fabric, domains=domains)
+    for number, tray in enumerate(A, 7):
+        world.attach(tray, identity(world, "r01")[0], number)
+    world.kubernetes["nodes"] = []
+    verdict = world.verdict(kubernetes=None)
+    assert [(row["code"], row["severity"], row["trays"]) for row in verdict["failures"]] == [
+        ("tray_partitions", "info", A)
+    ]
+    assert verdict["ok"] is True
+
+
 def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) -> None:
     refused: dict[str, Any] = {"kind": "all", "outcome": "refused", "reason": "not available"}
     for more in ({"rehearsed": "refused"}, {"predicted": False}):
@@ -487,6 +510,7 @@ def test_five_faults_on_different_trays_are_five_failures(seed: int) -> None:
         whole_clique_moved,
         other_clique_id,
         other_cluster_uuid,
+        split_per_tray,
         clique_cut_in_two,
         two_moved_together,
         no_topology,
