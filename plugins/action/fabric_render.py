@@ -63,6 +63,7 @@ class ActionModule(GuardedAction):
                 "squeue": {"type": "list", "elements": "str"},
                 "block_sizes": {"type": "list", "elements": "int", "default": []},
                 "aggregate_blocks": {"type": "bool", "default": False},
+                "gpus_by_dra": {"type": "bool", "default": False},
             }
         )
         # A variable that is not set in a playbook becomes empty.
@@ -165,6 +166,7 @@ def _context(options: dict[str, Any]) -> RenderContext:
         earlier=_earlier(os.path.join(root, changes.PATH)) if root else None,
         block_sizes=tuple(options["block_sizes"]),
         aggregate_blocks=options["aggregate_blocks"],
+        gpus_by_dra=options["gpus_by_dra"],
     )
 
 

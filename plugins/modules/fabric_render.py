@@ -68,6 +68,12 @@ options:
       - Without it they show no jobs. An empty list means that no job runs.
     type: list
     elements: str
+  gpus_by_dra:
+    description:
+      - Whether the NVIDIA DRA driver allocates GPUs, rather than a device plugin. The example workloads then claim them
+        from the DeviceClass C(gpu.nvidia.com), and the values of the driver's chart enable its GPU plugin.
+    type: bool
+    default: false
   block_sizes:
     description:
       - The block sizes of Slurm's topology files, as in M(rackscale.nvlink.slurm_topology).

@@ -715,6 +715,7 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
         "imports": [],
         "roles": [],
         "variables": {
+            "dra_driver_shape": {},
             "fabric_file": {"type": "path"},
             "fabric_renderers": {
                 "type": "list",

@@ -41,9 +41,9 @@ class Renderer(NamedTuple):
 RENDERERS: dict[str, Renderer] = {
     "slurm": Renderer(slurm.render, slurm.findings, with_context=True),
     "imex": Renderer(imex.render, imex.findings),
-    "dra": Renderer(dra.render),
+    "dra": Renderer(dra.render, with_context=True),
     "schedulers": Renderer(schedulers.render, schedulers.findings),
-    "examples": Renderer(examples.render),
+    "examples": Renderer(examples.render, with_context=True),
     "metrics": Renderer(metrics.render, with_context=True),
     "report": Renderer(report.render, with_context=True),
 }

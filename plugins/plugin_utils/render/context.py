@@ -15,11 +15,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
 
 @dataclass(frozen=True)
 class RenderContext:
-    """Input of metrics, report and Slurm's files, each part optional.
+    """Input of the renderers of metrics, report, examples, Slurm's files and the DRA driver's values.
+
+    Each part is optional.
 
     block_sizes, aggregate_blocks: the site's settings of Slurm's topology, as of the role slurm_topology.
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.
+    gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin.
     """
 
     verdict: Verdict | None = None
@@ -28,3 +31,8 @@ class RenderContext:
     earlier: Mapping[str, Any] | None = field(default=None)
     block_sizes: tuple[int, ...] = ()
     aggregate_blocks: bool = False
+    gpus_by_dra: bool = False
+
+
+DEFAULT = RenderContext()
+"""Without any of them."""

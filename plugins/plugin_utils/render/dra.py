@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Values of the NVIDIA DRA driver's chart (0.4 and later) that follow from the fabric.
 
-For ComputeDomains next to the device plugin, the most common shape; the role dra_driver supports the others and sets
-resourceApiVersion, since only the cluster knows the version that it serves.
+For ComputeDomains with GPUs by the device plugin, the most common shape, or by DRA; the role dra_driver supports the
+others and sets resourceApiVersion, since only the cluster knows the version that it serves.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from typing import Any
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 
 MAX_DOMAIN_NODES = 18
 """The default limit of the driver's controller for nodes in one IMEX domain."""
 
 
-def values(topology: schedulers.Topology) -> dict[str, Any]:
+def values(topology: schedulers.Topology, gpus_by_dra: bool = False) -> dict[str, Any]:
     """The chart's values for one cluster."""
     made: dict[str, Any] = {
         "nvidiaDriverRoot": "/",
-        "resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}},
+        "resources": {"gpus": {"enabled": gpus_by_dra}, "computeDomains": {"enabled": True}},
     }
+    if gpus_by_dra:
+        made["gpuResourcesEnabledOverride"] = True
     largest = max((len(clique.nodes) for clique in topology.cliques), default=0)
     if largest > MAX_DOMAIN_NODES:
         limit = {"name": "MAX_NODES_PER_IMEX_DOMAIN", "value": str(largest)}
@@ -32,10 +35,11 @@ def values(topology: schedulers.Topology) -> dict[str, Any]:
     return made
 
 
-def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
+def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
     """``kubernetes/dra-values.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
     texts = {}
     for cluster in schedulers.clusters(fabric):
-        text = yaml.safe_dump(values(schedulers.describe(fabric, cluster)), sort_keys=False, default_flow_style=False)
+        made = values(schedulers.describe(fabric, cluster), context.gpus_by_dra)
+        text = yaml.safe_dump(made, sort_keys=False, default_flow_style=False)
         texts[f"{schedulers.folder(cluster)}/dra-values.yaml"] = f"{schedulers.HEAD}---\n{text}"
     return texts

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples import (
     bandwidth,
+    gpu_claims,
     kai,
     kube_scheduler,
     kueue,
@@ -54,7 +56,7 @@ EXAMPLES: dict[str, Example] = {
 }
 
 
-def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
+def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
     """``kubernetes/example-*.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
     texts = {}
     for cluster in schedulers.clusters(fabric):
@@ -62,6 +64,7 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
         for name, example in EXAMPLES.items():
             objects = example.objects(topology)
             if objects:
+                objects = gpu_claims.by_claims(objects) if context.gpus_by_dra else objects
                 text = f"{schedulers.HEAD}# {example.comment}\n{schedulers.dump(objects)}"
                 texts[f"{schedulers.folder(cluster)}/example-{name}.yaml"] = text
     return texts
