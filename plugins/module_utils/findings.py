@@ -1136,7 +1136,13 @@ CATALOGUE: dict[str, Entry] = {
         "part of the cluster or of the trays could not be read",
         "grant the account that right, or repair the tray",
     ),
+    "dra_object_refused": Entry(
+        ERROR, "the API server would refuse an object of the driver's chart", "correct dra_driver_values"
+    ),
     "dra_other_install": Entry(ERROR, "another installation of the driver exists", "keep one of the two"),
+    "dra_release_failed": Entry(
+        ERROR, "Helm could not install or upgrade the release", "correct what the message names"
+    ),
     "dra_release_old": Entry(INFO, "the release is of a 25.x chart, whose object names are kept", "none"),
     "dra_runtime_cdi": Entry(
         ERROR, "the container runtime of a node has no CDI, or has it disabled", "upgrade the runtime, or enable CDI"

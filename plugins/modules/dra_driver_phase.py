@@ -21,9 +21,10 @@ options:
       - V(preflight), V(checks) and V(uninstall) are those of M(rackscale.nvlink.dra_driver_info).
       - V(imex) checks whether the owner of IMEX may change.
       - V(upgrade) compares a 25.x release with the release that replaces it.
+      - V(dry_run) dry-runs the rendered chart on the API server, V(release_failure) reports why Helm failed.
       - V(probe) returns the objects of a probe and checks those that exist, V(probe_leftovers) finds what they left.
     type: str
-    choices: [preflight, checks, uninstall, imex, upgrade, probe, probe_leftovers]
+    choices: [preflight, checks, uninstall, imex, upgrade, dry_run, release_failure, probe, probe_leftovers]
     required: true
   inputs:
     description: Results of earlier steps. The keys are those of the class Inputs in C(plugin_utils/dra/phases.py).

@@ -174,6 +174,14 @@ def changed(done: subprocess.CompletedProcess[str]) -> int:
 
 
 def test_a_fresh_install_in_check_mode_then_once(site: Site) -> None:
+    # Neither the namespace nor the CRDs exist, and the API server's refusal is the only finding.
+    port = {"kubeletPlugin": {"containers": {"computeDomains": {"healthcheckPort": 70000}}}}
+    refused = site.run("--check", check=False, dra_driver_values=port, dra_driver_external_label_writer=True)
+    assert refused.returncode != 0
+    assert "The API server would refuse DaemonSet dra-driver-nvidia-gpu-kubelet-plugin (" in printed(refused)
+    assert "Invalid value: 70000: must be between 1 and 65535, inclusive); correct values." in printed(refused)
+    assert "more error" not in printed(refused)
+
     virgin = site.run("--check", "--diff")
     assert changed(virgin) > 0
     assert site.release() is None
@@ -377,7 +385,9 @@ def test_a_rejection_by_chart_or_api_server_is_reported_and_the_next_run_continu
     refused = copy_of(site, "refused", yaml.safe_dump({**CONFIG_MAP, "metadata": {"name": "No_Name"}}))
     failed = site.run(check=False, dra_driver_chart=str(refused))
     assert failed.returncode != 0
+    assert f"The release {NAME} in namespace {NAME} failed: " in printed(failed)
     assert "No_Name" in printed(failed)
+    assert "Exited 1" not in printed(failed)
     site.run()
     release = site.release()
     assert release is not None

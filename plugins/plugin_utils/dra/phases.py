@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     crds,
     domains,
+    dry_run,
     preflight,
     probe,
     upgrade,
@@ -31,7 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import map
 
 PUBLIC = ("preflight", "checks", "uninstall")
 """Phases of the module dra_driver_info."""
-INTERNAL = (*PUBLIC, "imex", "upgrade", "probe", "probe_leftovers")
+INTERNAL = (*PUBLIC, "imex", "upgrade", "dry_run", "release_failure", "probe", "probe_leftovers")
 """Phases of the module dra_driver_phase."""
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
@@ -51,8 +52,8 @@ class Inputs:
     """Results of earlier steps of the role, which a later step needs. Each is empty where its phase does not need it.
 
     chart_crds: the chart's CRDs. imex_pending: see preflight.Plan. claims_before: rows of checks.Claim. old_values,
-    old_manifest, new_manifest: see upgrade.compare(). probe_*: see probe.objects(); probe_objects and probe_domains
-    are those of an earlier call.
+    old_manifest, new_manifest: see upgrade.compare(). helm_error: what a failed Helm printed. probe_*: see
+    probe.objects(); probe_objects and probe_domains are those of an earlier call.
     """
 
     chart_crds: Sequence[Mapping[str, Any]] = ()
@@ -61,6 +62,7 @@ class Inputs:
     old_values: Mapping[str, Any] = field(default_factory=dict)
     old_manifest: str = ""
     new_manifest: str = ""
+    helm_error: str = ""
     probe_namespace: str = "default"
     probe_image: str = ""
     probe_across: bool = False
@@ -75,7 +77,13 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, 
     values.build(options["shape"], options["values"])
     trays, missing = arguments.trays(options["trays"], hostvars)
     ends = time.monotonic() + options["wait"]
+    if options["phase"] == "release_failure":
+        # Without a request: the API server may be what failed.
+        return _outcome([dry_run.release_failure(inputs.helm_error, options["release"], options["namespace"])], options)
     access = login.of_kubeconfig(options, "dra_driver")
+    if options["phase"] == "dry_run":
+        rows = dry_run.objects(inputs.new_manifest)
+        return _outcome(dry_run.DryRun(*access).refused(rows, options["namespace"], inputs.chart_crds), options)
     while True:
         # A new client for each snapshot, since a client has one deadline.
         snapshot = Reader(*access).snapshot()
@@ -101,6 +109,13 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, 
     if options["phase"] == "probe":
         result["probe_objects"] = probe.objects(*scope, inputs.probe_namespace, inputs.probe_image, inputs.probe_across)
         result["probe_domains"] = _uids(snapshot, inputs.probe_objects)
+    return {**result, **_messages(found, errors, options["fail"])}
+
+
+def _outcome(found: Sequence[Finding], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a phase that needs no snapshot."""
+    errors = [row for row in found if row["severity"] == ERROR]
+    result: dict[str, Any] = {"changed": False, "changes": [], "ok": not errors, "findings": list(found)}
     return {**result, **_messages(found, errors, options["fail"])}
 
 

@@ -99,7 +99,7 @@ def served(respond: Responder, tls: ssl.SSLContext | None = None, keep: bool = F
             with suppress(OSError):
                 respond(request, Reply(self, stopped))
 
-        do_GET = do_POST = do_PATCH = do_DELETE = _answer
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
