@@ -74,7 +74,7 @@ KEPT_SETTINGS = frozenset(
 _SETTING = re.compile(r"(?m)^(\s*)([A-Za-z][\w-]*(?:\[[0-9]+\])?)(\s*=[ \t]*)(.*)$")
 _HARMLESS = re.compile(r"[0-9.]{1,12}( ?[A-Za-z%/]{1,9})?|yes|no|none|\(null\)|n/a|infinite|unlimited|", re.IGNORECASE)
 _SECRET = re.compile(r"pass|key|secret|token|auth|cred|user", re.IGNORECASE)
-_OF_NAMES = re.compile(r"host|addr|machine|controller|cluster_?name", re.IGNORECASE)
+_OF_NAMES = re.compile(r"host|addr|domain|machine|controller|cluster_?name", re.IGNORECASE)
 # Values of secret settings that are those of every installation.
 _USUAL = frozenset({"slurm", "root", "nobody", "munge", "auth/munge", "cred/munge", "auth/slurm", "cred/slurm", "none"})
 # Shorter values, such as yes, stand in any text.
