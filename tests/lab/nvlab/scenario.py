@@ -117,6 +117,11 @@ def simple(racks: int, trays: int, suite: str, slurm: bool = True) -> Scenario:
     return parse(data, "command line")
 
 
+def renamed(scenario: Scenario, names: dict[str, str]) -> Scenario:
+    """The scenario with other names of its trays."""
+    return replace(scenario, trays=tuple(replace(tray, name=names[tray.name]) for tray in scenario.trays))
+
+
 def parse(data: Any, source: str = "scenario") -> Scenario:
     """Turn the parsed YAML into a Scenario; LabError names `source` and the field."""
     top = _Map(data, source, "")

@@ -29,7 +29,8 @@ _Static_assert(sizeof(nvmlPdi_v1_t) == 16, "pdi");
 #define READY_FILE "/opt/nvlink-lab/gpus"
 #define MAX_GPUS 64
 #define MAX_CHANGES 256
-#define LINE 1024
+#define LINE 2048 /* a fabric info v4 in hexadecimal has 1096 characters */
+#define MAX_STRUCT 548
 #define EXPORT __attribute__((visibility("default")))
 
 /* A field of a link that differs from that of a healthy one. */
@@ -52,6 +53,12 @@ typedef struct {
     unsigned int links, link_speed; /* 0 links: the GPU has no NVLink */
     unsigned int change_count;
     change_t changes[MAX_CHANGES];
+    int is_captured; /* the fabric calls answer with the bytes of a support bundle */
+    struct {
+        int is_known;
+        nvmlReturn_t code;
+        unsigned char bytes[MAX_STRUCT];
+    } structs[5]; /* by version */
 } gpu_t;
 
 static struct {
@@ -72,9 +79,9 @@ static void hang(void)
 
 static long number_or_unsupported(const char *text) { return strcmp(text, "-") == 0 ? -1 : strtol(text, NULL, 0); }
 
-static void hex_bytes(const char *text, unsigned char *bytes)
+static void hex_bytes(const char *text, unsigned char *bytes, int length)
 {
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < length; i++) {
         unsigned int byte = 0;
         if (!isxdigit((unsigned char)text[0]) || !isxdigit((unsigned char)text[1]))
             return;
@@ -108,12 +115,20 @@ static void parse_gpu(gpu_t *gpu, const char *key, const char *value)
         char cluster[64] = "";
         gpu->has_fabric = sscanf(value, "%u %u %u %63s %x %u", &gpu->state, &gpu->status, &gpu->clique, cluster,
                                  &gpu->mask, &gpu->summary) == 6;
-        hex_bytes(cluster, gpu->cluster);
+        hex_bytes(cluster, gpu->cluster, 16);
     } else if (strcmp(key, "links") == 0) {
         sscanf(value, "%u %u", &gpu->links, &gpu->link_speed);
     } else if (strcmp(key, "link") == 0 && gpu->change_count < MAX_CHANGES) {
         change_t *change = &gpu->changes[gpu->change_count];
         gpu->change_count += sscanf(value, "%u %u %llu", &change->link, &change->field, &change->value) == 3;
+    } else if (strcmp(key, "struct") == 0) {
+        unsigned int version, code;
+        int length = 0;
+        if (sscanf(value, "%u %u %n", &version, &code, &length) == 2 && version < 5) {
+            gpu->is_captured = gpu->structs[version].is_known = 1;
+            gpu->structs[version].code = (nvmlReturn_t)code;
+            hex_bytes(value + length, gpu->structs[version].bytes, MAX_STRUCT);
+        }
     } else if (strcmp(key, "cliques") == 0) {
         unsigned int type, id;
         int length;
@@ -430,9 +445,23 @@ static nvmlReturn_t fabric(const gpu_t *gpu, const char *fault_that_leaves_it)
     (info)->status = (nvmlReturn_t)gpu->status;             \
     (info)->state = (nvmlGpuFabricState_t)gpu->state
 
+/* A fault of the lab ranks above what was captured. */
+static int is_captured(const gpu_t *gpu) { return gpu->is_captured && fault_is("none"); }
+
+static nvmlReturn_t captured(const gpu_t *gpu, unsigned int version, void *info, size_t size)
+{
+    if (!gpu->structs[version].is_known)
+        return version == 4 ? NVML_ERROR_FUNCTION_NOT_FOUND : NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (gpu->structs[version].code == NVML_SUCCESS)
+        memcpy(info, gpu->structs[version].bytes, size);
+    return gpu->structs[version].code;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t handle, nvmlGpuFabricInfo_t *info)
 {
     DEVICE(handle, info);
+    if (is_captured(gpu))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH; /* version 1 is never captured */
     nvmlReturn_t result = fabric(gpu, "only_v1 only_v2");
     if (result != NVML_SUCCESS)
         return result;
@@ -444,6 +473,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t handle, nvmlGpuFabri
 EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t handle, nvmlGpuFabricInfoV_t *info)
 {
     DEVICE(handle, info);
+    if (is_captured(gpu) && info->version == nvmlGpuFabricInfo_v3)
+        return captured(gpu, 3, info, sizeof(nvmlGpuFabricInfo_v3_t));
+    if (is_captured(gpu) && info->version == nvmlGpuFabricInfo_v2)
+        return captured(gpu, 2, info, sizeof(nvmlGpuFabricInfo_v2_t));
     if (info->version == nvmlGpuFabricInfo_v3) {
         nvmlGpuFabricInfo_v3_t *answer = (nvmlGpuFabricInfo_v3_t *)info;
         nvmlReturn_t result = fault_is("v3_deprecated") ? NVML_ERROR_DEPRECATED : fabric(gpu, "");
@@ -471,6 +504,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t handle, nvmlGpuFabr
 EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t handle, nvmlGpuFabricInfo_v4_t *info)
 {
     DEVICE(handle, info);
+    if (is_captured(gpu))
+        return captured(gpu, 4, info, sizeof *info);
     if (!gpu->clique_count && !fault_is("only_v4"))
         return NVML_ERROR_FUNCTION_NOT_FOUND;
     nvmlReturn_t result = fabric(gpu, "only_v4");

@@ -9,6 +9,7 @@ import json
 import os
 
 HOOKS = os.environ.get("NVIDIA_IMEX_STANDIN_HOOKS", "/opt/nvlink-lab/imex")
+CAPTURED = os.environ.get("NVIDIA_IMEX_STANDIN_CAPTURED", "/opt/nvlink-lab/imex-captured.json")
 SESSION = os.environ.get("NVIDIA_IMEX_STANDIN_SESSION", "/run/nvidia-imex-standin.session")
 
 # imex: ok; hang, the command service takes questions and never answers; garbage, ctl prints no JSON; start_hangs, the
@@ -26,6 +27,16 @@ def read() -> dict:
             return {**DEFAULTS, **json.load(file)}
     except (OSError, ValueError):
         return dict(DEFAULTS)
+
+
+def captured(mode: str) -> str | None:
+    """What nvidia-imex-ctl prints for -q, -N or -Nj in a lab that was made from a support bundle; None elsewhere."""
+    try:
+        with open(CAPTURED, encoding="utf-8") as file:
+            text = json.load(file).get(mode)
+    except (OSError, ValueError):
+        return None
+    return text if isinstance(text, str) else None
 
 
 def version() -> str:

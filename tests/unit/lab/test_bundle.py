@@ -1,0 +1,155 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every support bundle of tests/bundles, replayed through both backends and placement; and bundles that are none."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvidia_smi, nvml, structs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library, tray
+from nvlab import bundle
+from nvlab.errors import LabError
+
+BUNDLES = sorted((Path(__file__).resolve().parents[2] / "bundles").glob("*"))
+NOW = "2026-11-23T18:00:00Z"
+
+
+def replayed(texts: bundle.Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """What NVML and nvidia-smi say of one tray, None where the bundle has no answer of it."""
+    (tmp_path / "gpus").write_text(bundle.standin_text(texts))
+    monkeypatch.setattr(nvml, "LIBRARY", str(library()))
+    monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
+    xml = texts.get("nvidia-smi.xml")
+    has_nvml = not json.loads(texts["nvml.json"])["problem"]
+    return nvml.read(20.0) if has_nvml else None, nvidia_smi.parse_xml(xml) if xml else None
+
+
+@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
+def test_a_bundle_is_read_alike_by_both_backends_and_placed(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = bundle.load(path)
+    observed, expected = [], {}
+    for name, texts in bundle.answers(files).items():
+        if not texts:
+            observed.append(Observation(name, "ansible_facts", reachable=False, problem="unreachable"))
+            continue
+        called, printed = replayed(texts, tmp_path, monkeypatch)
+        # A GPU that is lost, or a backend that did not answer, cannot be compared.
+        for one, other in zip(called.gpus if called else (), printed.gpus if printed else ()):
+            if one["uuid"] and other["uuid"]:
+                assert (one["uuid"], one["platform"]) == (other["uuid"], other["platform"])
+                for key in ("state", "status", "cluster_uuid", "clique_id"):
+                    assert one["fabric"][key] == other["fabric"][key], (name, key)
+        read = facts.assemble(
+            called or printed, backend="nvml", observed_at=NOW, hostname=name, addresses=[], findings=[]
+        )
+        observed.append(from_facts(name, read))
+        if read["attached"]:
+            expected[name] = (read["cluster_uuid"], read["clique_id"])
+        for text in bundle.imex_answers(texts).values():
+            if text.lstrip().startswith(("{", "Connectivity")):
+                assert status.parse_domain(text).nodes
+    fabric = place(None, None, observed, [one.tray for one in observed], NOW, Policy()).fabric
+    fabric_file.check(fabric.as_dict(), "fabric.json")
+    cliques = {name: row["clique"] for name, row in fabric.trays.items()}
+    assert set(cliques) == set(expected)
+    for one in expected:
+        for other in expected:
+            assert (cliques[one] == cliques[other]) == (expected[one] == expected[other])
+
+
+def captured_structs() -> dict[str, Any]:
+    """In a child: pynvml keeps the library that it has loaded."""
+    answer: dict[str, Any] = child.call(structs.query_raw, 20.0).value
+    return answer
+
+
+def captured(fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """What the module captures of NVML on a simulated tray."""
+    (tmp_path / "gpus").write_text(simulation.nvml_standin_text(tray(), fault))
+    monkeypatch.setattr(nvml, "LIBRARY", str(library()))
+    monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
+    return captured_structs()
+
+
+@pytest.mark.parametrize("fault", [None, "only_v4", "only_v2", "v3_deprecated", "fabric_refused", "no_fabric"])
+def test_the_stand_in_returns_the_bytes_that_were_captured(
+    fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = captured(fault, monkeypatch, tmp_path)
+    gpus = [{**gpu, "pdi": f"0x{gpu['pdi']:x}", "code": 0} for gpu in before["gpus"]]
+    texts = {"nvml.json": json.dumps({"driver_version": before["driver_version"], "problem": None, "gpus": gpus})}
+    (tmp_path / "gpus").write_text(bundle.standin_text(texts))
+    after = captured_structs()
+    assert [gpu["structs"] for gpu in after["gpus"]] == [gpu["structs"] for gpu in before["gpus"]]
+    fabrics = [{key: gpu["fabric"].get(key) for key in ("state", "clique_id", "code")} for gpu in before["gpus"]]
+    assert [{key: gpu["fabric"].get(key) for key in ("state", "clique_id", "code")} for gpu in after["gpus"]] == fabrics
+
+
+@pytest.mark.parametrize(("options", "printed"), [("-q", "READY"), ("-N", "a table"), ("-N -j", "{}")])
+def test_nvidia_imex_ctl_prints_what_was_captured(tmp_path: Path, options: str, printed: str) -> None:
+    texts = {"imex-state.txt": "READY", "imex-table.txt": "a table", "imex.json": "{}"}
+    (tmp_path / "captured").write_text(json.dumps(bundle.imex_answers(texts)))
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", "import sys; from standin.ctl import main; sys.exit(main())", *options.split()],
+        cwd=Path(bundle.__file__).parents[1] / "imex",
+        env={**os.environ, "NVIDIA_IMEX_STANDIN_CAPTURED": str(tmp_path / "captured")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == printed
+
+
+def archive(folder: Path, files: dict[str, str]) -> Path:
+    path = folder / "site.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+INDEX = '{"format": 1, "trays": {"a01": {"problem": null}}, "slurm": {}}'
+
+
+def test_paths_that_leave_the_bundle_are_ignored(tmp_path: Path) -> None:
+    path = archive(
+        tmp_path, {"s/bundle.json": INDEX, "s/trays/../../x.txt": "x", "s/trays/a01/q.txt": "q", "/etc/x.txt": "x"}
+    )
+    assert set(bundle.load(path)) == {"bundle.json", "trays/a01/q.txt"}
+
+
+@pytest.mark.parametrize(
+    "files", [{}, {"s/bundle.json": "{"}, {"s/bundle.json": "[]"}, {"s/bundle.json": '{"format": 2, "trays": {}}'}]
+)
+def test_what_is_no_bundle_is_one_sentence(tmp_path: Path, files: dict[str, str]) -> None:
+    with pytest.raises(LabError, match="no support bundle of the playbook capture"):
+        bundle.load(archive(tmp_path, files))
+
+
+def test_trays_have_their_names_unless_one_is_too_long() -> None:
+    row = {"problem": None}
+    short = {"bundle.json": json.dumps({"format": 1, "trays": {"a1-b07": row, "a1-b08": row}})}
+    assert [row.name for row in bundle.scenario(short, "trixie").trays] == ["a1-b07", "a1-b08"]
+    long = {"bundle.json": json.dumps({"format": 1, "trays": {"a1": row, "a1.b.c": row}})}
+    assert bundle.silent(long) == ["t001", "t002"]
