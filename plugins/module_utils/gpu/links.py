@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import library_call
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
@@ -53,7 +53,7 @@ RATES = {"effective_ber": 220, "symbol_ber": 222}
 _BITS = {1: 32, 2: 64, 3: 64, 6: 16}
 _MAX_COUNT = 2**63 - 1
 
-# Xids of NVLink 5 and later, by NVIDIA's Xid catalogue.
+# Xids of NVLink 5 and later, in NVIDIA's Xid catalogue.
 XIDS = range(144, 151)
 LOG_DAYS = 7
 LOG_TIMEOUT = 10.0
@@ -295,11 +295,12 @@ def _kernel_xids(gpus: Sequence[Mapping[str, Any]], notes: list[dict[str, Any]])
     # Without the rights journalctl shows this user's own lines alone, which are none of the kernel.
     hidden = os.geteuid() != 0 and not result.stdout
     if result.rc != 0 or hidden:
-        why = "this user may not read it" if hidden else result.reason
+        why = "this user may not read it" if hidden else quoted(result.reason)
         notes.append(
             finding(
                 "kernel_log_unread",
-                f"The kernel log of this tray could not be read for Xids ({why}); run the task with become: true.",
+                f"The kernel log of this tray could not be read for Xids ({why}); it needs journalctl, and"
+                " become: true or the group systemd-journal.",
                 gpu=None,
             )
         )

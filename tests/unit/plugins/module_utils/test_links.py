@@ -120,13 +120,14 @@ def test_gpus_without_nvlink_have_no_finding(standin: Tray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "code"), [("no_driver", "driver_missing"), ("hang", "nvml_timeout"), ("crash", "nvml_failed")]
+    ("fault", "code", "timeout"),
+    [("no_driver", "driver_missing", 20), ("hang", "nvml_timeout", 1), ("crash", "nvml_failed", 20)],
 )
-def test_a_broken_driver_leaves_the_links_unknown_in_time(standin: Tray, fault: str, code: str) -> None:
+def test_a_broken_driver_leaves_the_links_unknown_in_time(standin: Tray, fault: str, code: str, timeout: float) -> None:
     standin(fault)
     began = time.monotonic()
-    found = links.gather(1)
-    assert time.monotonic() - began < 10
+    found = links.gather(timeout)
+    assert time.monotonic() - began < 15
     assert (found["gpus"], codes(found)) == (None, [(code, None)])
 
 
