@@ -4,7 +4,8 @@
 """Checks of active and deleted ComputeDomains: pure functions of a snapshot.
 
 A ComputeDomain with numNodes 0 is Ready before it has a node, and a daemon that finds no clique is Ready without IMEX.
-So the claims of the workload are compared with the daemons that have joined, node by node.
+So the claims of the workload are compared with the daemons that have joined, node by node. A daemon writes its own
+status, so after a node is lost its entry and the domain stay Ready: the Node's condition decides.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ class Channels:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._labelled = labelled(snapshot)
+        self._lost = {name_of(node) for node in snapshot["nodes"] if _is_lost(node)}
+        specs = [mapped(item.get("spec")) for item in snapshot["slices"]]
+        self._registered = {str(spec.get("nodeName")) for spec in specs if spec.get("driver") == DOMAIN_DRIVER}
         self._channels: dict[str, dict[str, bool]] = {}
         self._daemons: dict[str, list[Mapping[str, Any]]] = {}
         for claim in snapshot["claims"]:
@@ -73,13 +77,27 @@ class Channels:
         return {str(name): Member(str(row.get("cliqueID") or ""), str(row.get("status"))) for row, name in rows}
 
     def pending(self, domain: Mapping[str, Any]) -> dict[str, str]:
-        """Node -> the reason why the domain's daemon is not ready there, for nodes with a channel."""
+        """Node -> the reason why the domain's daemon is not ready there, for nodes with a channel.
+
+        The reason is the first step that is missing of those in which a node joins, or joins again after a reboot.
+        """
         joined = self.members(domain)
-        return {
-            node: _why(self._labelled.get(node), uid_of(domain), joined.get(node))
-            for node in self.allocated(domain)
-            if node not in joined or joined[node].status != READY
-        }
+        reasons = {node: self._why(node, uid_of(domain), joined.get(node)) for node in self.allocated(domain)}
+        return {node: reason for node, reason in reasons.items() if reason is not None}
+
+    def _why(self, node: str, uid: str, member: Member | None) -> str | None:
+        label = self._labelled.get(node)
+        if node in self._lost:
+            return "the kubelet does not report Ready, so what the daemon there reported is outdated"
+        if node not in self._registered:
+            return "the plugin has published no ResourceSlice"
+        if member is not None:
+            return None if member.status == READY else f"the daemon is {member.status}"
+        if label is None:
+            return f"the plugin has not set the label {KEY}"
+        if label != uid:
+            return f"the label {KEY} names another ComputeDomain ({label}), and a node can have only one"
+        return "no daemon has joined"
 
 
 def uid_of(item: Mapping[str, Any]) -> str:
@@ -115,14 +133,9 @@ def _check(channels: Channels, domain: Mapping[str, Any]) -> Iterator[Finding]:
         yield finding("dra_domain_spans", f"{message} one by affinity to nvidia.com/gpu.clique.", domain=name)
 
 
-def _why(label: str | None, uid: str, member: Member | None) -> str:
-    if member is not None:
-        return f"the daemon is {member.status}"
-    if label is None:
-        return f"the plugin has not set the label {KEY}"
-    if label != uid:
-        return f"the label {KEY} names another ComputeDomain ({label}), and a node can have only one"
-    return "no daemon has joined"
+def _is_lost(node: Mapping[str, Any]) -> bool:
+    rows = map(mapped, as_list(mapped(node.get("status")).get("conditions")))
+    return any(row.get("type") == READY and row.get("status") != "True" for row in rows)
 
 
 def labelled(snapshot: Snapshot) -> dict[str, str]:

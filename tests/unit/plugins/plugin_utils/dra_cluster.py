@@ -33,7 +33,10 @@ def node(name: str, **more: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": {"nvidia.com/gpu.present": "true", **more.pop("labels", {})}},
         "spec": {"taints": more.pop("taints", [])},
-        "status": {"nodeInfo": {"containerRuntimeVersion": more.pop("runtime", "containerd://2.1.4")}},
+        "status": {
+            "nodeInfo": {"containerRuntimeVersion": more.pop("runtime", "containerd://2.1.4")},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 

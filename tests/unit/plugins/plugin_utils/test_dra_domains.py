@@ -12,7 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, checks, probe, upgrade, values
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    DraError,
+    checks,
+    domains,
+    probe,
+    upgrade,
+    values,
+)
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
 
 OTHER = f"{world.UUID}.7"
@@ -73,6 +80,12 @@ def test_a_domain_with_ready_daemons_has_no_finding() -> None:
             "names another ComputeDomain (uid-of-another)",
         ),
         (
+            # Its daemon's entry stays Ready, since no other writes it.
+            lambda cluster: cluster["nodes"][0]["status"].update(conditions=[{"type": "Ready", "status": "Unknown"}]),
+            "dra_domain_unready",
+            "has 1 of 2 daemons ready: on node r01t01 the kubelet does not report Ready",
+        ),
+        (
             lambda cluster: cluster.update(compute_domain_cliques=[world.members(r01t01="NotReady", r01t02="Ready")]),
             "dra_domain_unready",
             "on node r01t01 the daemon is NotReady",
@@ -127,6 +140,14 @@ def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> No
     assert words in found[0][1]
     # A domain that is judged there is one of a node of another as well, whose UID then is of none that lives.
     assert {other for other, _words in found} <= {code, "dra_bandwidth_untested", "dra_domain_leftovers"}
+
+
+def test_a_member_without_a_slice_is_not_ready_before_its_plugin_is() -> None:
+    """As between the start of a kubelet, which removes the slices of its node, and that of the plugin."""
+    cluster = world.working()
+    cluster["slices"] = [row for row in cluster["slices"] if row["spec"]["nodeName"] != "r01t01"]
+    reasons = domains.Channels(cluster).pending(cluster["compute_domains"][0])
+    assert reasons == {"r01t01": "the plugin has published no ResourceSlice"}
 
 
 @pytest.mark.parametrize(
