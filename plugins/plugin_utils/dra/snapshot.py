@@ -59,7 +59,7 @@ def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
     status = mapped(item.get("status"))
     if "nodeInfo" in status:
         ready = [row for row in map(mapped, as_list(status.get("conditions"))) if row.get("type") == "Ready"]
-        slim["status"] = {"nodeInfo": status["nodeInfo"], "conditions": ready}
+        slim["status"] = {"nodeInfo": status["nodeInfo"], **({"conditions": ready} if ready else {})}
     return slim
 
 
