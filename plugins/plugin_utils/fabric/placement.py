@@ -105,7 +105,9 @@ def place(
     # Sorted once: all steps process the trays in this order.
     observed = {name: answers.get(name) or _no_answer(name) for name in natural_sorted(targets)}
     claimed = claims.collect(previous, observed, policy)
-    known = identity.follow(previous, earlier.accepted if earlier else previous, claimed.trays)
+    # The GPUs of a tray in several cliques are no evidence of what became of its clique.
+    agreeing = {name: row for name, row in claimed.trays.items() if name not in claimed.mixed}
+    known = identity.follow(previous, earlier.accepted if earlier else previous, agreeing)
     claimed, policies = partitions.decide(known, claimed, policy)
     names = naming.assign(known, claimed, policy)
     networks = addresses.networks(policy.imex_networks)

@@ -280,6 +280,16 @@ def test_the_larger_part_of_a_clique_that_divides_keeps_its_name() -> None:
     assert {name: row["clique_id"] for name, row in site.fabric.cliques.items()} == {"r01": 5, "r01a": 6}
 
 
+def test_gpus_in_different_cliques_do_not_renumber_the_clique_of_their_tray() -> None:
+    site = placed(racks=1, trays_per_rack=1)
+    for gpu in site.gpus("r01t01")[1:]:
+        gpu["fabric"]["clique_id"] = 7
+    site.policy = Policy(moved_percent=100, conflict_policy="majority", override=["mixed_cliques"])
+    placement = site.discover()
+    assert (kinds(placement), objections(placement)) == ({"r01t01": "moved"}, [])
+    assert [row["gate"] for row in placement.fabric.overrides] == ["mixed_cliques"]
+
+
 def test_cliques_that_join_under_an_id_of_the_fabric_file_move() -> None:
     site = placed(racks=1, cliques_per_rack=2)
     split(site, r01t01=2, r01t02=2)
