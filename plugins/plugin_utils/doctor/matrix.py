@@ -29,7 +29,7 @@ PARTS = {
     "controller_python": Part("the controller's Python", "3.11", ("3.11", "3.13")),
     "tray_python": Part("Python of trays", "3.9", ("3.9", "3.13", "3.14")),
     "slurm": Part("Slurm", "24.05", ("24.11", "26.05")),
-    "kubernetes": Part("Kubernetes", "1.32", ("1.34", "1.36")),
+    "kubernetes": Part("Kubernetes", "1.32", ("1.34", "1.37")),
     # The formats of 570 to 595 by NVIDIA's header, guide and captures; no real GPU was available.
     "driver": Part("the NVIDIA driver", "550", ("570", "595")),
 }

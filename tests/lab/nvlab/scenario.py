@@ -11,7 +11,7 @@ The shape, every key optional::
     slurm: true              # or packages (hosts without it, that can install it), or a map: topology_plugin,
                              # prolog_flags, select_type, accounting (true: slurmdbd and MariaDB on ctl), conf (lines
                              # for slurm.conf), files (topology.conf: TEXT)
-    kubernetes: false        # true: a control plane with a Node for each tray; or its version ("1.36.3")
+    kubernetes: false        # true: a control plane with a Node for each tray; or its version ("1.37.2")
     racks:
       - name: r01
         trays: 2
@@ -173,7 +173,7 @@ def _kubernetes(top: _Map, source: str) -> str | None:
     if isinstance(value, bool):
         return "" if value else None
     if not isinstance(value, str):
-        raise LabError(f'{source}: kubernetes is {value!r}, use true, false or a version in quotes ("1.36.3").')
+        raise LabError(f'{source}: kubernetes is {value!r}, use true, false or a version in quotes ("1.37.2").')
     return value
 
 

@@ -176,6 +176,6 @@ def test_empty_hosts_have_no_slurm_but_a_repository_that_has_it() -> None:
 def test_kubernetes_is_off_by_default() -> None:
     assert scenario.parse(None).kubernetes is None
     assert scenario.parse({"kubernetes": True}).kubernetes == ""
-    assert scenario.parse({"kubernetes": "1.36.3"}).kubernetes == "1.36.3"
-    with pytest.raises(LabError, match=r"kubernetes is 1.36, use true, false or a version in quotes"):
-        scenario.parse({"kubernetes": 1.36})
+    assert scenario.parse({"kubernetes": "1.37.2"}).kubernetes == "1.37.2"
+    with pytest.raises(LabError, match=r"kubernetes is 1.37, use true, false or a version in quotes"):
+        scenario.parse({"kubernetes": 1.37})

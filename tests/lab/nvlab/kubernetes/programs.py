@@ -36,7 +36,7 @@ from ..image import UNUSED_SECONDS
 
 SOURCES = paths.LAB / "kubernetes" / "go"
 # The version of every day, and the newest that builds, which `make test-all` takes.
-VERSIONS = ("1.34.4", "1.36.3")
+VERSIONS = ("1.34.4", "1.37.2")
 DEFAULT_VERSION = VERSIONS[0]
 KWOK = "kwok"
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
