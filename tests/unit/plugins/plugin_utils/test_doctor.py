@@ -65,7 +65,7 @@ def found(site: Site) -> list[tuple[str, str, str, str]]:
         ("slurm", "26.05.9", OK),
         ("slurm", "26.11.0", INFO),
         ("kubernetes", "v1.31.4", ERROR),
-        ("kubernetes", "v1.37.0-rc.1", INFO),
+        ("kubernetes", "v1.38.0-rc.1", INFO),
         ("driver", "535.183.01", ERROR),
         ("driver", "600.10", INFO),
         ("ansible_core", "2.22.0rc1", OK),
