@@ -62,8 +62,8 @@ screenshot: demo ## Write docs/report.png, the report of make demo in Chromium (
 docs: venv ## Build the documentation's site into build/docs/html
 	@PATH="$(RUN):$$PATH" $(RUN)/python tests/tools/docs_site.py
 
-lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=forky
-	@$(RUN)/python tests/lab/lab up --racks $(RACKS) --suite $(SUITE)
+lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=forky, or FROM=a support bundle
+	@$(RUN)/python tests/lab/lab up $(if $(FROM),--from "$(FROM)",--racks $(RACKS)) --suite $(SUITE)
 
 lab-down: venv ## Remove that lab
 	@$(RUN)/python tests/lab/lab down

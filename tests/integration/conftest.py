@@ -112,12 +112,17 @@ class RunningLab:
 
 
 @contextlib.contextmanager
-def running_lab(directory: Path, scenario: str | Path = "four.yml", name: str | None = None) -> Iterator[RunningLab]:
-    """A lab of a scenario (a file of tests/lab/scenarios by its name, or a path) that goes down at the end."""
+def running_lab(
+    directory: Path, scenario: str | Path = "four.yml", name: str | None = None, option: str = "--scenario"
+) -> Iterator[RunningLab]:
+    """A lab of a scenario (a file of tests/lab/scenarios by its name, or a path) that goes down at the end.
+
+    option: ``--from`` where the path is that of a support bundle.
+    """
     name = name or f"test-{os.getpid()}-{next(_numbers)}"
     file = SCENARIOS / scenario  # an absolute path stays itself
     try:
-        lab_command("up", "--name", name, "--scenario", str(file))
+        lab_command("up", "--name", name, option, str(file))
         yield RunningLab(name, directory)
     finally:
         lab_command("down", "--name", name)

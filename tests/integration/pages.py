@@ -23,6 +23,8 @@ RUN_BY = {
     "make demo": "tests/integration/test_demo.py",
     "make test": ".ci/run",
     "ansible-galaxy collection install rackscale.nvlink": "tests/tools/artifact.py",
+    # By its own command line, whose option is --from.
+    "make lab FROM=$PWD/site.tar.gz": "tests/integration/test_capture.py",
     # Its folder /artifacts is that of an AWX job.
     "ansible-playbook rackscale.nvlink.accept -e fabric_file=/srv/cluster/fabric.json "
     "     -e fabric_proposal=SHA_THAT_DISCOVER_PRINTED -e fabric_proposal_file=/artifacts/fabric.proposed.json": (

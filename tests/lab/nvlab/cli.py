@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import gpus, image, inventory, lab, network, packages, scenario, state, tools
+from . import bundle, gpus, image, inventory, lab, network, packages, scenario, state, tools
 from .errors import LabError
 from .kubernetes import command as kubernetes
 
@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("up", _up, "start a lab and wait until its hosts answer")
     sub.add_argument("--scenario", metavar="FILE", help="what to start; instead of --racks, --trays and --suite")
+    sub.add_argument("--from", dest="bundle", metavar="BUNDLE", help="a support bundle whose trays answer as captured")
     sub.add_argument("--racks", type=int, help="racks without a scenario file (default: 1)")
     sub.add_argument("--trays", type=int, help="trays a rack (default: a full rack of 18 with --racks, else 4)")
     sub.add_argument("--suite", choices=scenario.SUITES, help="Debian suite of the hosts; overrides the scenario's")
@@ -76,7 +77,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(options: argparse.Namespace) -> None:
-    if options.scenario:
+    captured = bundle.load(options.bundle) if options.bundle else None
+    if captured:
+        wanted = bundle.scenario(captured, options.suite or "trixie")
+    elif options.scenario:
         wanted = scenario.load(options.scenario)
         if options.suite:
             wanted = dataclasses.replace(wanted, suite=options.suite)
@@ -85,7 +89,10 @@ def _up(options: argparse.Namespace) -> None:
         racks = options.racks if options.racks is not None else 1
         wanted = scenario.simple(racks, trays, options.suite or "trixie")
     began = time.monotonic()
-    lab.up(options.name, wanted, options.timeout)
+    lab.up(options.name, wanted, options.timeout, bundle.answers(captured) if captured else None)
+    for tray in bundle.silent(captured) if captured else ():
+        lab.stop(options.name, tray)
+        print(f"lab {options.name}: {tray} did not answer when the bundle was made, so its power is off")
     print(f"lab {options.name}: {len(wanted.hosts)} hosts up in {time.monotonic() - began:.1f} s")
 
 

@@ -16,11 +16,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from . import nvml, state
+from . import bundle, nvml, state
 from .addresses import PREFIX
 from .collection import simulation
+from .errors import LabError
 from .scenario import Scenario, Tray
-from .settings import apply_setting, new_hardware
+from .settings import IMEX_DEFAULTS, apply_setting, new_hardware
 
 LIBRARY = "libnvidia-ml.so.1"
 # Real texts and exit codes of nvidia-smi; `cat` is the only program it starts.
@@ -67,6 +68,12 @@ def hardware_of(scenario: Scenario) -> dict[str, dict[str, Any]]:
     return result
 
 
+def captured(hardware: dict[str, Any], answers: dict[str, str]) -> dict[str, Any]:
+    """The hardware of a tray that answers with the texts of a support bundle (file -> text)."""
+    faults = bundle.faults(answers)
+    return {**hardware, "captured": answers, "nvml": faults["nvml"], "smi": faults["smi"]}
+
+
 def _facts(tray: Tray, facts: dict[str, Any]) -> dict[str, Any]:
     facts = {**facts, "hostname": tray.name, "gpus": facts["gpus"][: tray.gpus], "gpu_count": tray.gpus}
     facts["addresses"] = [{"interface": "host0", "address": tray.address, "prefix": PREFIX}]
@@ -80,10 +87,14 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     directory.mkdir(exist_ok=True)
     source = simulation()
     nvml_fault = None if hardware["nvml"] in ("ok", "no_library") else hardware["nvml"]
-    state.write_atomically(
-        directory / "gpus", source.nvml_standin_text(hardware["facts"], nvml_fault, hardware["lost"], hardware["links"])
-    )
-    xml = source.nvidia_smi_xml(hardware["facts"], hardware["lost"])
+    answers = hardware.get("captured")
+    if answers is None:
+        text = source.nvml_standin_text(hardware["facts"], nvml_fault, hardware["lost"], hardware["links"])
+        xml = source.nvidia_smi_xml(hardware["facts"], hardware["lost"])
+    else:
+        text, xml = bundle.standin_text(answers, nvml_fault), answers.get("nvidia-smi.xml", "")
+        state.write_atomically(directory / "imex-captured.json", json.dumps(bundle.imex_answers(answers)) + "\n")
+    state.write_atomically(directory / "gpus", text)
     state.write_atomically(directory / "nvidia-smi.xml", _smi_output(xml, hardware["smi"]))
     state.write_atomically(directory / "smi", hardware["smi"] + "\n")
     state.write_atomically(directory / "imex", json.dumps(_imex_hooks(hardware)) + "\n")
@@ -104,8 +115,15 @@ def _imex_hooks(hardware: dict[str, Any]) -> dict[str, Any]:
         **hooks,
         "imex_imports": hooks["imex_imports"] == "true",
         "imex_backoff": int(hooks["imex_backoff"]),
-        "driver_version": None if hardware["nvml"] == "no_driver" else hardware["facts"]["driver_version"],
+        "driver_version": None if hardware["nvml"] == "no_driver" else _driver_version(hardware),
     }
+
+
+def _driver_version(hardware: dict[str, Any]) -> str | None:
+    if "captured" in hardware:
+        return bundle.driver_version(hardware["captured"])
+    version: str | None = hardware["facts"]["driver_version"]
+    return version
 
 
 def _smi_output(xml: str, fault: str) -> str:
@@ -128,6 +146,9 @@ def change(host: Path, settings: list[tuple[str, str]]) -> None:
     """Apply KEY=VALUE settings, all or none."""
     with state.locked(host):
         hardware = json.loads((host / "hardware.json").read_text())
+        wrong = [key for key, _value in settings if key not in ("nvml", "smi", *IMEX_DEFAULTS)]
+        if "captured" in hardware and wrong:
+            raise LabError(f"{wrong[0]}: this tray answers from a bundle, only nvml, smi and imex can be set.")
         for key, value in settings:
             hardware = apply_setting(hardware, key, value)
         write(host, hardware)

@@ -26,8 +26,11 @@ from .scenario import Scenario, Slurm, Tray
 SSH_PORT = 22
 
 
-def up(name: str, scenario: Scenario, timeout: float) -> None:
-    """Start a lab and wait until every host answers; a lab that does not come up is taken down again."""
+def up(name: str, scenario: Scenario, timeout: float, answers: dict[str, dict[str, str]] | None = None) -> None:
+    """Start a lab and wait until every host answers; a lab that does not come up is taken down again.
+
+    answers: tray -> the texts of a support bundle (file -> text) that its tools answer with.
+    """
     tools.need_root()
     paths.check_name(name)
     tools.ensure_tools()
@@ -41,7 +44,7 @@ def up(name: str, scenario: Scenario, timeout: float) -> None:
     directory = state.create(name)
     with _ending_cleanly():
         try:
-            _start(name, scenario, directory, base, root / paths.netns_of(name))
+            _start(name, scenario, directory, base, root / paths.netns_of(name), answers or {})
             plane = prepared and cluster.begin(name, *prepared)
             _wait(name, scenario, time.monotonic() + timeout)
             if plane:
@@ -59,7 +62,9 @@ def _control_plane() -> Any:
     return plane
 
 
-def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: Path) -> None:
+def _start(
+    name: str, scenario: Scenario, directory: Path, base: Path, cgroup: Path, answers: dict[str, dict[str, str]]
+) -> None:
     me = os.getpid()
     known: dict[str, Any] = {
         "up": {"pid": me, "started": linux.start_time(me)},
@@ -79,6 +84,7 @@ def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: P
     network.create(name)
     cgroup.mkdir()
     hardware = gpus.hardware_of(scenario)
+    hardware.update((tray, gpus.captured(hardware[tray], texts)) for tray, texts in answers.items())
     for host_name, address in scenario.hosts.items():
         place = directory / "hosts" / host_name
         place.mkdir(parents=True)

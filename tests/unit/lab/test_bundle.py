@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library, tray
-from nvlab import bundle
+from nvlab import bundle, gpus
 from nvlab.errors import LabError
 
 BUNDLES = sorted((Path(__file__).resolve().parents[2] / "bundles").glob("*"))
@@ -95,8 +95,8 @@ def test_the_stand_in_returns_the_bytes_that_were_captured(
     fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = captured(fault, monkeypatch, tmp_path)
-    gpus = [{**gpu, "pdi": f"0x{gpu['pdi']:x}", "code": 0} for gpu in before["gpus"]]
-    texts = {"nvml.json": json.dumps({"driver_version": before["driver_version"], "problem": None, "gpus": gpus})}
+    rows = [{**gpu, "pdi": f"0x{gpu['pdi']:x}", "code": 0} for gpu in before["gpus"]]
+    texts = {"nvml.json": json.dumps({"driver_version": before["driver_version"], "problem": None, "gpus": rows})}
     (tmp_path / "gpus").write_text(bundle.standin_text(texts))
     after = captured_structs()
     assert [gpu["structs"] for gpu in after["gpus"]] == [gpu["structs"] for gpu in before["gpus"]]
@@ -153,3 +153,19 @@ def test_trays_have_their_names_unless_one_is_too_long() -> None:
     assert [row.name for row in bundle.scenario(short, "trixie").trays] == ["a1-b07", "a1-b08"]
     long = {"bundle.json": json.dumps({"format": 1, "trays": {"a1": row, "a1.b.c": row}})}
     assert bundle.silent(long) == ["t001", "t002"]
+
+
+@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
+def test_the_files_of_a_tray_are_those_of_the_bundle(path: Path, tmp_path: Path) -> None:
+    files = bundle.load(path)
+    hardware = gpus.hardware_of(bundle.scenario(files, "trixie"))
+    for name, texts in bundle.answers(files).items():
+        folder = tmp_path / name
+        folder.mkdir()
+        gpus.write(folder, gpus.captured(hardware[name], texts))
+        assert (folder / "gpu" / "nvidia-smi.xml").read_text() == texts.get("nvidia-smi.xml", "")
+        assert (folder / "gpu" / "gpus").read_text() == bundle.standin_text(texts)
+        gpus.change(folder, [("nvml", "no_driver")])
+        assert (folder / "gpu" / "gpus").read_text() == bundle.standin_text(texts, "no_driver")
+        with pytest.raises(LabError, match="only nvml, smi and imex can be set"):
+            gpus.change(folder, [("clique", "3")])
