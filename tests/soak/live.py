@@ -4,8 +4,8 @@
 """Rounds of random faults and repairs on running racks of the lab; `make soak` runs 200 rounds on 36 trays.
 
 Each round injects events and runs `site` twice: once to follow them, once to show that nothing is left to change. After
-each round the fabric file is valid and has every tray in the clique that the tray reported last, and slurmctld runs
-these blocks.
+each round the fabric file is valid and has every tray in the clique that it reports, a tray that reports none in the
+clique of before, and slurmctld runs these blocks. Cliques whose IDs changed keep their names.
 
 The source ssh queries the trays; in every Nth round Ansible does, which costs ten times as much where all trays share a
 few CPUs.
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,10 +79,19 @@ class Soak:
     """
 
     def __init__(
-        self, racks: RunningLab, folder: Path, seed: int, phases: tuple[str, ...], every: int, imex_every: int = 0
+        self,
+        racks: RunningLab,
+        folder: Path,
+        seed: int,
+        phases: tuple[str, ...],
+        every: int,
+        imex_every: int = 0,
+        new_ids: bool = False,
     ) -> None:
         self.racks, self.folder = racks, folder
         self.every, self.imex_every, self.number = every, imex_every, 0
+        # Tray -> its clique after the last round.
+        self._before: dict[str, str] = {}
         self.phases = list(phases)
         self.fabric_file = folder / "fabric.json"
         self.variables = {
@@ -98,7 +107,7 @@ class Soak:
         }
         hosts = sorted((paths.state_of(racks.name) / "hosts").glob("r*t*"))
         trays = (_tray(json.loads((host / "hardware.json").read_text()), host.name) for host in hosts)
-        self.model = RackModel(trays, seed, real=True, imex=imex_every > 0)
+        self.model = RackModel(trays, seed, real=True, imex=imex_every > 0, new_ids=new_ids)
         self.domains: Domains | None = None
         if imex_every:
             lab_command("packages", "--name", racks.name, str(imex.packages()))
@@ -200,17 +209,24 @@ class Soak:
 
     def _follow(self, events: list[Event]) -> Round:
         happened = tuple(event.what for event in events)
+        cliques = self._cliques(name for event in events for name in event.keeps)
         start = time.monotonic()
         try:
             for event in events:
                 self._do(event)
             changed = self.settle()
+            assert self._cliques(cliques) == cliques, "cliques with other IDs keep their names"
             operated = [event.operator for event in events if event.operator]
             if operated and all(operator.startswith("topology edited") for operator in operated):
                 assert changed, "an edit by hand was not detected"
         except (AssertionError, subprocess.TimeoutExpired) as error:
             raise AssertionError(f"queried by {self.source}, after {'; '.join(happened)}: {error}") from error
         return Round(happened, time.monotonic() - start, changed, self.source, self.gives_imex)
+
+    def _cliques(self, trays: Iterable[str]) -> dict[str, str]:
+        """The cliques of these trays in the fabric file."""
+        fabric = fabric_file.load(str(self.fabric_file))
+        return {name: fabric.trays[name]["clique"] for name in trays}
 
     def _do(self, event: Event) -> None:
         for name in event.off:
@@ -244,9 +260,12 @@ class Soak:
         fabric = fabric_file.load(str(self.fabric_file))
         shown = {name: tray.shown for name, tray in self.model.trays.items() if tray.shown}
         cliques = {name: tray["clique"] for name, tray in fabric.trays.items()}
-        assert {
-            name: (fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]) for name, clique in cliques.items()
-        } == shown
+        assert cliques.keys() == shown.keys()
+        for name, clique in cliques.items():
+            # The IDs of the clique of a tray that reports none may change without it.
+            keeps = not self.model.trays[name].attached and clique == self._before.get(name)
+            assert keeps or fabric.identity(clique) == shown[name], f"{name} is in {clique}, and reported {shown[name]}"
+        self._before = cliques
         shown_topology = self._on("ctl", "scontrol", "show", "topology")
         running = {node: name for name, nodes in _BLOCK.findall(shown_topology) for node in expand(nodes)}
         assert running == {name: fabric.cliques[clique]["block"]["name"] for name, clique in cliques.items()}
@@ -307,7 +326,12 @@ def main() -> int:
     parser.add_argument("--phases", default="discover,slurm", help="of the playbook site")
     parser.add_argument("--ansible-every", type=int, default=8, help="in every Nth round Ansible queries the trays")
     parser.add_argument("--imex-every", type=int, default=0, help="in every Nth round IMEX is configured")
+    parser.add_argument(
+        "--new-ids", action="store_true", help="racks get new cluster UUIDs and clique IDs; without IMEX"
+    )
     options = parser.parse_args()
+    if options.new_ids and options.imex_every:
+        parser.error("--new-ids: the record of IMEX is by these IDs; leave out --imex-every")
     # A background process ignores SIGINT by default; the lab must go down on either signal.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
@@ -333,7 +357,8 @@ def _soak(options: argparse.Namespace, rounds: list[Round]) -> None:
         file = scenario(folder, options.racks, options.trays)
         with running_lab(folder, file, f"soak-{os.getpid()}") as racks:
             phases = tuple(options.phases.split(","))
-            soak = Soak(racks, folder, options.seed, phases, options.ansible_every, options.imex_every)
+            every, imex_every = options.ansible_every, options.imex_every
+            soak = Soak(racks, folder, options.seed, phases, every, imex_every, options.new_ids)
             soak.settle()
             for number in range(1, options.rounds + 1):
                 one = soak.round()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random events from a seed: outages, GPU faults, replaced trays, NVLink partitions that are split and joined.
+"""Random events from a seed: outages, GPU faults, replaced trays, and NVLink partitions with other trays or other IDs.
 
 An event is written as settings of the lab (`lab set TRAY KEY=VALUE`), so that one history serves the model, which
 applies them to simulated facts, and racks that run. Those have more that can break: drivers and their tools, slurmctld,
@@ -12,12 +12,16 @@ reported last.
 from __future__ import annotations
 
 import random
+import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 # Cluster UUID and clique ID.
 Place = tuple[str, int]
 WHOLE = 32766
+# The partition of the first tray of a rack that is split per tray.
+OF_TRAY = 1001
 ZERO = "00000000-0000-0000-0000-000000000000"
 # Fault -> the settings that cause it. With one that detaches, the tray reports no clique.
 DETACHING: dict[str, tuple[str, ...]] = {
@@ -77,7 +81,7 @@ class Tray:
 class Event:
     """A description and what to do on the racks: settings and power by tray, or one of OPERATOR.
 
-    tray: the tray of an event of IMEX.
+    tray: the tray of an event of IMEX. keeps: trays whose clique keeps its name, although its IDs changed.
     """
 
     what: str
@@ -86,22 +90,37 @@ class Event:
     on: tuple[str, ...] = ()
     operator: str = ""
     tray: str = ""
+    keeps: tuple[str, ...] = ()
 
 
 class RackModel:
-    """The racks of one seed. real: with events of tools and of the operator. imex: with events of IMEX."""
+    """The racks of one seed.
 
-    def __init__(self, trays: Iterable[Tray], seed: int, real: bool = False, imex: bool = False) -> None:
+    real: with events of tools and of the operator. imex: with events of IMEX. new_ids: racks get other cluster UUIDs
+    and clique IDs, and are split per tray; not with IMEX, whose record (domains.py) is by these IDs.
+    """
+
+    def __init__(
+        self, trays: Iterable[Tray], seed: int, real: bool = False, imex: bool = False, new_ids: bool = False
+    ) -> None:
         self.trays = {tray.name: tray for tray in trays}
         self.random = random.Random(seed)
         self.faults = {**FAULTS, **TOOLS} if real else FAULTS
+        # Racks with an event since all trays were queried, and those with new IDs, which have no other event then.
+        self._touched: set[str] = set()
+        self._with_new_ids: set[str] = set()
+        self._new_id = 2000
+        self.ids = [self._split_per_tray, self._rebuild, self._renumber] if new_ids else []
         self.more = [*([self._operate] if real else []), *([self._disturb_imex] if imex else [])]
 
     def inject(self) -> Event:
         """Inject one event. Repairs are as likely as faults, so a site is rarely all broken or all healthy."""
         kinds = [self._fault, self._repair, self._repair, self._power_off, self._power_on, self._split_or_join]
-        event = self.random.choice([*kinds, self._replace, *self.more])()
-        return event or self.inject()
+        event = self.random.choice([*kinds, self._replace, *self.ids, *self.more])()
+        if event is None:
+            return self.inject()
+        self._touched |= {self.trays[name].rack for name in (*event.settings, *event.off)}
+        return event
 
     def repair_all(self) -> list[Event]:
         """Repair every tray and switch on those without power."""
@@ -113,9 +132,10 @@ class RackModel:
         for tray in self.trays.values():
             if tray.attached:
                 tray.shown = (tray.cluster_uuid, tray.clique_id)
+        self._touched, self._with_new_ids = set(), set()
 
     def _some(self, fits: Iterable[Tray]) -> Tray | None:
-        found = list(fits)
+        found = [tray for tray in fits if tray.rack not in self._with_new_ids]
         return self.random.choice(found) if found else None
 
     def _fault(self) -> Event | None:
@@ -177,10 +197,59 @@ class RackModel:
 
     def _split_or_join(self) -> Event | None:
         """Split a rack's partition in two, or join it again; trays without power follow when they boot."""
-        rack = self.random.choice(sorted({tray.rack for tray in self.trays.values()}))
-        members = [tray for tray in self.trays.values() if tray.rack == rack]
+        rack, members = self._rack()
         whole = all(tray.clique_id == WHOLE for tray in members)
         for number, tray in enumerate(members):
             tray.clique_id = 1 + number * 2 // len(members) if whole else WHOLE
-        settings = {tray.name: (f"clique={tray.clique_id}",) for tray in members if tray.on}
-        return Event(f"{rack}: {'split in two' if whole else 'joined'}", settings)
+        return Event(f"{rack}: {'split in two' if whole else 'joined'}", _partitions(members))
+
+    def _split_per_tray(self) -> Event:
+        """Put each tray of a rack into a partition of its own."""
+        rack, members = self._rack()
+        for number, tray in enumerate(members):
+            tray.clique_id = OF_TRAY + number
+        return Event(f"{rack}: split per tray", _partitions(members))
+
+    def _rack(self) -> tuple[str, list[Tray]]:
+        racks = sorted({tray.rack for tray in self.trays.values()} - self._with_new_ids)
+        rack = self.random.choice(racks)
+        return rack, [tray for tray in self.trays.values() if tray.rack == rack]
+
+    def _quiet_rack(self) -> tuple[str, list[Tray]] | None:
+        """A rack whose trays are all attached and without another event; not each rack at once."""
+        rack, members = self._rack()
+        quiet = all(tray.attached and tray.shown for tray in members) and rack not in self._touched
+        return None if self._with_new_ids or not quiet else (rack, members)
+
+    def _rebuild(self) -> Event | None:
+        """Build the fabric of a rack again: the fabric manager generates another cluster UUID."""
+        found = self._quiet_rack()
+        if found is None:
+            return None
+        rack, members = found
+        self._with_new_ids.add(rack)
+        cluster_uuid = str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+        for tray in members:
+            tray.cluster_uuid = cluster_uuid
+        settings = {tray.name: (f"uuid={cluster_uuid}",) for tray in members}
+        return Event(f"{rack}: new cluster UUID", settings, keeps=tuple(settings))
+
+    def _renumber(self) -> Event | None:
+        """Create the partitions of a rack again, under other IDs; those of one tray are other partitions then."""
+        found = self._quiet_rack()
+        if found is None or {tray.clique_id for tray in found[1]} & {WHOLE, OF_TRAY}:
+            return None
+        rack, members = found
+        self._with_new_ids.add(rack)
+        # An ID that a clique of the fabric file ever had means that clique.
+        self._new_id += 100
+        for tray in members:
+            tray.clique_id += self._new_id
+        sizes = Counter(tray.clique_id for tray in members)
+        keeps = tuple(tray.name for tray in members if sizes[tray.clique_id] > 1)
+        return Event(f"{rack}: other clique IDs", _partitions(members), keeps=keeps)
+
+
+def _partitions(trays: Iterable[Tray]) -> dict[str, tuple[str, ...]]:
+    """The settings by which the trays with power report their partitions."""
+    return {tray.name: (f"clique={tray.clique_id}",) for tray in trays if tray.on}
