@@ -181,7 +181,7 @@ def _daemons(driver: Driver, release: dict[str, Any], domain: dict[str, Any], by
         name, fault = node["metadata"]["name"], driver.fault("daemon", node["metadata"]["name"])
         clique = driver.clique(node)[0] or ""
         if not nodes.is_ready(node):
-            fault = "not_ready"  # the node controller has marked its pods
+            pass  # a daemon writes its own row: that of a lost node stays as it was
         elif fault == "not_ready":
             driver.unready(pod, "nvidia-imex-ctl -q: NOT READY", "PodInitializing")
         else:

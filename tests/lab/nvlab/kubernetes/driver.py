@@ -139,6 +139,9 @@ class Driver:
             if ready:
                 self.label(name, {KEPT_ALIVE: "true"}, "kubelet")
             else:
+                for driver in (domains.DOMAIN_DRIVER, domains.GPU_DRIVER):
+                    # A kubelet that starts removes the slices of its node.
+                    self.api.delete(f"{domains.SLICES}/{name}-{driver}")
                 node["status"]["nodeInfo"]["bootID"] = str(uuid.uuid4())
                 self._set_ready(node, "True", "KubeletReady")
 
