@@ -178,7 +178,7 @@ def test_rendering_elsewhere_gives_the_same_bytes(demo: Demo, tmp_path: Path) ->
     arguments = ["rackscale.nvlink.render", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
     playbook("-i", "localhost,", *arguments, "-e", f"render_dir={tmp_path}")
     rendered = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(rendered) == 23
+    assert len(rendered) == 27
     for path in rendered:
         assert path.read_bytes() == (demo.directory / path.relative_to(tmp_path)).read_bytes()
 

@@ -26,6 +26,7 @@ WITH_A_FABRIC = (
     "docs/imex-domain.md",
     "docs/report.md",
     "docs/monitoring.md",
+    "docs/mission-control.md",
 )
 DISCOVER = (
     "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
