@@ -74,7 +74,7 @@ def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(fol
     assert "no tray answered: 3 trays (new,r01t[01-02])" in output
     # A discovery without answers ends the run.
     output = site(folder, "verify", "report", fabric_file=None)
-    assert "Report the racks of a fabric file" in plays(output)
+    assert "Report the NVLink domains of a fabric file" in plays(output)
     assert "is not set" not in output
     assert "Print the domain map" in output or "r01" in output.rpartition("TASK [Write the report")[2]
 
@@ -89,7 +89,7 @@ def test_the_pattern_of_the_trays_may_be_a_variable_of_the_group_all(folder: Pat
 
 
 def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
-    assert list(plays(site(folder, "report"))) == [*SHARED[:3], "Report the racks of a fabric file", SHARED[3]]
+    assert list(plays(site(folder, "report"))) == [*SHARED[:3], "Report the NVLink domains of a fabric file", SHARED[3]]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_discovered_tray_is_in_the_phases_that_follow(folder: Path) -> None:
 def test_a_limit_on_trays_and_localhost_runs_every_phase_that_it_allows(folder: Path) -> None:
     output = site(folder, "slurm", "report", arguments=("--limit", "r01t01,localhost"))
     assert "--limit excludes slurm_controller, so Slurm is not configured; add it to the limit." in output
-    assert list(plays(output)) == [*SHARED[:3], "Report the racks of a fabric file", SHARED[3]]
+    assert list(plays(output)) == [*SHARED[:3], "Report the NVLink domains of a fabric file", SHARED[3]]
 
 
 def test_a_decision_of_trays_alone_stops_the_run(folder: Path) -> None:
@@ -162,7 +162,7 @@ def test_list_tags_works_without_a_fabric_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--tags", "quick,report"], ["Compare all layers with the fabric file", "Report the racks of a fabric file"]),
+        (["--tags", "quick,report"], ["Compare all layers with the fabric file", "Report the NVLink domains of a fabric file"]),
         (["--skip-tags", "discover,imex,verify"], ["Configure block topology and tiers of Slurm"]),
     ],
     ids=["included", "excluded"],
