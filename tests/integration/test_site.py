@@ -162,7 +162,10 @@ def test_list_tags_works_without_a_fabric_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--tags", "quick,report"], ["Compare all layers with the fabric file", "Report the NVLink domains of a fabric file"]),
+        (
+            ["--tags", "quick,report"],
+            ["Compare all layers with the fabric file", "Report the NVLink domains of a fabric file"],
+        ),
         (["--skip-tags", "discover,imex,verify"], ["Configure block topology and tiers of Slurm"]),
     ],
     ids=["included", "excluded"],
