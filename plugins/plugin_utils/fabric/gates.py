@@ -40,6 +40,7 @@ class Step:
 
     observed_at: tray -> time of its observation in this run. mixed: trays that enter a clique although some of their
     GPUs are in another one. old: trays of the pending proposal whose observation was older than max_age in their run.
+    unplaced: as in partitions.alone().
     """
 
     previous: Fabric
@@ -49,6 +50,7 @@ class Step:
     observed_at: Mapping[str, str | None] = field(default_factory=dict)
     mixed: Collection[str] = ()
     old: Collection[str] = ()
+    unplaced: int = 0
 
     def trays(self, *kinds: str) -> list[str]:
         """The trays with a change of one of these kinds."""
@@ -231,7 +233,7 @@ def _more_chassis(step: Step, policy: Policy) -> Iterator[Finding]:
 def _split_per_tray(step: Step, policy: Policy) -> Iterator[Finding]:
     """Trays that enter cliques of their own in a domain that is split per tray, where the site has not decided."""
     entered, sizes = set(step.trays("placed", "moved")), Counter(_domains_of(step.fabric).values())
-    single = partitions.alone(step.fabric, {})
+    single = partitions.alone(step.fabric, {}, step.unplaced)
     for name in natural_sorted(step.fabric.domains):
         domain = step.fabric.domains[name]
         trays = single.get(domain["cluster_uuid"], set())

@@ -21,15 +21,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 _MIN_TRAYS = 2
 
 
-def decide(fabric: Fabric, claims: Claims, policy: Policy) -> tuple[Claims, dict[str, str]]:
+def decide(fabric: Fabric, claims: Claims, policy: Policy, unplaced: int) -> tuple[Claims, dict[str, str]]:
     """The claims where trays keep their block, and cluster UUID -> policy of the domains to which one applies.
+
+    unplaced: as in alone().
 
     The policy of the site precedes that of the fabric file; without either the gate tray_partitions decides.
     """
     known = {row["cluster_uuid"]: row.get("tray_partitions", ASK) for row in fabric.domains.values()}
     policies: dict[str, str] = {}
     trays = dict(claims.trays)
-    for uuid, names in alone(fabric, {name: claims.identity(name) for name in claims.trays}).items():
+    for uuid, names in alone(fabric, {name: claims.identity(name) for name in claims.trays}, unplaced).items():
         chosen = known.get(uuid, ASK) if policy.tray_partitions == ASK else policy.tray_partitions
         if chosen == ASK:
             continue
@@ -41,11 +43,12 @@ def decide(fabric: Fabric, claims: Claims, policy: Policy) -> tuple[Claims, dict
     return replace(claims, trays=trays), policies
 
 
-def alone(fabric: Fabric, reported: Mapping[str, Identity]) -> dict[str, set[str]]:
+def alone(fabric: Fabric, reported: Mapping[str, Identity], unplaced: int = 0) -> dict[str, set[str]]:
     """Cluster UUID -> the trays that are each alone in a clique, of domains that are split per tray or have a policy.
 
     A domain is split per tray where at least half of its trays, and at least two, are each alone. reported: observed
-    tray -> its clique; all others are where the fabric has them.
+    tray -> its clique; all others are where the fabric has them. unplaced: the number of trays without a place that
+    gave no answer; each of them may share a clique with one that seems alone.
     """
     cliques = {name: fabric.identity(tray["clique"]) for name, tray in fabric.trays.items()}
     cliques.update(reported)
@@ -55,6 +58,6 @@ def alone(fabric: Fabric, reported: Mapping[str, Identity]) -> dict[str, set[str
     for name, identity in cliques.items():
         if sizes[identity] == 1:
             single[identity[0]].add(name)
-    split = {uuid for uuid, names in single.items() if len(names) >= max(_MIN_TRAYS, trays[uuid] / 2)}
+    split = {uuid for uuid, names in single.items() if len(names) >= max(_MIN_TRAYS + unplaced, trays[uuid] / 2)}
     decided = {row["cluster_uuid"] for row in fabric.domains.values() if "tray_partitions" in row}
     return {uuid: single[uuid] for uuid in sorted(split | decided)}

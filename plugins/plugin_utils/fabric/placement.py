@@ -108,7 +108,8 @@ def place(
     # The GPUs of a tray in several cliques are no evidence of what became of its clique.
     agreeing = {name: row for name, row in claimed.trays.items() if name not in claimed.mixed}
     known = identity.follow(previous, earlier.accepted if earlier else previous, agreeing)
-    claimed, policies = partitions.decide(known, claimed, policy)
+    unplaced = len(observed.keys() - claimed.trays.keys() - known.trays.keys())
+    claimed, policies = partitions.decide(known, claimed, policy, unplaced)
     names = naming.assign(known, claimed, policy)
     networks = addresses.networks(policy.imex_networks)
     imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
@@ -119,7 +120,7 @@ def place(
     state = states.observe(previous_state, observed, claimed, fabric.trays, findings, now)
     changed = {change["tray"] for change in placed.changes}
     times = {name: observed[name].observed_at for name in changed}
-    step = gates.Step(previous, fabric, placed.changes, now, times, claimed.mixed & changed)
+    step = gates.Step(previous, fabric, placed.changes, now, times, claimed.mixed & changed, unplaced=unplaced)
     if earlier:
         step = _joined(step, earlier)
     verdict = gates.check(step, state.trays, policy, earlier.overrides if earlier else ())

@@ -83,6 +83,17 @@ def test_at_least_half_of_the_trays_are_alone(trays: int, alone: int, objects: b
     assert codes(site.discover()) == ["tray_partitions"] * objects
 
 
+@pytest.mark.parametrize(("down", "objects"), [(R01[2:4], False), (R01[3:4], True), (R01[:0], True)])
+def test_trays_that_gave_no_answer_yet_may_share_the_cliques(down: list[str], objects: bool) -> None:
+    site = Site(racks=1, trays_per_rack=4)
+    split(site, R01[:3])
+    site.down = set(down)
+    assert codes(site.discover()) == ["tray_partitions"] * objects
+    # A tray that has its place is where the fabric file has it, also while it is down.
+    site.down = set(R01[3:4])
+    assert site.discover().objections == []
+
+
 def test_a_tray_that_leaves_a_clique_of_two_is_no_split_per_tray() -> None:
     site = placed(trays_per_rack=2)
     split(site, R01[:1])
