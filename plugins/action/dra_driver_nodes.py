@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
     arguments,
     checks,
+    device_plugins,
     preflight,
     versions,
     waves,
@@ -28,7 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
 PAUSE = 2.0
 """Seconds between two snapshots."""
 Result = dict[str, Any]
-LABEL, UNLABEL, DELETE_POD = "label", "unlabel", "delete_pod"
+LABEL, UNLABEL, DELETE_POD, REMOVE_DEVICE_PLUGIN = "label", "unlabel", "delete_pod", "remove_device_plugin"
 
 
 class ActionModule(GuardedAction):
@@ -70,39 +71,68 @@ class ActionModule(GuardedAction):
     def _present(self) -> Result:
         ends = time.monotonic() + self.options["wait"]
         rollout = self._rollout()
-        snapshot, _plan, plugin = self._installed()
+        snapshot, plan, plugin = self._installed()
         while (revision := rollout.revision(plugin)) is None and time.monotonic() + PAUSE < ends:
             time.sleep(PAUSE)
-            snapshot, _plan, plugin = self._installed()
+            snapshot, plan, plugin = self._installed()
         names = {tray.node for tray in self.trays.values()}
-        nodes = [node for node in snapshot["nodes"] if preflight.name_of(node) in names]
+        nodes = _selected(snapshot["nodes"], names)
         disabled = [node for node in nodes if not waves.is_enabled(node)]
-        old = [
-            pod
+        old = {
+            name: pod
             for name, pod in rollout.pods(plugin).items()
             if name in names and revision and waves.revision_of(pod) != revision
-        ]
-        labelled = _names(disabled)
-        replaced = sorted(str(pod["spec"]["nodeName"]) for pod in old)
+        }
+        moved = waves.with_device_plugin(snapshot, names, plan)
         if self._task.check_mode:
-            return self._outcome(labelled, replaced)
+            return self._outcome(_names(disabled), sorted(old), moved=moved)
+        # A node with a device plugin is as before, and is not enabled.
+        blocked = self._remove_device_plugins(_selected(nodes, moved))
+        moved -= blocked.keys()
+        disabled = _selected(disabled, names - blocked.keys())
+        failures = {name: blocked[tray.node] for name, tray in self.trays.items() if tray.node in blocked}
+        self.trays = {name: tray for name, tray in self.trays.items() if tray.node not in blocked}
         try:
-            rollout.enable(disabled, self.enabled)
-            rollout.delete_pods(old)
-            failures = self._wait(ends)
+            rollout = self._rollout()
+            rollout.enable(disabled, self.enabled, moved)
+            rollout.delete_pods([pod for name, pod in old.items() if name not in blocked])
+            unready = self._wait(time.monotonic() + self.options["wait"])
         except BaseException:
             # On any interruption, nodes that were not checked are disabled again.
-            rollout.disable([node for node in disabled if preflight.name_of(node) in self.enabled])
+            rollout.disable(_selected(disabled, self.enabled | moved))
             raise
-        failed = {self.trays[name].node for name in failures}
-        reverted = [node for node in disabled if preflight.name_of(node) in failed]
+        failed = {self.trays[name].node for name in unready}
+        reverted = _selected(disabled, failed)
         rollout.disable(reverted)
-        back = _names(reverted)
-        messages = {
-            name: f"{reason.rstrip('.')}; the node is disabled again." if self.trays[name].node in back else reason
-            for name, reason in failures.items()
-        }
-        return self._outcome([name for name in labelled if name not in back], replaced, messages)
+        done = _selected(nodes, names - blocked.keys() - failed)
+        rollout.uncordon([node for node in done if preflight.name_of(node) in moved or waves.is_left_cordoned(node)])
+        back = set(_names(reverted))
+        for name, reason in unready.items():
+            node = self.trays[name].node
+            then = "the node is disabled again" if node in back else "the node stays cordoned" if node in moved else ""
+            failures[name] = f"{reason.rstrip('.')}; {then}." if then else reason
+        return self._outcome(
+            _names(_selected(disabled, names - back)), sorted(old.keys() - blocked.keys()), failures, moved=moved - back
+        )
+
+    def _remove_device_plugins(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """Node -> the reason why a device plugin still allocates its GPUs; such a node is restored."""
+        names = _names(nodes)
+        ends = time.monotonic() + self.options["wait"] + waves.GRACE
+        reasons: dict[str, str] = {}
+        try:
+            self._rollout().reserve(nodes)
+            while nodes:
+                snapshot, _plan = self._snapshot()
+                reasons = waves.why_not_removed(snapshot, names, self._rollout().pods_of(names))
+                if not reasons or time.monotonic() + PAUSE > ends:
+                    break
+                time.sleep(PAUSE)
+        except BaseException:
+            self._rollout().restore(nodes)
+            raise
+        self._rollout().restore(_selected(nodes, reasons))
+        return {name: f"{reason.rstrip('.')}; the node is as before." for name, reason in reasons.items()}
 
     def _installed(self) -> tuple[preflight.Snapshot, preflight.Plan, Mapping[str, Any]]:
         """(snapshot, plan, DaemonSet); DraError where waves are not possible."""
@@ -113,6 +143,9 @@ class ActionModule(GuardedAction):
             raise DraError(f"The DaemonSet of the driver's plugin is missing in namespace {plan.namespace}; {remedy}")
         if not waves.is_restricted(plugin):
             raise DraError(f"The DaemonSet {preflight.name_of(plugin)} runs on all nodes at once; {remedy}")
+        if device_plugins.by_dra(plan) and not device_plugins.is_gpu_plugin(plugin):
+            # Otherwise no program would allocate the GPUs of the wave's nodes.
+            raise DraError(f"The DaemonSet {preflight.name_of(plugin)} allocates no GPUs; {remedy} and this shape")
         return snapshot, plan, plugin
 
     def _wait(self, ends: float) -> dict[str, str]:
@@ -154,8 +187,14 @@ class ActionModule(GuardedAction):
         replaced: Sequence[str] = (),
         failures: Mapping[str, str] | None = None,
         unlabelled: Sequence[str] = (),
+        moved: Collection[str] = (),
     ) -> Result:
-        rows = ((LABEL, labelled), (UNLABEL, unlabelled), (DELETE_POD, replaced))
+        rows = (
+            (REMOVE_DEVICE_PLUGIN, sorted(moved)),
+            (LABEL, labelled),
+            (UNLABEL, unlabelled),
+            (DELETE_POD, replaced),
+        )
         changes = [{"action": action, "node": node} for action, nodes in rows for node in nodes]
         findings = list(self.findings)
         result = {"changed": bool(changes), "changes": changes, "findings": findings, "failures": dict(failures or {})}
@@ -169,6 +208,10 @@ class ActionModule(GuardedAction):
             key: "".join(f"{name}: {waves.LABEL}={waves.VALUE}\n" for name in names) for key, names in sides.items()
         }
         return {"diff": {**texts, "before_header": "labels of nodes", "after_header": "labels of nodes"}}
+
+
+def _selected(nodes: Sequence[Mapping[str, Any]], names: Collection[str]) -> list[Mapping[str, Any]]:
+    return [node for node in nodes if preflight.name_of(node) in names]
 
 
 def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:

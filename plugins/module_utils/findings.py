@@ -1042,8 +1042,15 @@ CATALOGUE: dict[str, Entry] = {
         WARNING, "an nvbandwidth job failed, or succeeded across two cliques", "check the log of its launcher"
     ),
     "dra_bandwidth_untested": Entry(INFO, "no nvbandwidth job has succeeded in a clique yet", "run nvbandwidth in it"),
+    "dra_device_plugin": Entry(
+        ERROR,
+        "a device plugin allocates the GPUs that the DRA driver would allocate too",
+        "remove the device plugin from those nodes first, see docs/dra-driver.md",
+    ),
     "dra_insufficient_permissions": Entry(
-        ERROR, "the account cannot list the objects that a removal depends on", "grant it the verb list on them"
+        ERROR,
+        "the account cannot list the objects that a removal or the allocation of GPUs depends on",
+        "grant it the verb list on them",
     ),
     "dra_channels_missing": Entry(
         ERROR, "the kernel of a tray has no IMEX channels", "load the driver, check its version"

@@ -16,6 +16,10 @@ description:
   - A node is enabled by the label C(rackscale.nvlink/dra-driver=true) under the field manager C(rackscale.nvlink-dra).
     A pod of an older revision is deleted, so that one of the newest replaces it. Each node must then have a ready pod,
     its ResourceSlices, and the clique label where the driver writes it.
+  - Where the driver is to allocate GPUs that a device plugin allocates, the node is first cordoned and labelled
+    C(nvidia.com/gpu.deploy.device-plugin=false), until no pod has a GPU of the device plugin and the kubelet has
+    removed them from the node's capacity, for up to O(wait) plus five minutes. Otherwise the node is restored. It is
+    uncordoned when the plugin of the driver is ready.
 notes:
   - Used by the roles of this collection alone; its options may change in any release.
 options:
@@ -67,7 +71,7 @@ changes:
   sample: [{action: label, node: r01t01}, {action: delete_pod, node: r01t02}]
   contains:
     action:
-      description: V(label), V(unlabel) or V(delete_pod).
+      description: V(label), V(unlabel), V(delete_pod) or V(remove_device_plugin).
       type: str
     node:
       description: The node.

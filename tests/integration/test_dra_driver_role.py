@@ -292,6 +292,9 @@ def test_a_failed_preflight_changes_nothing(site: Site) -> None:
     assert "The driver would not run on node r01t01: it has none of the labels" in output
     assert "values, logVerbosty: the chart has no such key, and Helm would ignore it; write logVerbosity." in output
     assert "nvidiaCtkPath: the chart rejects it since 25.3" in output
+    # Nodes of the lab have GPUs of a device plugin in their capacity.
+    twice = printed(site.run("--tags", "preflight", check=False, dra_driver_shape="all_dra"))
+    assert "The capacity of r01t01, r01t02, r01t03, r01t04 has nvidia.com/gpu, so a device plugin allocates" in twice
     assert site.release() is None
     assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
 
@@ -513,8 +516,10 @@ def kubeconfig_of(site: Site, name: str, rules: list[dict[str, list[str]]]) -> s
 def test_a_missing_right_is_named(site: Site) -> None:
     rules = [users.rule("", ["nodes"], ["list"]), users.rule("resource.k8s.io", ["deviceclasses"], ["list"])]
     poor = kubeconfig_of(site, "poor", rules)
-    done = site.run("--check", "--tags", "preflight", check=False, dra_driver_kubeconfig=poor)
+    options = {"dra_driver_kubeconfig": poor, "dra_driver_shape": "all_dra"}
+    done = site.run("--check", "--tags", "preflight", check=False, **options)
     assert "The account may not list daemonsets; give it the verb list in all namespaces." in printed(done)
+    assert "which is needed to know whether a device plugin allocates the GPUs too." in printed(done)
     # An account without the right to write stops at the first write.
     reader = kubeconfig_of(site, "reader", [users.rule("*", ["*"], ["get", "list"])])
     refused = site.run("--tags", "crds", check=False, dra_driver_kubeconfig=reader)

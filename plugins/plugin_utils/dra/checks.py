@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import domains, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, domains, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     CLASSES,
     Plan,
@@ -27,7 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
-GPU_DRIVER = "gpu.nvidia.com"
 CLIQUE = "nvidia.com/gpu.clique"
 BANDWIDTH = "nvbandwidth"
 """The prefix of the names of MPIJobs that measure a clique's bandwidth, such as the collection's examples."""
@@ -53,7 +52,7 @@ def _claims(snapshot: Snapshot) -> Iterator[Claim]:
     for item in snapshot["claims"]:
         metadata, status = mapped(item.get("metadata")), mapped(item.get("status"))
         rows = as_list(mapped(mapped(status.get("allocation")).get("devices")).get("results"))
-        if any(mapped(row).get("driver") in (domains.DOMAIN_DRIVER, GPU_DRIVER) for row in rows):
+        if any(mapped(row).get("driver") in (domains.DOMAIN_DRIVER, device_plugins.GPU_DRIVER) for row in rows):
             where = (str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")))
             yield Claim(*where, bool(as_list(status.get("reservedFor"))))
 
@@ -197,18 +196,21 @@ def _slices(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         devices.update(str(mapped(row).get("name")) for row in as_list(spec.get("devices")))
     channels = {"channel-0"} if plan.host_managed else {"channel-0", "daemon-0"}
     without_slice, incomplete, without_gpus = [], [], []
-    for name in expected_nodes(snapshot, trays):
+    expected = expected_nodes(snapshot, trays)
+    # A wave takes the GPUs of these nodes from their device plugin later.
+    pending = device_plugins.served(snapshot, expected) if plan.waves else set()
+    for name in expected:
         devices = slices.get((domains.DOMAIN_DRIVER, name), set())
         if plan.compute_domains and not devices:
             without_slice.append(name)
         elif plan.compute_domains and not channels <= devices:
             incomplete.append(name)
-        if plan.get("resources.gpus.enabled", True) is not False and not slices.get((GPU_DRIVER, name)):
+        if device_plugins.by_dra(plan) and name not in pending and not slices.get((device_plugins.GPU_DRIVER, name)):
             without_gpus.append(name)
     for names, what in (
         (without_slice, f"no ResourceSlice of {domains.DOMAIN_DRIVER}"),
         (incomplete, f"a ResourceSlice without {' and '.join(sorted(channels))}"),
-        (without_gpus, f"no ResourceSlice of {GPU_DRIVER}"),
+        (without_gpus, f"no ResourceSlice of {device_plugins.GPU_DRIVER}"),
     ):
         if names:
             message = f"The driver publishes {what} on {summarize(sorted(names))}; see the log of its plugin there."

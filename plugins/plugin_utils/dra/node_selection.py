@@ -8,7 +8,7 @@ A DaemonSet whose affinity no node satisfies is no error for Helm or Kubernetes:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
@@ -52,18 +52,39 @@ def why_excluded(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | No
         mapped(mapped(affinity).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
     )
     terms = as_list(required.get("nodeSelectorTerms")) if "nodeSelectorTerms" in required else DEFAULT_TERMS
-    if not any(_matches(has, mapped(term)) for term in terms):
+    if not _any_matches(has, terms):
         if terms is DEFAULT_TERMS:
             names = "nvidia.com/gpu.present=true, or let node-feature-discovery set one of the others"
             return f"it has none of the labels of the chart's affinity; label it {names}"
         return "its labels satisfy no term of kubeletPlugin.affinity; correct one of the two"
-    tolerations = plugin.get("tolerations", DEFAULT_TOLERATIONS)
+    taint = _untolerated(node, as_list(plugin.get("tolerations", DEFAULT_TOLERATIONS)))
+    return f"its taint {taint} is not tolerated; add it to kubeletPlugin.tolerations" if taint else None
+
+
+def selects(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """Whether a DaemonSet with this pod spec runs on a node."""
+    has = labels(node)
+    required = mapped(
+        mapped(mapped(pod.get("affinity")).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
+    )
+    return (
+        all(has.get(key) == wanted for key, wanted in mapped(pod.get("nodeSelector")).items())
+        and ("nodeSelectorTerms" not in required or _any_matches(has, as_list(required["nodeSelectorTerms"])))
+        and _untolerated(node, as_list(pod.get("tolerations"))) is None
+    )
+
+
+def _untolerated(node: Mapping[str, Any], tolerations: Sequence[Any]) -> str | None:
+    """The first taint of a node that keeps the pods of a DaemonSet off, as key:effect."""
     for taint in map(mapped, as_list(mapped(node.get("spec")).get("taints"))):
         blocks = taint.get("effect") in _BLOCKING_EFFECTS and str(taint.get("key")) not in _ALWAYS_TOLERATED
-        if blocks and not any(_tolerates(mapped(row), taint) for row in as_list(tolerations)):
-            text = f"{taint.get('key')}:{taint.get('effect')}"
-            return f"its taint {text} is not tolerated; add it to kubeletPlugin.tolerations"
+        if blocks and not any(_tolerates(mapped(row), taint) for row in tolerations):
+            return f"{taint.get('key')}:{taint.get('effect')}"
     return None
+
+
+def _any_matches(has: Mapping[str, Any], terms: Sequence[Any]) -> bool:
+    return any(_matches(has, mapped(term)) for term in terms)
 
 
 def _matches(has: Mapping[str, Any], term: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     arguments,
     checks,
     crds,
+    device_plugins,
     domains,
     dry_run,
     preflight,
@@ -148,7 +149,7 @@ def _findings(
     phase: str, inputs: Inputs, snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight.Plan
 ) -> list[Finding]:
     if phase == "preflight":
-        return preflight.preflight(snapshot, trays, plan)
+        return [*preflight.preflight(snapshot, trays, plan), *device_plugins.check(snapshot, trays, plan)]
     if phase == "imex":
         return preflight.imex_change(snapshot, trays, plan)
     if phase == "upgrade":
@@ -161,7 +162,8 @@ def _findings(
         return [*preflight.missing_permissions(snapshot), *checks.blockers(snapshot)]
     before = [checks.Claim(**{name: row[name] for name in checks.Claim._fields}) for row in inputs.claims_before]
     live = crds.judge(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
-    return [*checks.check(snapshot, trays, plan), *checks.lost_claims(before, snapshot), *live]
+    twice = device_plugins.check(snapshot, trays, plan)
+    return [*checks.check(snapshot, trays, plan), *twice, *checks.lost_claims(before, snapshot), *live]
 
 
 def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight.Plan) -> dict[str, Any]:

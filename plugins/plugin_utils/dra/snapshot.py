@@ -10,9 +10,9 @@ A snapshot is a mapping::
      and a list of objects for each key of LISTS}
 
 Objects are those of the API server without the fields that no check needs and that are most of the data in large
-clusters: managedFields, and all of a node's status except nodeInfo and the condition Ready. Of Helm's Secrets only the
-metadata is requested, so no secret is read. A list that the account may not read is empty and adds a row to
-not_readable; nodes that cannot be listed are an error.
+clusters: managedFields, and all of a node's status except nodeInfo, the condition Ready and the extended resources. Of
+Helm's Secrets only the metadata is requested, so no secret is read. A list that the account may not read is empty and
+adds a row to not_readable; nodes that cannot be listed are an error.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ LISTS: dict[str, tuple[str, str | None, str]] = {
     "compute_domains": (GROUP, "v1beta1", "computedomains"),
     "compute_domain_cliques": (GROUP, "v1beta1", "computedomaincliques"),
     "gpu_clusters": ("nvidia.com", "v1alpha1", "gpuclusters"),
+    "cluster_policies": ("nvidia.com", "v1", "clusterpolicies"),
     "daemon_sets": ("apps", "v1", "daemonsets"),
     "mpi_jobs": ("kubeflow.org", "v2beta1", "mpijobs"),
     "network_policies": ("networking.k8s.io", "v1", "networkpolicies"),
@@ -58,9 +59,19 @@ def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
     slim = {**item, "metadata": metadata}
     status = mapped(item.get("status"))
     if "nodeInfo" in status:
-        ready = [row for row in map(mapped, as_list(status.get("conditions"))) if row.get("type") == "Ready"]
-        slim["status"] = {"nodeInfo": status["nodeInfo"], **({"conditions": ready} if ready else {})}
+        slim["status"] = _slim_status(status)
     return slim
+
+
+def _slim_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of a node; the kubelet's own resources have no domain in their names."""
+    kept: dict[str, Any] = {"nodeInfo": status["nodeInfo"]}
+    for key in ("capacity", "allocatable"):
+        if key in status:
+            kept[key] = {name: amount for name, amount in mapped(status[key]).items() if "/" in name}
+    if "conditions" in status:
+        kept["conditions"] = [row for row in as_list(status["conditions"]) if mapped(row).get("type") == "Ready"]
+    return kept
 
 
 class Reader:

@@ -5,7 +5,9 @@
 
 Two values of the chart restrict it. A nodeSelector keeps the plugin off nodes without the collection's label, and the
 update strategy OnDelete keeps the pods of an older release until they are deleted. A wave labels its nodes, deletes the
-old pods, and waits for what the new ones publish. Everything except PluginRollout is pure.
+old pods, and waits for what the new ones publish. Where the driver begins to allocate GPUs, a wave first cordons its
+nodes, labels them so that the device plugin leaves, and waits until no pod has a GPU of it. Everything except
+PluginRollout is pure.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, node_selection, preflight
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    checks,
+    device_plugins,
+    node_selection,
+    preflight,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Snapshot, Trays
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
@@ -32,7 +39,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_
 
 LABEL, VALUE = "rackscale.nvlink/dra-driver", "true"
 MANAGER = "rackscale.nvlink-dra"
-"""The field manager of that label, and of nothing else."""
+"""The field manager of that label, of the label that keeps the device plugin off, and of the cordon of a wave."""
+GRACE = 300.0
+"""Seconds for which the kubelet keeps the GPUs of a device plugin that has stopped in the node's capacity."""
 HASH = "controller-revision-hash"
 """The label in which the DaemonSet controller records the revision of a pod."""
 
@@ -51,6 +60,60 @@ def is_restricted(daemon_set: Mapping[str, Any]) -> bool:
 
 def is_enabled(node: Mapping[str, Any]) -> bool:
     return node_selection.labels(node).get(LABEL) == VALUE
+
+
+def is_without_device_plugin(node: Mapping[str, Any]) -> bool:
+    return node_selection.labels(node).get(device_plugins.DEPLOY) == "false"
+
+
+def is_left_cordoned(node: Mapping[str, Any]) -> bool:
+    """Whether a wave may have cordoned a node; who has is in its managed fields, by which a cordon is released."""
+    return is_without_device_plugin(node) and mapped(node.get("spec")).get("unschedulable") is True
+
+
+def with_device_plugin(snapshot: Snapshot, names: Collection[str], plan: Plan) -> set[str]:
+    """Those of the nodes whose GPUs a device plugin allocates and the driver of this plan would."""
+    if not device_plugins.by_dra(plan):
+        return set()
+    nodes = {name: node for node in snapshot["nodes"] if (name := preflight.name_of(node)) in names}
+    return device_plugins.served(snapshot, nodes)
+
+
+def why_not_removed(
+    snapshot: Snapshot, names: Collection[str], pods: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, str]:
+    """Node -> the reason, as a sentence, why the driver must not allocate its GPUs yet; pods: those on each node."""
+    nodes = {name: node for node in snapshot["nodes"] if (name := preflight.name_of(node)) in names}
+    found = {}
+    for owner, on in device_plugins.owners(snapshot, nodes).items():
+        for name in on:
+            found[name] = _still_there(owner, name)
+    for name in names:
+        using = sorted(preflight.name_of(pod) for pod in pods.get(name, ()) if device_plugins.has_gpus(pod))
+        if using:
+            found[name] = f"Pods on node {name} have GPUs of the device plugin ({summarize(using)}); delete them first."
+    return found
+
+
+def _still_there(owner: str, node: str) -> str:
+    if not owner:
+        return f"The capacity of node {node} still has {device_plugins.GPU}; check that no device plugin runs there."
+    exclude = f"exclude nodes with the label {device_plugins.DEPLOY}=false by its affinity"
+    return f"The device plugin of the {owner} still runs on node {node}; {exclude}."
+
+
+def node_fields(node: Mapping[str, Any], enabled: bool, without_device_plugin: bool, cordoned: bool) -> dict[str, Any]:
+    """The fields of a node that this collection owns, for a server-side apply; a field that is left out is released."""
+    labels = {LABEL: VALUE} if enabled else {}
+    labels |= {device_plugins.DEPLOY: "false"} if without_device_plugin else {}
+    # With the uid the server does not create a node if this one was deleted meanwhile.
+    metadata = {
+        "name": preflight.name_of(node),
+        "uid": node["metadata"]["uid"],
+        **({"labels": labels} if labels else {}),
+    }
+    spec = {"spec": {"unschedulable": True}} if cordoned else {}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, **spec}
 
 
 def with_all_enabled(snapshot: Snapshot) -> dict[str, Any]:
@@ -201,13 +264,37 @@ class PluginRollout:
         kind = Kind("apps/v1", "ControllerRevision", f"namespaces/{namespace}/controllerrevisions")
         return newest_revision(daemon_set, self._cluster.items(kind, _selector(daemon_set)))
 
-    def enable(self, nodes: Collection[Mapping[str, Any]], done: set[str]) -> None:
-        """Label nodes; adds the names of the labelled ones to `done`, also when an error ends the call."""
-        self._write(nodes, {LABEL: VALUE}, done)
+    def pods_of(self, names: Collection[str]) -> dict[str, list[Mapping[str, Any]]]:
+        """The pods on each of these nodes."""
+        every = Kind("v1", "Pod", "pods")
+        return {name: self._cluster.items(every, fields=f"spec.nodeName={name}") for name in names}
+
+    def reserve(self, nodes: Collection[Mapping[str, Any]]) -> None:
+        """Cordon nodes and label them so that the device plugin leaves."""
+        self._write([node_fields(node, is_enabled(node), True, True) for node in nodes], set())
+
+    def restore(self, nodes: Collection[Mapping[str, Any]]) -> None:
+        """Undo reserve()."""
+        self._write([node_fields(node, is_enabled(node), False, False) for node in nodes], set())
+
+    def enable(self, nodes: Collection[Mapping[str, Any]], done: set[str], reserved: Collection[str] = ()) -> None:
+        """Label nodes; adds the names of the labelled ones to `done`, also when an error ends the call.
+
+        reserved: the names of those that reserve() has cordoned, which stay so. The device plugin stays off those that
+        it has left.
+        """
+        rows = [(node, preflight.name_of(node) in reserved) for node in nodes]
+        self._write(
+            [node_fields(node, True, kept or is_without_device_plugin(node), kept) for node, kept in rows], done
+        )
+
+    def uncordon(self, nodes: Collection[Mapping[str, Any]]) -> None:
+        """Release the cordon of reserve(); that of an administrator stays."""
+        self._write([node_fields(node, True, True, False) for node in nodes], set())
 
     def disable(self, nodes: Collection[Mapping[str, Any]]) -> None:
-        """Release the label on nodes; it stays where another manager owns it too."""
-        self._write(nodes, {}, set())
+        """Release all fields of nodes; a label stays where another manager owns it too."""
+        self._write([node_fields(node, False, False, False) for node in nodes], set())
 
     def delete_pods(self, pods: Collection[Mapping[str, Any]]) -> None:
         """Delete exactly these pods, by their UIDs."""
@@ -224,15 +311,12 @@ class PluginRollout:
         rows = self._cluster.items(NODE, f"{LABEL}={VALUE}", metadata=True)
         return [row for row in rows if LABEL in k8s_labels.owned(row, "labels", MANAGER)]
 
-    def _write(self, nodes: Collection[Mapping[str, Any]], labels: Mapping[str, str], done: set[str]) -> None:
-        works, names = [], []
-        for node in nodes:
-            name = preflight.name_of(node)
-            # With the uid the server does not create a node if this one was deleted meanwhile.
-            metadata = {"name": name, "uid": node["metadata"]["uid"], **({"labels": dict(labels)} if labels else {})}
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-            works.append(Work(name, partial(self._cluster.apply, NODE, body, MANAGER, force=True, metadata=True)))
-            names.append(name)
+    def _write(self, bodies: Sequence[Mapping[str, Any]], done: set[str]) -> None:
+        names = [str(body["metadata"]["name"]) for body in bodies]
+        works = [
+            Work(name, partial(self._cluster.apply, NODE, body, MANAGER, force=True, metadata=True))
+            for name, body in zip(names, bodies, strict=True)
+        ]
         written, errors = run_concurrently(works)
         done.update(names[position] for position in written)
         if errors:

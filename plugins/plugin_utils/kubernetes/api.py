@@ -142,12 +142,13 @@ class Cluster:
         rows = as_list(self._get(f"/apis/{api}", f"the resources of {api}").get("resources"))
         return {str(mapped(row).get("name")) for row in rows}
 
-    def items(self, kind: Kind, selector: str = "", metadata: bool = False) -> list[Any]:
-        """All objects of a kind, or those that a label selector matches; metadata: read their metadata alone."""
+    def items(self, kind: Kind, selector: str = "", metadata: bool = False, fields: str = "") -> list[Any]:
+        """All objects of a kind, or those that a label and a field selector match; metadata: read it alone."""
         what = f"{kind.plural}{' of ' + kind.group if kind.group else ''}"
         for _attempt in (1, 2):
             rows: list[Any] = []
-            query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
+            selectors = {"labelSelector": selector, "fieldSelector": fields}
+            query = {"limit": str(PAGE), **{key: text for key, text in selectors.items() if text}}
             for _page in range(MAX_PAGES):
                 accept = _METADATA.format("List") if metadata else "application/json"
                 answer = self._answer(f"{kind.path}?{urllib.parse.urlencode(query)}", accept)

@@ -32,7 +32,9 @@ def domain_slice(node: Mapping[str, Any], host_managed: bool) -> dict[str, Any]:
 
 
 def gpu_slice(node: Mapping[str, Any]) -> dict[str, Any]:
-    count = int(node["status"]["capacity"].get("nvidia.com/gpu", "0"))
+    # The capacity has GPUs only where a device plugin allocates them.
+    capacity = node["status"]["capacity"].get("nvidia.com/gpu", "0")
+    count = int(node["metadata"]["labels"].get("nvidia.com/gpu.count", capacity))
     devices = [
         {"name": f"gpu-{index}", "attributes": {"type": {"string": "gpu"}, "index": {"int": index}}}
         for index in range(count)

@@ -257,7 +257,7 @@ class Driver:
             release["nodes"].add(name)
             self.ready(pod)
             if fault != "silent":
-                self._publish(release, node, slices)
+                self._publish(_of_pod(release, pod), node, slices)
             if release["writes_label"] and clique and node["metadata"]["labels"].get(nodes.CLIQUE) != clique:
                 self.label(name, {nodes.CLIQUE: clique})
             if release["writes_label"] and WRITTEN_BY_PLUGIN not in node["metadata"].get("annotations", {}):
@@ -265,7 +265,7 @@ class Driver:
                 kept = {WRITTEN_BY_PLUGIN: "true", **({REPORTED_CLIQUE: clique} if clique else {})}
                 self._change(name, annotations=kept)
 
-    def _publish(self, release: dict[str, Any], node: Mapping[str, Any], slices: Mapping[str, Any]) -> None:
+    def _publish(self, release: Mapping[str, Any], node: Mapping[str, Any], slices: Mapping[str, Any]) -> None:
         wanted = []
         if release["domains"]:
             wanted.append(domains.domain_slice(node, release["host_managed"]))
@@ -324,6 +324,12 @@ class Driver:
     def _put_status(self, pod: dict[str, Any]) -> None:
         metadata = pod["metadata"]
         self.api.request("PUT", f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status", pod)
+
+
+def _of_pod(release: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The release with the programs of a pod, which may be of an older revision."""
+    names = {part["name"] for part in pod["spec"]["containers"]}
+    return {**release, "domains": "compute-domains" in names, "gpus": "gpus" in names}
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:

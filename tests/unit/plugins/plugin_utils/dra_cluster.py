@@ -79,6 +79,22 @@ def gfd() -> Any:
     return daemon_set("gpu-feature-discovery", "", namespace="gpu-operator", annotations={}, containers=containers)
 
 
+def device_plugin(name: str = "nvidia-device-plugin-daemonset", **more: Any) -> Any:
+    """A DaemonSet of the device plugin; pod: more of its pod spec."""
+    image = more.pop("image", "nvcr.io/nvidia/k8s-device-plugin:v0.19.0")
+    rows = more.pop("containers", [{"name": "nvidia-device-plugin-ctr", "image": image}])
+    made = daemon_set(name, "", namespace="gpu-operator", annotations={}, containers=rows)
+    made["spec"]["template"]["spec"].update(more.pop("pod", {}))
+    made["metadata"].update(more)
+    return made
+
+
+def cluster_policy(enabled: Any = None) -> dict[str, Any]:
+    """GPU Operator's ClusterPolicy, whose devicePlugin.enabled is unset or this."""
+    spec = {} if enabled is None else {"devicePlugin": {"enabled": enabled}}
+    return {"metadata": {"name": "cluster-policy", "uid": "uid-policy"}, "spec": spec}
+
+
 def slices(name: str, *devices: str, driver: str = "compute-domain.nvidia.com") -> dict[str, Any]:
     rows = [{"name": device} for device in devices or ("channel-0", "daemon-0")]
     return {"metadata": {"name": f"{name}-{driver}"}, "spec": {"driver": driver, "nodeName": name, "devices": rows}}
@@ -148,7 +164,7 @@ def empty() -> dict[str, Any]:
         "nodes": [node(name) for name in names()],
         "crds": {f"{kind}.resource.nvidia.com": None for kind in ("computedomains", "computedomaincliques")},
         "read_at": NOW,
-        **{key: [] for key in (*lists, "gpu_clusters", "daemon_sets", "mpi_jobs")},
+        **{key: [] for key in (*lists, "gpu_clusters", "cluster_policies", "daemon_sets", "mpi_jobs")},
         **{key: [] for key in ("network_policies", "releases", "not_readable")},
     }
 

@@ -16,6 +16,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     crds,
+    device_plugins,
     node_selection,
     preflight,
     probe,
@@ -544,6 +545,7 @@ def test_any_answer_of_a_cluster_is_checked_without_an_exception(data: st.DataOb
     preflight.preflight(cluster, world.trays(), world.plan())
     preflight.preflight(cluster, {}, world.plan())
     checks.check(cluster, world.trays(), world.plan())
+    device_plugins.check(cluster, {}, world.plan(shape="all_dra"))
     checks.blockers(cluster)
     made = probe.objects(cluster, {}, "default", "busybox")
     probe.judge(cluster, made, world.plan())

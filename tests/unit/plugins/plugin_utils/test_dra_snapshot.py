@@ -82,6 +82,22 @@ def test_a_snapshot_is_the_cluster() -> None:
     assert {request.method for request in requests} == {"GET"}
 
 
+def test_of_the_status_of_a_node_only_what_checks_read_is_kept() -> None:
+    node = world.node("r01t01")
+    rows = [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "False"}]
+    amounts = {"cpu": "144", "nvidia.com/gpu": "4"}
+    node["status"] |= {"conditions": rows, "capacity": amounts, "allocatable": amounts, "images": [{"names": ["x"]}]}
+    snapshot, _requests = read(Cluster({**world.installed(), "nodes": [node]}))
+    kept = {"nvidia.com/gpu": "4"}
+    info = {"containerRuntimeVersion": "containerd://2.1.4"}
+    assert snapshot["nodes"][0]["status"] == {
+        "nodeInfo": info,
+        "conditions": rows[1:],
+        "capacity": kept,
+        "allocatable": kept,
+    }
+
+
 def test_only_the_metadata_of_helm_secrets_is_requested() -> None:
     _snapshot, requests = read(Cluster(world.installed()))
     request = next(request for request in requests if request.target.startswith("/api/v1/secrets"))

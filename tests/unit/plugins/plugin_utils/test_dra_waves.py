@@ -13,11 +13,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
     arguments,
     checks,
+    device_plugins,
     values,
     versions,
     waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import preflight
+from hypothesis import given
+from hypothesis import strategies as st
 
 from . import dra_cluster as world
 
@@ -170,3 +173,76 @@ def test_the_driver_of_gpu_operator_has_no_waves() -> None:
     }
     with pytest.raises(DraError, match="GPU Operator rolls out its own driver"):
         arguments.plan(options, versions.pinned("0.5.0"), world.empty())
+
+
+def gpu_pod(name: str = "train", phase: str = "Running", **amounts: str) -> dict[str, Any]:
+    containers = [{"name": key, "resources": {"limits": {"nvidia.com/gpu": text}}} for key, text in amounts.items()]
+    return {
+        "metadata": {"name": name, "namespace": "jobs"},
+        "spec": {"containers": containers or [{"name": "main"}]},
+        "status": {"phase": phase},
+    }
+
+
+def with_device_plugin() -> dict[str, Any]:
+    """Both nodes in GPU Operator's hands; the first has been labelled by a wave."""
+    cluster = world.installed()
+    cluster["cluster_policies"] = [world.cluster_policy()]
+    cluster["nodes"][0]["metadata"]["labels"][device_plugins.DEPLOY] = "false"
+    return cluster
+
+
+def test_only_gpus_that_the_driver_would_allocate_are_taken_from_a_device_plugin() -> None:
+    cluster, names = with_device_plugin(), set(world.names())
+    all_dra = world.plan(shape="all_dra", waves=True)
+    assert waves.with_device_plugin(cluster, names, all_dra) == {"r01t02"}
+    assert waves.with_device_plugin(cluster, {"r01t01"}, all_dra) == set()
+    assert waves.with_device_plugin(cluster, names, restricted()) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "pods", "words"),
+    [
+        (lambda node: None, [], ""),
+        (lambda node: None, [gpu_pod("idle"), gpu_pod("done", "Succeeded", main="4")], ""),
+        (lambda node: None, [gpu_pod(main="2")], "Pods on node r01t01 have GPUs of the device plugin (jobs/train)"),
+        (
+            lambda node: node["status"].update(capacity={"nvidia.com/gpu": "4"}),
+            [],
+            "The capacity of node r01t01 still has nvidia.com/gpu",
+        ),
+        (
+            lambda node: node["metadata"]["labels"].pop(device_plugins.DEPLOY),
+            [],
+            "The device plugin of the ClusterPolicy cluster-policy still runs on node r01t01",
+        ),
+    ],
+)
+def test_the_driver_waits_until_a_device_plugin_has_left(change: Change, pods: list[Any], words: str) -> None:
+    cluster = with_device_plugin()
+    change(cluster["nodes"][0])
+    found = waves.why_not_removed(cluster, {"r01t01"}, {"r01t01": pods})
+    assert list(found) == (["r01t01"] if words else [])
+    assert words in found.get("r01t01", "")
+
+
+@given(st.booleans(), st.booleans(), st.booleans())
+def test_a_field_of_a_node_is_owned_or_released(enabled: bool, without: bool, cordoned: bool) -> None:
+    node = {"metadata": {"name": "r01t01", "uid": "1"}}
+    made = waves.node_fields(node, enabled, without, cordoned)
+    labels = made["metadata"].get("labels", {})
+    assert (waves.LABEL in labels, device_plugins.DEPLOY in labels) == (enabled, without)
+    assert ("spec" in made) is cordoned
+    assert made["metadata"]["uid"] == "1"
+
+
+amounts = st.integers(min_value=0, max_value=8)
+
+
+@given(st.lists(amounts, max_size=3), st.lists(amounts, max_size=3))
+def test_init_containers_share_the_gpus_of_the_containers(running: list[int], starting: list[int]) -> None:
+    def rows(numbers: list[int]) -> list[dict[str, Any]]:
+        return [{"resources": {"limits": {"nvidia.com/gpu": str(number), "cpu": "1"}}} for number in numbers]
+
+    pod = {"spec": {"containers": rows(running), "initContainers": rows(starting)}}
+    assert device_plugins.requested(pod) == max(sum(running), *starting, 0)

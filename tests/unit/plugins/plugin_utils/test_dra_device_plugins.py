@@ -1,0 +1,195 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""GPUs are allocated by one program: a device plugin next to the DRA driver's GPUs is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, device_plugins
+from hypothesis import given
+from hypothesis import strategies as st
+
+from . import dra_cluster as world
+
+GPU_OPERATOR = {"nodeSelector": {device_plugins.DEPLOY: "true"}}
+DEPLOYED = {device_plugins.DEPLOY: "true"}
+EXCLUDED = {device_plugins.DEPLOY: "false"}
+OWNED = [{"kind": "ClusterPolicy", "uid": "uid-policy"}]
+
+
+def cluster(*daemon_sets: Any, labels: Any = None, **more: Any) -> dict[str, Any]:
+    nodes = [world.node(name, labels=dict(labels or {})) for name in world.names()]
+    return {**world.empty(), "nodes": nodes, "daemon_sets": list(daemon_sets), **more}
+
+
+def with_capacity(given: dict[str, Any], amount: str = "4", resource: str = "nvidia.com/gpu") -> dict[str, Any]:
+    given["nodes"][0]["status"]["capacity"] = {resource: amount}
+    return given
+
+
+def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list[str]:
+    found = device_plugins.check(given, world.trays(), world.plan(shape=shape, **more))
+    assert {row["code"] for row in found} <= {"dra_device_plugin", "dra_insufficient_permissions"}
+    for row in found:
+        assert row["severity"] == "error"
+        assert row["message"].endswith(".")
+        assert "\n" not in row["message"]
+    return [row["message"] for row in found]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: cluster(world.device_plugin()),
+            "of the DaemonSet gpu-operator/nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02,",
+        ),
+        (
+            lambda: cluster(world.device_plugin(pod=GPU_OPERATOR), labels=DEPLOYED),
+            "of the DaemonSet gpu-operator/nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02,",
+        ),
+        (
+            lambda: cluster(world.device_plugin("gke", image="gke.gcr.io/nvidia-gpu-device-plugin:1.2")),
+            "of the DaemonSet gpu-operator/gke allocates",
+        ),
+        (
+            lambda: cluster(world.device_plugin("x", containers=[{"name": "nvidia-device-plugin", "image": "m/k:1"}])),
+            "of the DaemonSet gpu-operator/x allocates",
+        ),
+        (
+            lambda: cluster(cluster_policies=[world.cluster_policy()]),
+            "of the ClusterPolicy cluster-policy allocates the GPUs of r01t01, r01t02,",
+        ),
+        (lambda: with_capacity(cluster()), "The capacity of r01t01 has nvidia.com/gpu, so a device plugin allocates"),
+        (lambda: with_capacity(cluster(), "8", "nvidia.com/gpu.shared"), "The capacity of r01t01 has nvidia.com/gpu"),
+        (lambda: with_capacity(cluster(), "7", "nvidia.com/mig-1g.24gb"), "The capacity of r01t01 has nvidia.com/gpu"),
+    ],
+)
+def test_each_trace_of_a_device_plugin_is_one_finding(make: Callable[[], dict[str, Any]], words: str) -> None:
+    (message,) = messages(make())
+    assert words in message
+    assert "set waves: true" in message
+    # GPU Operator's own driver cannot be installed in waves by this role.
+    (theirs,) = messages(make(), shape="gpu_cluster")
+    assert "waves" not in theirs
+    # Without GPUs by DRA the device plugin is what allocates them.
+    for shape in ("compute_domains", "host_managed", "mock"):
+        assert messages(make(), shape=shape) == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: cluster(),
+        lambda: with_capacity(cluster(), "0"),
+        lambda: with_capacity(cluster(), "2", "example.com/gpu"),
+        lambda: cluster(world.device_plugin(pod=GPU_OPERATOR), labels=EXCLUDED),
+        lambda: cluster(cluster_policies=[world.cluster_policy()], labels=EXCLUDED),
+        lambda: cluster(cluster_policies=[world.cluster_policy()], labels={device_plugins.OPERANDS: "false"}),
+        lambda: cluster(cluster_policies=[world.cluster_policy(False)]),
+        lambda: cluster(world.gfd()),
+        lambda: cluster(
+            world.device_plugin(
+                "nvidia-device-plugin-gpu-feature-discovery",
+                containers=[
+                    {"name": "gpu-feature-discovery-ctr", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"},
+                    {
+                        "name": "gpu-feature-discovery-sidecar",
+                        "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0",
+                        "command": ["config-manager"],
+                    },
+                ],
+            )
+        ),
+        lambda: cluster(
+            world.device_plugin(
+                "nvidia-device-plugin-mps-control-daemon",
+                containers=[{"name": "mps-control-daemon-ctr", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"}],
+            )
+        ),
+        lambda: cluster(
+            world.device_plugin("amd", containers=[{"name": "amdgpu-dp", "image": "rocm/k8s-device-plugin"}])
+        ),
+        lambda: cluster(
+            world.device_plugin(
+                "sriov", containers=[{"name": "kube-sriovdp", "image": "nvcr.io/nvidia/mellanox/sriov-network-dp"}]
+            )
+        ),
+        lambda: cluster(
+            world.daemon_set(
+                containers=[{"name": "gpus", "image": "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu"}]
+            )
+        ),
+    ],
+)
+def test_what_allocates_no_gpu_is_no_finding(make: Callable[[], dict[str, Any]]) -> None:
+    assert messages(make()) == []
+
+
+def test_gpu_operators_daemon_set_is_reported_as_its_cluster_policy() -> None:
+    theirs = world.device_plugin(pod=GPU_OPERATOR, ownerReferences=OWNED)
+    given = with_capacity(cluster(theirs, labels=DEPLOYED, cluster_policies=[world.cluster_policy(True)]))
+    (message,) = messages(given)
+    assert "ClusterPolicy cluster-policy" in message
+
+
+def test_a_taint_that_it_does_not_tolerate_keeps_a_device_plugin_off() -> None:
+    given = cluster(world.device_plugin())
+    given["nodes"][0]["spec"]["taints"] = [{"key": "dra", "effect": "NoSchedule"}]
+    (message,) = messages(given)
+    assert "the GPUs of r01t02," in message
+
+
+def test_with_waves_only_nodes_whose_gpus_are_published_are_refused() -> None:
+    given = cluster(world.device_plugin())
+    assert messages(given, waves=True) == []
+    given["slices"] = [world.slices("r01t02", "gpu-0", driver=device_plugins.GPU_DRIVER)]
+    (message,) = messages(given, waves=True)
+    assert "allocates the GPUs of r01t02, and so would the DRA driver; label the nodes" in message
+
+
+def test_with_waves_a_node_with_a_device_plugin_need_not_publish_gpus_yet() -> None:
+    given = {**world.installed(), "device_classes": [*world.installed()["device_classes"]]}
+    given["device_classes"].append(world.device_class("gpu.nvidia.com"))
+    given["nodes"][0]["status"]["capacity"] = {device_plugins.GPU: "4"}
+    found = checks.check(given, world.trays(), world.plan(shape="all_dra", waves=True))
+    assert [row["message"] for row in found] == [
+        "The driver publishes no ResourceSlice of gpu.nvidia.com on r01t02; see the log of its plugin there."
+    ]
+
+
+@pytest.mark.parametrize("resource", ["daemonsets", "clusterpolicies"])
+def test_a_list_that_cannot_be_read_is_an_error(resource: str) -> None:
+    sentence = f"The account may not list {resource}; give it the verb list in all namespaces"
+    given = cluster(not_readable=[sentence])
+    assert messages(given) == [f"{sentence}, which is needed to know whether a device plugin allocates the GPUs too."]
+    assert messages(given, shape="compute_domains") == []
+
+
+flags = st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from(["", "true", "false"])), max_size=6)
+
+
+@given(flags, st.booleans(), st.booleans())
+def test_exactly_the_nodes_with_a_device_plugin_are_named(
+    rows: list[tuple[bool, bool, str]], policy: bool, everywhere: bool
+) -> None:
+    nodes, expected = {}, set()
+    for at, (has_capacity, own, deploy) in enumerate(rows):
+        name = f"n{at}"
+        labels = {"own": str(own), **({device_plugins.DEPLOY: deploy} if deploy else {})}
+        nodes[name] = world.node(name, labels=labels)
+        nodes[name]["status"]["allocatable"] = {device_plugins.GPU: "4" if has_capacity else "0"}
+        if has_capacity or own or everywhere or (policy and deploy != "false"):
+            expected.add(name)
+    sets = [world.device_plugin("one", pod={"nodeSelector": {"own": "True"}})]
+    sets += [world.device_plugin("two")] if everywhere else []
+    given = {**world.empty(), "nodes": list(nodes.values()), "daemon_sets": sets}
+    given["cluster_policies"] = [world.cluster_policy(policy)]
+    found = device_plugins.owners(given, nodes)
+    assert {name for names in found.values() for name in names} == expected
+    assert all(names for names in found.values())
+    assert bool(device_plugins.check(given, {}, world.plan(shape="all_dra"))) is bool(expected)
