@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 
 _NO_RESULT = "no result in this run"
@@ -107,7 +107,7 @@ def _evidence(
     fabric: Fabric, path: str, options: Mapping[str, Any], task_vars: Mapping[str, Any], links: Mapping[str, Any]
 ) -> Evidence:
     trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars)
-    snapshot, problem = _kubernetes(options)
+    snapshot, problem = _read_cluster(options)
     return Evidence(
         fabric,
         path,
@@ -166,14 +166,14 @@ def _host(row: Mapping[str, Any]) -> str:
     return str(row.get(row.get("ansible_loop_var", "item")))
 
 
-def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+def _read_cluster(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
     """(snapshot of the cluster or None, why there is none)."""
     if not options["kubeconfig"]:
         return None, ""
     # A wrong kubeconfig is a user error and fails; a server that does not answer is a finding.
     access = login.of_kubeconfig(options, "verify")
     try:
-        return Reader(*access).snapshot(), ""
+        return Reader(*access).snapshot(pods=True), ""
     except NvlinkError as error:
         return None, sentence(str(error))
 
@@ -190,4 +190,4 @@ def _text(verdict: Mapping[str, Any], left_out: Sequence[str]) -> list[str]:
         f" ({count(errors, 'error')}, {count(warnings, 'warning')})."
     )
     skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
-    return [summary, *skipped, *formatting.lines(rows)]
+    return [summary, *skipped, *formatting.lines(rows), *kubernetes.stranded_lines(verdict["compute_domains"])]

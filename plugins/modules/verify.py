@@ -157,6 +157,17 @@ verdict:
       description: Layer and V(checked), or V(skipped:) with the reason.
       type: dict
       sample: {hardware: checked, kubernetes: "skipped: no kubeconfig is set"}
+    compute_domains:
+      description:
+        - The GPUs that no new ComputeDomain can use, because another one has their node. Null without a cluster that
+          has ComputeDomains.
+        - C(cliques) has the number of nodes, of nodes that a new one can use and of stranded GPUs (null where it
+          is unknown), and the nodes of each ComputeDomain. C(unknown) has the rights that the account lacks.
+      type: dict
+      sample:
+        unknown: []
+        cliques:
+          r01: {nodes: 18, free_nodes: 17, stranded_gpus: 2, blocked_by: {jobs/train: [r01t01]}}
     trays:
       description: The number of trays in the fabric file.
       type: int

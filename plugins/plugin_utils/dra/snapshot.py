@@ -7,11 +7,12 @@ A snapshot is a mapping::
 
     {"version": "v1.34.4", "groups": {"resource.k8s.io": ["v1"]}, "nodes": [...], "crds": {name: object or None},
      "releases": [...], "not_readable": [sentence, ...], "read_at": the start time,
-     and a list of objects for each key of LISTS}
+     "pods": [...], and a list of objects for each key of LISTS}
 
 Objects are those of the API server without the fields that no check needs and that are most of the data in large
 clusters: managedFields, and all of a node's status except nodeInfo, the condition Ready and the extended resources. Of
-Helm's Secrets only the metadata is requested, so no secret is read. A list that the account may not read is empty and
+Helm's Secrets only the metadata is requested, so no secret is read. Pods are read only where a caller needs them: those
+with a node that have not ended, with what they request. A list that the account may not read is empty and
 adds a row to not_readable; nodes that cannot be listed are an error.
 """
 
@@ -74,6 +75,27 @@ def _slim_status(status: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+_ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+
+
+def _has_device_plugin(node: Mapping[str, Any]) -> bool:
+    return any(str(name).startswith("nvidia.com/") for name in mapped(mapped(node.get("status")).get("capacity")))
+
+
+def _slim_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """What a pod requests, and where; most of a large cluster are pods."""
+    metadata, spec, status = (mapped(pod.get(key)) for key in ("metadata", "spec", "status"))
+    requests = {
+        key: [{"resources": mapped(mapped(row).get("resources"))} for row in as_list(spec.get(key))]
+        for key in ("containers", "initContainers")
+    }
+    return {
+        "metadata": {key: metadata.get(key) for key in ("name", "namespace")},
+        "spec": {"nodeName": spec.get("nodeName"), **requests},
+        "status": {key: status.get(key) for key in ("phase", "extendedResourceClaimStatus")},
+    }
+
+
 class Reader:
     """Reads snapshots of one API server."""
 
@@ -82,8 +104,11 @@ class Reader:
         self._client = http.Client("dra_driver", config)
         self._not_readable: list[str] = []
 
-    def snapshot(self) -> dict[str, Any]:
-        """A snapshot, see the module; HttpError if the server is no API server or nodes cannot be listed."""
+    def snapshot(self, pods: bool = False) -> dict[str, Any]:
+        """A snapshot, see the module; HttpError if the server is no API server or nodes cannot be listed.
+
+        pods: whether to read pods where they may have GPUs that a ComputeDomain cannot use: with a device plugin.
+        """
         self._not_readable = []
         read_at = datetime.datetime.now(datetime.timezone.utc)
         version = self._object("/version").get("gitVersion")
@@ -106,6 +131,8 @@ class Reader:
             served = wanted and wanted in groups.get(group, [])
             found[key] = self._listed(f"/apis/{group}/{wanted}/{resource}") if served else []
         found["releases"] = self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, _METADATA)
+        with_pods = pods and found["compute_domains"] and any(map(_has_device_plugin, found["nodes"]))
+        found["pods"] = list(map(_slim_pod, self._listed("/api/v1/pods", _ON_NODES))) if with_pods else []
         found["not_readable"] = self._not_readable
         return found
 

@@ -98,7 +98,20 @@ def _verify(verdict: Verdict | None) -> dict[str, Any] | None:
         }
         for layer in verdict.layers
     }
-    return {"ok": verdict.ok, "checked_at": _time(verdict.checked_at), "layers": layers}
+    return {
+        "ok": verdict.ok,
+        "checked_at": _time(verdict.checked_at),
+        "layers": layers,
+        "compute_domains": {
+            use.name: {
+                "nodes": use.nodes,
+                "free_nodes": use.free_nodes,
+                "stranded_gpus": use.stranded_gpus,
+                "blocked_by": {domain: len(nodes) for domain, nodes in use.blocked_by.items()},
+            }
+            for use in verdict.uses or ()
+        },
+    }
 
 
 def _time(text: str | None) -> str | None:
@@ -128,6 +141,7 @@ def families(document: Mapping[str, Any]) -> list[Family]:
     ]
     if document["verify"]:
         made += _of_verify(document["verify"])
+        made += _of_compute_domains(document["verify"]["compute_domains"])
     return [family for family in made if family.samples]
 
 
@@ -255,6 +269,29 @@ def _of_verify(verify: Mapping[str, Any]) -> Iterator[Family]:
             ({"layer": name, "severity": word}, number)
             for name, row in layers.items()
             for word, number in row["failures"].items()
+        ],
+    )
+
+
+def _of_compute_domains(uses: Mapping[str, Any]) -> Iterator[Family]:
+    yield Family(
+        "nvlink_clique_free_nodes",
+        "Nodes of a clique that a new ComputeDomain can use.",
+        [({"clique": name}, row["free_nodes"]) for name, row in uses.items()],
+    )
+    yield Family(
+        "nvlink_clique_stranded_gpus",
+        "Free GPUs on nodes that a ComputeDomain has, which no other one can use.",
+        [({"clique": name}, row["stranded_gpus"]) for name, row in uses.items() if row["stranded_gpus"] is not None],
+    )
+    yield Family(
+        "nvlink_clique_blocked_nodes",
+        "Nodes of a clique with stranded GPUs, by the ComputeDomain that has them.",
+        [
+            ({"clique": name, "compute_domain": domain}, number)
+            for name, row in uses.items()
+            for domain, number in row["blocked_by"].items()
+            if row["stranded_gpus"]
         ],
     )
 

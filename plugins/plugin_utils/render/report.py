@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
@@ -48,6 +49,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["short"] = _short
+    environment.filters["fold"] = hostlist.fold
     page = environment.from_string(_asset("report.html.j2")).render(
         picture=shown,
         domains=[_drawn(domain, shown) for domain in shown.domains],

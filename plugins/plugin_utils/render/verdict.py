@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,26 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class CliqueUse:
+    """ComputeDomains on the nodes of a clique.
+
+    free_nodes: nodes that a new ComputeDomain can use. stranded_gpus: free GPUs on the others, None where unknown.
+    blocked_by: ComputeDomain -> its nodes of the clique.
+    """
+
+    name: str
+    nodes: int
+    free_nodes: int
+    stranded_gpus: int | None
+    blocked_by: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A verdict: its layers in their order, its failures as maps of strings, worst first.
 
-    more: the number of failures beyond MAX_FAILURES.
+    more: the number of failures beyond MAX_FAILURES. uses: of each clique, None without a cluster that has
+    ComputeDomains. unknown: why numbers of uses are unknown, as sentences.
     """
 
     ok: bool
@@ -49,6 +65,14 @@ class Verdict:
     layers: tuple[Layer, ...]
     failures: tuple[Mapping[str, str], ...]
     more: int
+    uses: tuple[CliqueUse, ...] | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def stranded_gpus(self) -> int | None:
+        """The stranded GPUs of all cliques; None where one of them is unknown."""
+        numbers = [use.stranded_gpus for use in self.uses or ()]
+        return None if None in numbers else sum(filter(None, numbers))
 
 
 def verdict(document: Any, path: str) -> Verdict:
@@ -62,6 +86,7 @@ def verdict(document: Any, path: str) -> Verdict:
         raise VerdictError(f"{path}: is no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
     if not all(isinstance(row, dict) for row in document["failures"]):
         raise VerdictError(f"{path}: failures has an entry that is no failure; run rackscale.nvlink.verify again.")
+    uses, unknown = _uses(document.get("compute_domains"), path)
     failures = sorted((_failure(row) for row in document["failures"]), key=_worst_first)
     words = {name: str(word) for name, word in document.get("layers", {}).items()}
     # A failure of a layer that the verdict does not list is shown too.
@@ -72,7 +97,28 @@ def verdict(document: Any, path: str) -> Verdict:
         layers=tuple(_layer(name, word, failures) for name, word in words.items()),
         failures=tuple(failures[:MAX_FAILURES]),
         more=max(len(failures) - MAX_FAILURES, 0),
+        uses=uses,
+        unknown=unknown,
     )
+
+
+def _uses(document: Any, path: str) -> tuple[tuple[CliqueUse, ...] | None, tuple[str, ...]]:
+    """(the uses of cliques, why numbers are unknown) of compute_domains in a verdict."""
+    if document is None:
+        return None, ()
+    try:
+        uses = [_use(str(name), row) for name, row in document["cliques"].items()]
+        return tuple(uses), tuple(str(row) for row in document["unknown"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        message = "compute_domains is not as verify writes it; run rackscale.nvlink.verify again."
+        raise VerdictError(f"{path}: {message}") from None
+
+
+def _use(name: str, row: Mapping[str, Any]) -> CliqueUse:
+    stranded = row["stranded_gpus"]
+    blocked_by = {str(domain): [str(node) for node in nodes] for domain, nodes in row["blocked_by"].items()}
+    gpus = None if stranded is None else int(stranded)
+    return CliqueUse(name, int(row["nodes"]), int(row["free_nodes"]), gpus, blocked_by)
 
 
 def _failure(row: Mapping[str, Any]) -> dict[str, str]:

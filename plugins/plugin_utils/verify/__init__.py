@@ -76,6 +76,7 @@ def verify(evidence: Evidence, checked_at: str) -> dict[str, Any]:
         "trays": len(evidence.fabric.trays),
         "queried": sum(1 for tray in evidence.fabric.trays if tray in evidence.trays or tray in evidence.unreachable),
         "cliques": sum(1 for members in evidence.fabric.members.values() if members),
+        "compute_domains": kubernetes.compute_domains(evidence),
         "failures": failures,
     }
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, WARNING
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, stranded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
@@ -36,6 +37,52 @@ def check(evidence: Evidence) -> Iterator[Failure]:
     yield from _readiness(evidence, evidence.kubernetes, tray_of)
     yield from _slices(evidence, evidence.kubernetes, tray_of)
     yield from _domains(evidence, evidence.kubernetes, tray_of)
+
+
+def compute_domains(evidence: Evidence) -> dict[str, Any] | None:
+    """The GPUs that no new ComputeDomain can use; None without a cluster that has ComputeDomains.
+
+    unknown: why numbers are unknown, empty where they are not. cliques: clique -> its row, see stranded.CliqueUse.
+    """
+    snapshot = evidence.kubernetes
+    if snapshot is None or GROUP not in snapshot["groups"]:
+        return None
+    members: dict[str, dict[str, int]] = defaultdict(dict)
+    there = {labels.name(node) for node in snapshot["nodes"]}
+    for node, tray in _trays(evidence).items():
+        if node in there:
+            row = evidence.fabric.trays[tray]
+            members[row["clique"]][node] = len(row["gpu_uuids"])
+    found = stranded.cliques(snapshot, members)
+    return {
+        "unknown": [f"{row}." for row in stranded.unreadable(snapshot)],
+        "cliques": {
+            clique: {
+                "nodes": use.nodes,
+                "free_nodes": use.free_nodes,
+                "stranded_gpus": use.stranded,
+                "blocked_by": use.blocked_by,
+            }
+            for clique, use in found.items()
+        },
+    }
+
+
+MAX_LINES = 20
+"""Cliques with stranded GPUs that are printed."""
+
+
+def stranded_lines(found: Mapping[str, Any] | None) -> list[str]:
+    """A line for each clique with stranded GPUs, of the result of compute_domains()."""
+    if found is None:
+        return []
+    uses = {
+        clique: stranded.CliqueUse(row["nodes"], row["free_nodes"], row["stranded_gpus"], row["blocked_by"])
+        for clique, row in found["cliques"].items()
+    }
+    lines = stranded.sentences(uses)
+    more = [f"{count(len(lines) - MAX_LINES, 'more clique')} with stranded GPUs."] if len(lines) > MAX_LINES else []
+    return [*found["unknown"], *lines[:MAX_LINES], *more]
 
 
 def _trays(evidence: Evidence) -> dict[str, str]:
@@ -101,8 +148,8 @@ def _slices(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[st
             message = f"The driver publishes no ResourceSlice of {' and '.join(missing)} for node {node}."
             yield failure("dra_slice_missing", KUBERNETES, message, tray, clique)
         elif GPU_DRIVER in drivers and published[GPU_DRIVER][node] < known:
-            count = published[GPU_DRIVER][node]
-            message = f"The driver publishes {count} of the {known} GPUs that the fabric file has on node {node}."
+            number = published[GPU_DRIVER][node]
+            message = f"The driver publishes {number} of the {known} GPUs that the fabric file has on node {node}."
             yield failure("dra_gpus_differ", KUBERNETES, message, tray, clique)
 
 

@@ -21,6 +21,19 @@ VERDICT = {
     "checked_at": "2026-11-21T06:00:00+01:00",
     "layers": {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no cluster"},
     "failures": [FAILURE],
+    "compute_domains": {
+        "unknown": [],
+        "cliques": {
+            "r01": {
+                "nodes": 18,
+                "free_nodes": 16,
+                "stranded_gpus": 3,
+                "blocked_by": {"jobs/infer": ["r01t02"], "jobs/train": ["r01t01"]},
+            },
+            "r02a": {"nodes": 9, "free_nodes": 8, "stranded_gpus": 0, "blocked_by": {"jobs/full": ["r02t01"]}},
+            "r02b": {"nodes": 9, "free_nodes": 8, "stranded_gpus": None, "blocked_by": {"jobs/x": ["r02t10"]}},
+        },
+    },
 }
 SAMPLE = re.compile(r"(?m)^(nvlink_[a-z_]+)(\{.*\})? (\d+)$")
 

@@ -171,6 +171,33 @@ def test_capacity_shows_the_largest_job_of_each_segment_and_advice() -> None:
     assert "Segments of 18 use up to 36 trays in 2 blocks, segments of 16 up to 64 in 4: use 16" in text
 
 
+def test_a_verdict_shows_stranded_gpus_and_the_compute_domains_that_have_the_nodes() -> None:
+    fabric = fabrics.fabric()
+    used = {"nodes": 18, "free_nodes": 16, "stranded_gpus": 3, "blocked_by": {"jobs/<x>": ["r01t01", "r01t02"]}}
+    unused = {"nodes": 9, "free_nodes": 9, "stranded_gpus": 0, "blocked_by": {}}
+    document = {
+        "ok": True,
+        "failures": [],
+        "compute_domains": {"unknown": [], "cliques": {"r01": used, "r02a": unused}},
+    }
+    text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=verdict(document, "verdict.json")))
+    assert "<p>3 stranded GPUs.</p>" in text
+    assert '<td class="n">16</td><td class="n">3</td><td>jobs/&lt;x&gt; (r01t[01-02])</td>' in text
+    assert '<td class="n">9</td><td class="n">0</td><td></td>' in text
+
+    used["stranded_gpus"] = None
+    document["compute_domains"]["unknown"] = ["The account may not list pods."]
+    text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=verdict(document, "verdict.json")))
+    assert "The number of stranded GPUs is unknown. The account may not list pods." in text
+    assert '<td class="n">unknown</td>' in text
+
+
+def test_without_compute_domains_the_page_has_no_section_of_them() -> None:
+    fabric = fabrics.fabric()
+    parsed = verdict({"ok": True, "failures": [], "compute_domains": None}, "verdict.json")
+    assert "ComputeDomains" not in _page(fabric, fabrics.state(fabric), RenderContext(verdict=parsed))
+
+
 def test_a_verdict_shows_layers_failures_causes_and_remediations() -> None:
     fabric = fabrics.fabric()
     failure = {

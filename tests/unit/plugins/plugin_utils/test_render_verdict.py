@@ -49,7 +49,10 @@ def test_ten_thousand_failures_are_counted_and_the_shown_rows_are_limited() -> N
 @pytest.mark.parametrize(
     "document",
     [[], {}, {"ok": 1, "failures": []}, {"ok": True, "failures": {}}, {"ok": True, "failures": [1]},
-     {"ok": True, "failures": [], "layers": []}],
+     {"ok": True, "failures": [], "layers": []},
+     {"ok": True, "failures": [], "compute_domains": []},
+     {"ok": True, "failures": [], "compute_domains": {"unknown": [], "cliques": {"a": {"nodes": 1}}}},
+     {"ok": True, "failures": [], "compute_domains": {"unknown": 1, "cliques": {}}}],
 )  # fmt: skip
 def test_any_other_document_is_rejected_with_one_sentence(document: Any) -> None:
     with pytest.raises(VerdictError, match=r"^verdict\.json: "):

@@ -14,7 +14,13 @@ from xml.etree import ElementTree
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import correlation, failure, formatting, junit
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
+    correlation,
+    failure,
+    formatting,
+    junit,
+    kubernetes,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -731,3 +737,37 @@ def test_the_next_step_has_the_names_that_its_command_needs(world: World) -> Non
     ):
         row = verify.with_names(failure.failure(code, "hardware", "Down.", "r01t03", "r01"), evidence)
         assert row["remediation"] == expected
+
+
+def test_the_verdict_has_the_gpus_that_no_new_compute_domain_can_use() -> None:
+    world = World(racks=2, trays=2)
+    first, second = world.fabric.cliques
+    tray = world.fabric.members[first][0]
+    world.node(tray)["metadata"]["labels"]["resource.nvidia.com/computeDomain"] = "uid-train"
+    metadata = {"name": "train", "namespace": "jobs", "uid": "uid-train"}
+    world.kubernetes["compute_domains"] = [{"metadata": metadata}]
+    world.kubernetes["pods"] = [
+        {"spec": {"nodeName": tray, "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}
+    ]
+    found = world.verdict()
+    assert found["ok"] is True
+    gpus = len(world.fabric.trays[tray]["gpu_uuids"])
+    assert found["compute_domains"] == {
+        "unknown": [],
+        "cliques": {
+            first: {"nodes": 2, "free_nodes": 1, "stranded_gpus": gpus - 1, "blocked_by": {"jobs/train": [tray]}},
+            second: {"nodes": 2, "free_nodes": 2, "stranded_gpus": 0, "blocked_by": {}},
+        },
+    }
+    assert kubernetes.stranded_lines(found["compute_domains"]) == [
+        f"Clique {first}: {gpus - 1} GPUs are stranded by jobs/train ({tray});"
+        " 1 of 2 nodes can take a new ComputeDomain."
+    ]
+
+
+def test_without_compute_domains_nothing_is_stranded() -> None:
+    world = World(racks=1, trays=1)
+    assert world.verdict(kubernetes=None)["compute_domains"] is None
+    world.kubernetes["groups"] = {}
+    assert world.verdict()["compute_domains"] is None
+    assert kubernetes.stranded_lines(None) == []

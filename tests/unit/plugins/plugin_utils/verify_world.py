@@ -113,7 +113,14 @@ class World:
             {"nodeName": tray, "cliqueID": self.fabric.clique_text(clique), "status": "Ready"}
             for tray in self.fabric.members[clique]
         ]
-        return {"nodes": nodes, "slices": slices, "compute_domain_cliques": [{"metadata": {}, "daemons": daemons}]}
+        return {
+            "groups": {"resource.nvidia.com": ["v1beta1"]},
+            "not_readable": [],
+            "nodes": nodes,
+            "slices": slices,
+            "compute_domain_cliques": [{"metadata": {}, "daemons": daemons}],
+            **{key: [] for key in ("compute_domains", "claims", "pods")},
+        }
 
     def node(self, tray: str) -> Row:
         return next(node for node in self.kubernetes["nodes"] if node["metadata"]["name"] == tray)

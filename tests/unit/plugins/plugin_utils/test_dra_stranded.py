@@ -1,0 +1,119 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""GPUs that no new ComputeDomain can use, because another one has their node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import stranded
+from hypothesis import given
+from hypothesis import strategies as st
+
+from . import dra_cluster as world
+
+MEMBERS = {"a": {"r01t01": 4, "r01t02": 4}, "b": {"r02t01": 4}}
+
+
+def cluster(**more: Any) -> dict[str, Any]:
+    """Two cliques; more: node -> the UID in its label."""
+    names = [name for gpus in MEMBERS.values() for name in gpus]
+    nodes = [world.node(name, labels={world.KEY: more[name]} if name in more else {}) for name in names]
+    return {**world.empty(), "nodes": nodes, "pods": [], "compute_domains": [world.domain("train")]}
+
+
+def pod(node: str, gpus: int, phase: str = "Running", **status: Any) -> dict[str, Any]:
+    limits = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    return {
+        "metadata": {"name": f"pod-{node}", "namespace": "jobs"},
+        "spec": {"nodeName": node, "containers": [{"resources": limits}]},
+        "status": {"phase": phase, **status},
+    }
+
+
+def claim(node: str, *devices: str, **more: Any) -> dict[str, Any]:
+    rows = [{"driver": "gpu.nvidia.com", "pool": node, "device": device, **more} for device in devices]
+    return {"metadata": {"name": f"gpus-{node}"}, "status": {"allocation": {"devices": {"results": rows}}}}
+
+
+def test_an_idle_cluster_has_no_stranded_gpus() -> None:
+    found = stranded.cliques(cluster(), MEMBERS)
+    assert found == {"a": stranded.CliqueUse(2, 2, 0, {}), "b": stranded.CliqueUse(1, 1, 0, {})}
+    assert stranded.sentences(found) == []
+
+
+def test_the_gpus_that_a_domain_leaves_free_on_its_node_are_stranded() -> None:
+    given = cluster(r01t01="uid-train")
+    given["pods"] = [pod("r01t01", 1), pod("r01t01", 2, "Succeeded"), pod("r01t02", 3)]
+    found = stranded.cliques(given, MEMBERS)
+    assert found["a"] == stranded.CliqueUse(2, 1, 3, {"jobs/train": ["r01t01"]})
+    assert stranded.sentences(found) == [
+        "Clique a: 3 GPUs are stranded by jobs/train (r01t01); 1 of 2 nodes can take a new ComputeDomain."
+    ]
+
+
+def test_gpus_of_claims_count_once() -> None:
+    given = cluster(r01t01="uid-train")
+    shared = claim("r01t01", "gpu-0", "gpu-1")
+    monitoring = claim("r01t01", "gpu-2", adminAccess=True)
+    # DRAExtendedResource: the pod's request is served by a claim.
+    served = pod("r01t01", 2, extendedResourceClaimStatus={"resourceClaimName": "x"})
+    given |= {"claims": [shared, shared, monitoring], "pods": [served]}
+    assert stranded.cliques(given, MEMBERS)["a"].stranded == 2
+
+
+def test_a_node_is_taken_by_its_channel_or_daemon_before_it_has_the_label() -> None:
+    by_channel = {**cluster(), "claims": [world.claim("work", node="r01t02", of="train")]}
+    by_daemon = {**cluster(), "compute_domain_cliques": [world.members("train", r01t02="NotReady")]}
+    by_status = cluster()
+    by_status["compute_domains"][0]["status"] = {"nodes": [{"name": "r01t02", "status": "Ready"}]}
+    for taken in (by_channel, by_daemon, by_status):
+        assert stranded.cliques(taken, MEMBERS)["a"] == stranded.CliqueUse(2, 1, 4, {"jobs/train": ["r01t02"]})
+
+
+def test_a_label_that_a_deleted_domain_left_behind_blocks_its_node() -> None:
+    found = stranded.cliques(cluster(r02t01="uid-old"), MEMBERS)
+    assert found["b"] == stranded.CliqueUse(1, 0, 4, {"deleted ComputeDomain uid-old": ["r02t01"]})
+
+
+def test_unreadable_pods_or_claims_make_the_number_unknown_not_zero() -> None:
+    for resource in ("pods", "resourceclaims", "computedomains", "computedomaincliques"):
+        sentence = f"The account may not list {resource}; give it the verb list in all namespaces"
+        given = {**cluster(r01t01="uid-train"), "not_readable": [sentence, "The account may not list mpijobs; x"]}
+        found = stranded.cliques(given, MEMBERS)
+        assert stranded.unreadable(given) == [sentence]
+        assert (found["a"].stranded, found["b"].stranded) == (None, None)
+        (text,) = stranded.sentences(found)
+        assert "an unknown number of GPUs is stranded by jobs/train (r01t01)" in text
+
+
+rows = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 8), st.integers(0, 10), st.integers(0, 3), st.booleans()),
+    max_size=8,
+)
+
+
+@given(rows)
+def test_stranded_are_the_free_gpus_of_nodes_with_a_domain(nodes: list[tuple[str, int, int, int, bool]]) -> None:
+    """Each node: clique, GPUs, GPUs in use, the number of its domain (0: none), whether they are used by claims."""
+    given = {**world.empty(), "nodes": [], "pods": [], "compute_domains": [world.domain(f"d{n}") for n in (1, 2, 3)]}
+    members: dict[str, dict[str, int]] = {"a": {}, "b": {}}
+    free = {"a": 0, "b": 0}
+    for at, (clique, gpus, used, domain, by_claim) in enumerate(nodes):
+        name = f"n{at}"
+        members[clique][name] = gpus
+        labels = {world.KEY: f"uid-d{domain}"} if domain else {}
+        given["nodes"].append(world.node(name, labels=labels))
+        if by_claim:
+            given["claims"].append(claim(name, *(f"gpu-{index}" for index in range(used))))
+        else:
+            given["pods"].append(pod(name, used))
+        free[clique] += max(gpus - used, 0) if domain else 0
+    found = stranded.cliques(given, members)
+    for clique, use in found.items():
+        taken = [name for names in use.blocked_by.values() for name in names]
+        assert use.stranded == free[clique]
+        assert use.nodes == len(members[clique]) == use.free_nodes + len(set(taken))
+        assert len(taken) == len(set(taken))
+        assert use.stranded <= sum(members[clique].values())
