@@ -7,7 +7,8 @@ The fabric manager generates these values: a fabric that is built again has anot
 created again have other clique IDs, and the GPUs stay. So a domain or clique is recognised by its GPUs, where:
 
 - more than half of the GPUs that the fabric file gives it report the new value,
-- more than half of the known GPUs that report the new value are its own, and
+- more than half of the known GPUs that report the new value are its own, where a domain or clique of which most GPUs
+  report it counts with all of its GPUs, and
 - none of its trays reports the old value. While some do, the others have left it.
 
 GPU UUIDs suffice: they are as permanent as fabric GUIDs, which nvidia-smi and most sources do not report. Chassis
@@ -165,9 +166,14 @@ def _recognised(
         # A tray whose GPUs are all new still belongs to its domain.
         groups = {group_of[tray] for tray in (name, *owners[name]) if tray in group_of}
         unchanged.update(group for group in groups if values[group] == value)
+    observed: Counter[str] = Counter()
+    for gpus_of in reported.values():
+        observed.update(gpus_of)
     found = {}
     for value, gpus_of in reported.items():
+        # Where groups join, the trays of one that are down have joined, too.
+        whole = sum(sizes[group] if gpus * 2 > observed[group] else gpus for group, gpus in gpus_of.items())
         for group, gpus in gpus_of.most_common(1):
-            if group not in unchanged and gpus * 2 > max(sizes[group], gpus_of.total()):
+            if group not in unchanged and gpus * 2 > max(sizes[group], whole):
                 found[group] = value
     return found

@@ -290,6 +290,17 @@ def test_gpus_in_different_cliques_do_not_renumber_the_clique_of_their_tray() ->
     assert [row["gate"] for row in placement.fabric.overrides] == ["mixed_cliques"]
 
 
+@pytest.mark.parametrize("down", [(), ("r01t01",), ("r01t04",)])
+def test_no_clique_is_recognised_where_two_join_under_a_new_id(down: tuple[str, ...]) -> None:
+    site = placed(cliques_per_rack=2)
+    before = names(site)[0]
+    for name in R01:
+        site.attach(name, clique_id=9)
+    site.down = set(down)
+    site.discover()
+    assert {name for name in R01 if names(site)[0][name] == before[name]} == set(down)
+
+
 def test_cliques_that_join_under_an_id_of_the_fabric_file_move() -> None:
     site = placed(racks=1, cliques_per_rack=2)
     split(site, r01t01=2, r01t02=2)
