@@ -144,7 +144,7 @@ def _other_ids(step: Step, policy: Policy) -> Iterator[Finding]:
     yield from identity.findings(step.previous, step.fabric)
     came, went = _moves(step)
     for old in natural_sorted(went):
-        new = next(iter(went[old]))
+        new = min(went[old])
         if new not in went and (went[old], came[new]) == ({new}, {old}):
             message = (
                 f"All trays of NVLink domain {old} join {new} with the cluster UUID "
