@@ -452,6 +452,11 @@ def test_the_driver_of_gpu_operator_is_checked_and_not_installed(site: Site) -> 
     site.running.kubectl("wait", "--for=condition=Established", "crd/gpuclusters.nvidia.com", "--timeout=30s")
     theirs = {"apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "gpu-cluster"}}
     site.running.kubectl("apply", "-f", "-", stdin=json.dumps(theirs))
+    # With a GPUCluster no device plugin gives the nodes GPUs.
+    none = {"nvidia.com/gpu": "0"}
+    for node in site.running.api().items(nodes.PATH):
+        path = f"{nodes.PATH}/{node['metadata']['name']}/status"
+        site.running.api().patch(path, {"status": {"capacity": none, "allocatable": none}})
     done = site.run("--tags", "preflight,crds,release", dra_driver_shape="gpu_cluster")
     assert changed(done) == 0
     assert site.release() is None
