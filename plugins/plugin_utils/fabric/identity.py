@@ -7,8 +7,8 @@ The fabric manager generates these values: a fabric that is built again has anot
 created again have other clique IDs, and the GPUs stay. So a domain or clique is recognised by its GPUs, where:
 
 - more than half of the GPUs that the fabric file gives it report the new value,
-- more than half of the known GPUs that report the new value are its own, where a domain or clique of which most GPUs
-  report it counts with all of its GPUs, and
+- more than half of the known GPUs that report the new value are its own, where another domain or clique of which most
+  observed GPUs report it counts with all of its GPUs, and
 - none of its trays reports the old value. While some do, the others have left it.
 
 GPU UUIDs suffice: they are as permanent as fabric GUIDs, which nvidia-smi and most sources do not report. Chassis
@@ -171,9 +171,13 @@ def _recognised(
         observed.update(gpus_of)
     found = {}
     for value, gpus_of in reported.items():
-        # Where groups join, the trays of one that are down have joined, too.
-        whole = sum(sizes[group] if gpus * 2 > observed[group] else gpus for group, gpus in gpus_of.items())
         for group, gpus in gpus_of.most_common(1):
-            if group not in unchanged and gpus * 2 > max(sizes[group], whole):
+            # Where groups join, the trays of the other one that are down have joined, too.
+            others = sum(
+                sizes[other] if known * 2 > observed[other] else known
+                for other, known in gpus_of.items()
+                if other != group
+            )
+            if group not in unchanged and gpus * 2 > sizes[group] and gpus > others:
                 found[group] = value
     return found

@@ -108,6 +108,9 @@ def place(
     # The GPUs of a tray in several cliques are no evidence of what became of its clique.
     agreeing = {name: row for name, row in claimed.trays.items() if name not in claimed.mixed}
     known = identity.follow(previous, earlier.accepted if earlier else previous, agreeing)
+    if identity.changed_domains(previous, known):
+        # A tray with GPUs in several cliques is compared with what its clique is now.
+        claimed = claims.collect(known, observed, policy)
     unplaced = len(observed.keys() - claimed.trays.keys() - known.trays.keys())
     claimed, policies = partitions.decide(known, claimed, policy, unplaced)
     names = naming.assign(known, claimed, policy)

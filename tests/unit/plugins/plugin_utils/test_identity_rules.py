@@ -169,7 +169,12 @@ def test_every_partition_keeps_its_name_and_every_change_of_ids_is_one_objection
         moved = disturb(world, disturbed)
         for what, number, shift in renamed:
             domain = world.domains[number % len(world.domains)]
-            world.rebuild(domain) if what == "rebuild" else world.renumber(domain, shift)
+            if what == "rebuild":
+                world.rebuild(domain)
+            # Where partitions get each other's IDs, a tray that moves reports the old ID of its clique, which has then
+            # not changed: a person decides.
+            elif not (moved and len(domain.partitions) > 1):
+                world.renumber(domain, shift)
         placement = world.discover()
         changed = [
             name
