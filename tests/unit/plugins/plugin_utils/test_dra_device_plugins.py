@@ -84,7 +84,7 @@ def test_each_trace_of_a_device_plugin_is_one_finding(make: Callable[[], dict[st
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: cluster(),
+        cluster,
         lambda: with_capacity(cluster(), "0"),
         lambda: with_capacity(cluster(), "2", "example.com/gpu"),
         lambda: cluster(world.device_plugin(pod=GPU_OPERATOR), labels=EXCLUDED),
