@@ -11,6 +11,7 @@ are validated only: their schedulers do not run.
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -332,7 +333,7 @@ def test_the_server_accepts_every_example(api: Any) -> None:
         place = "" if scope == "Cluster" else f"/{NAMESPACE}"
         paths[kind] = f"apis/{group}/{version}{place}/{plural}"
     for kind in {key[2] for key in DEFINITIONS}:
-        until(f"{kind} is served", lambda kind=kind: api.find(paths[kind]))  # type: ignore[misc]
+        until(f"{kind} is served", functools.partial(api.find, paths[kind]))
     checked: Counter[str] = Counter()
     (hint,) = schedulers.pod_affinity(TOPOLOGY)
     templates = [{"spec": {**hint["spec"], "containers": [{"name": "main", "image": "example.org/x:1"}]}}]
