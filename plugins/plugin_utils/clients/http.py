@@ -575,6 +575,8 @@ def _connect(ends: float, where: tuple[str, int]) -> socket.socket:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.settimeout(_left(ends))
+            # http.client sends the body after the headers; without this it waits until the server acknowledges them.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.connect(target)
             sock.settimeout(_left(ends))
             return sock
