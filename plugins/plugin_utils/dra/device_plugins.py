@@ -95,12 +95,11 @@ def is_device_plugin(daemon_set: Mapping[str, Any]) -> bool:
     """Whether a DaemonSet runs NVIDIA's device plugin; GPU Feature Discovery and MPS have the same image."""
     labels = node_selection.labels(daemon_set)
     whole = " ".join(map(str, (name_of(daemon_set), labels.get("app"), labels.get("app.kubernetes.io/name"))))
-    programs = [
-        f"{row.get('name')} {row.get('image')}"
-        for row in containers(daemon_set)
-        if not _OTHER_PROGRAMS.search(f"{row.get('name')} {row.get('command')} {row.get('args')}")
-    ]
-    return any(_PLUGIN.search(f"{whole} {program}") for program in programs)
+    for row in containers(daemon_set):
+        program = f"{row.get('name')} {row.get('command')} {row.get('args')}"
+        if not _OTHER_PROGRAMS.search(program) and _PLUGIN.search(f"{whole} {row.get('image')} {program}"):
+            return True
+    return False
 
 
 def is_gpu_plugin(daemon_set: Mapping[str, Any]) -> bool:
@@ -149,7 +148,8 @@ def _deployed(node: Mapping[str, Any]) -> bool:
 def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     """P18 and V9: no device plugin on the nodes whose GPUs the driver allocates.
 
-    With waves these are the nodes that publish GPUs already; a wave checks its own nodes before it enables the driver.
+    These are the trays, and other nodes on which the driver's plugin runs or would. With waves they are the nodes that
+    publish GPUs already; a wave checks its own nodes before it enables the driver.
     """
     return list(_check(snapshot, trays, plan)) if by_dra(plan) else []
 
@@ -159,12 +159,28 @@ def _check(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if any(f" {resource};" in sentence for resource in ("daemonsets", "clusterpolicies")):
             message = f"{sentence}, which is needed to know whether a device plugin allocates the GPUs too."
             yield finding("dra_insufficient_permissions", message)
+    published = publishing(snapshot)
     nodes = {name: node for name, node in expected_nodes(snapshot, trays).items() if node is not None}
+    others = _others(snapshot, nodes, plan, published)
     if plan.waves:
-        published = publishing(snapshot)
         nodes = {name: node for name, node in nodes.items() if name in published}
     for owner, names in owners(snapshot, nodes).items():
         yield finding("dra_device_plugin", f"{_subject(owner, names)}, and so would the DRA driver; {_remedy(plan)}.")
+    for owner, names in owners(snapshot, others).items():
+        message = f"{_subject(owner, names)}, and so would the DRA driver, which runs on nodes outside the trays too"
+        yield finding("dra_device_plugin", f"{message}; exclude them by kubeletPlugin.nodeSelector, or {_STOP}.")
+
+
+def _others(snapshot: Snapshot, nodes: Nodes, plan: Plan, published: set[str]) -> Nodes:
+    """The nodes apart from these that have GPUs of a device plugin, and whose GPUs the driver allocates or would."""
+    plugin = mapped(plan.get("kubeletPlugin", {}))
+    everywhere = plan.stand_alone and not plan.waves
+    others = {name: node for node in snapshot["nodes"] if (name := name_of(node)) not in nodes and capacity(node)}
+    return {
+        name: node
+        for name, node in others.items()
+        if name in published or (everywhere and node_selection.why_excluded(node, plugin) is None)
+    }
 
 
 def _subject(owner: str, names: list[str]) -> str:
@@ -174,9 +190,11 @@ def _subject(owner: str, names: list[str]) -> str:
     return f"The capacity of {nodes} has {GPU}, so a device plugin allocates the GPUs"
 
 
+_STOP = f"label the nodes {DEPLOY}=false, or remove the device plugin from them, until their capacity has no {GPU}"
+
+
 def _remedy(plan: Plan) -> str:
-    stop = f"label the nodes {DEPLOY}=false, or remove the device plugin from them, until their capacity has no {GPU}"
-    return stop if plan.waves or not plan.stand_alone else f"set waves: true to change clique by clique, or {stop}"
+    return _STOP if plan.waves or not plan.stand_alone else f"set waves: true to change clique by clique, or {_STOP}"
 
 
 def publishing(snapshot: Snapshot) -> set[str]:

@@ -61,6 +61,14 @@ def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list
             "of the DaemonSet gpu-operator/x allocates",
         ),
         (
+            lambda: cluster(
+                world.device_plugin(
+                    "x", containers=[{"name": "main", "image": "m/k:1", "command": ["nvidia-device-plugin"]}]
+                )
+            ),
+            "of the DaemonSet gpu-operator/x allocates",
+        ),
+        (
             lambda: cluster(cluster_policies=[world.cluster_policy()]),
             "of the ClusterPolicy cluster-policy allocates the GPUs of r01t01, r01t02,",
         ),
@@ -142,6 +150,37 @@ def test_a_taint_that_it_does_not_tolerate_keeps_a_device_plugin_off() -> None:
     given["nodes"][0]["spec"]["taints"] = [{"key": "dra", "effect": "NoSchedule"}]
     (message,) = messages(given)
     assert "the GPUs of r01t02," in message
+
+
+@pytest.mark.parametrize(
+    ("own", "more", "amount", "found"),
+    [
+        ({}, {}, "8", True),
+        # The chart's affinity, a selector or a taint keeps the driver off.
+        ({}, {"labels": {"nvidia.com/gpu.present": "false"}}, "8", False),
+        ({"kubeletPlugin": {"nodeSelector": {"rack": "nvl72"}}}, {}, "8", False),
+        ({}, {"taints": [{"key": "dra", "effect": "NoSchedule"}]}, "8", False),
+        # Without GPUs of a device plugin the node may have none at all.
+        ({}, {}, "0", False),
+    ],
+)
+def test_a_node_with_gpus_outside_the_trays_counts_where_the_driver_would_run(
+    own: dict[str, Any], more: dict[str, Any], amount: str, found: bool
+) -> None:
+    other = world.node("h01", **more)
+    other["status"]["capacity"] = {device_plugins.GPU: amount}
+    given = cluster()
+    given["nodes"].append(other)
+    texts = [row["message"] for row in device_plugins.check(given, world.trays(), world.plan(own, shape="all_dra"))]
+    assert bool(texts) is found
+    for text in texts:
+        assert text.startswith("The capacity of h01 has nvidia.com/gpu, so a device plugin allocates the GPUs, and so")
+        assert "which runs on nodes outside the trays too; exclude them by kubeletPlugin.nodeSelector" in text
+    # Waves and GPU Operator decide where the driver runs: where it publishes GPUs.
+    published = {**given, "slices": [world.slices("h01", "gpu-0", driver=device_plugins.GPU_DRIVER)]}
+    for shape, waves in (("all_dra", True), ("gpu_cluster", False)):
+        assert messages(given, shape=shape, waves=waves) == []
+        assert len(messages(published, shape=shape, waves=waves)) == (amount != "0")
 
 
 def test_with_waves_only_nodes_whose_gpus_are_published_are_refused() -> None:
