@@ -113,7 +113,7 @@ CATALOGUE: dict[str, Entry] = {
     "gpu_reset_required": Entry(ERROR, "a GPU needs a reset", "drain the tray, then reset the GPU or reboot"),
     "gpu_count_unclear": Entry(
         ERROR,
-        "nvidia-smi describes fewer GPUs than it counts",
+        "nvidia-smi describes fewer GPUs than it counts, or cannot read one",
         "run nvidia-smi -q on the tray and compare it with nvidia-smi -L",
     ),
     "gpus_disagree": Entry(

@@ -49,7 +49,7 @@ STATUSES: dict[int, tuple[str, str]] = {
     23: ("insufficient_resources", "Insufficient Resources"),
     24: ("freq_not_supported", "Frequency not supported"),
     25: ("argument_version_mismatch", "Argument version mismatch"),
-    26: ("deprecated", "Deprecated"),
+    26: ("deprecated", "Requested functionality has been deprecated"),
     27: ("not_ready", "Not Ready"),
     28: ("gpu_not_found", "GPU not found"),
     29: ("invalid_state", "Invalid state"),

@@ -41,9 +41,10 @@ _ABSENT = ("", "n/a", "[n/a]", "not supported", "[not supported]")
 # Texts of an element whose call failed.
 _LOST = "gpu is lost"
 _RESET = ("gpu requires reset", "gpu requires restart")
-# Not allowed in XML, but nvidia-smi prints the name of a process as it is. The value checks refuse the replacement.
+# Not allowed in XML, but nvidia-smi prints some texts as they are. The value checks refuse the replacement.
 _ILLEGAL = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")
-_FAILED = ("unknown error", "err!", "[unknown error]", "insufficient permissions", "[insufficient permissions]")
+_REFUSED = ("insufficient permissions", "[insufficient permissions]")
+_FAILED = ("unknown error", "err!", "[unknown error]", "requested functionality has been deprecated", *_REFUSED)
 
 # Texts that nvidia-smi prints instead of XML -> (code of the finding, sentence with the remedy).
 _TEXTS = (
@@ -87,7 +88,10 @@ _TEXTS = (
 )
 
 # "Unable to determine the device handle for GPU0000:0F:00.0: GPU requires reset"
-_NAMED_GPU = re.compile(r"device handle for GPU ?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
+# Since R550 "GPU3: 0000:5F:00.0".
+_NAMED_GPU = re.compile(
+    r"device handle for GPU(?:[0-9]{1,4}:)? ?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
+)
 
 
 class NvidiaSmiError(NvlinkError):
@@ -121,9 +125,25 @@ def read(program: str, timeout: float) -> Readings:
                 gpu=None,
             )
         )
-    if not result.stdout.lstrip("\ufeff \t\r\n").startswith("<"):
-        raise NvidiaSmiError(_not_xml(result.stdout + result.stderr, result.rc))
-    readings = parse_xml(result.stdout)
+    text, unread = result.stdout, _unread(result.stderr)
+    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
+        # A driver may print the line of a GPU without a handle, then describe the others.
+        before, mark, document = text.partition("<?xml")
+        unread = _unread(before)
+        if not (mark and unread):
+            raise NvidiaSmiError(_not_xml(result.stdout + result.stderr, result.rc))
+        text = mark + document
+    readings = parse_xml(text)
+    if unread and readings.complete:
+        readings.complete = False
+        readings.findings.append(
+            finding(
+                "gpu_count_unclear",
+                f"nvidia-smi describes {count(len(readings.gpus), 'GPU')} and cannot read another ({quoted(unread)});"
+                " check the kernel log for Xid messages, then drain the tray and reboot it.",
+                gpu=None,
+            )
+        )
     if result.rc != 0:
         readings.findings.append(
             finding(
@@ -133,6 +153,11 @@ def read(program: str, timeout: float) -> Readings:
             )
         )
     return readings
+
+
+def _unread(text: str) -> str | None:
+    """The line of a GPU that nvidia-smi cannot read, None where there is none."""
+    return next((line for line in text.splitlines() if "determine the device handle for gpu" in line.lower()), None)
 
 
 def parse_xml(text: str) -> Readings:
@@ -145,6 +170,8 @@ def parse_xml(text: str) -> Readings:
     readings.driver_version = _driver_version(root, Checker("nvidia-smi", notes))
     found = root.get("gpu", [])
     readings.gpus = [_gpu(index, gpu, notes) for index, gpu in enumerate(found)]
+    if any((_first(gpu, "fabric", "state") or "").lower() in _REFUSED for gpu in found):
+        notes.append(finding("no_permission", NO_PERMISSION_TEXT, gpu=None))
     counted = Checker("nvidia-smi", notes).number("attached_gpus", _first(root, "attached_gpus"), UINT32)
     if counted is not None and counted > len(found):
         readings.complete = False
@@ -179,6 +206,16 @@ def _not_xml(text: str, rc: int | None) -> dict[str, Any]:
     )
 
 
+def without_process_names(text: str) -> str:
+    """The output of ``nvidia-smi -q -x`` with ``removed`` as the name of each process.
+
+    nvidia-smi prints a name as it is: with characters and markup that XML does not allow (cwltool's pull request 1910).
+    """
+    first, *others = text.split("<process_name>")
+    names = (part.rpartition("</process_name>") for part in others)
+    return first + "".join(f"<process_name>{'removed' if end else ''}{end}{rest}" for _name, end, rest in names)
+
+
 # A parsed element: name -> its children of that name, each again an element, or a text where it had no child elements.
 Element = dict[str, list[Any]]
 
@@ -204,7 +241,7 @@ class _Tree:
 
     def parse(self, text: str) -> Element:
         """The root element's content. Raises NvidiaSmiError."""
-        raw = text.lstrip("\ufeff \t\r\n").translate(_ILLEGAL).encode()
+        raw = without_process_names(text).lstrip("\ufeff \t\r\n").translate(_ILLEGAL).encode()
         if len(raw) > MAX_XML:
             raise self._refused(f"is longer than {MAX_XML} bytes")
         try:
@@ -339,6 +376,8 @@ def _fabric(element: Any, check: Checker) -> dict[str, Any]:
     if state.lower() in _ABSENT:
         fabric["state"] = "not_supported"
         return fabric
+    if state.lower() in _REFUSED:
+        return fabric  # parse_xml() reports it once for all GPUs
     fabric["state"] = _word(constants.STATES, "fabric state", state, check)
     if fabric["state"] == "completed":
         # Only here are the texts of failed calls values: "Unknown Error" and "Not Supported" are statuses.

@@ -215,6 +215,21 @@ def test_an_r570_driver_has_no_summary() -> None:
     assert readings.gpus[0]["fabric"]["health"] == {**HEALTHY, "summary": None}
 
 
+def test_a_fabric_that_this_user_may_not_read_is_one_finding() -> None:
+    text = trays.fixture("gb200").replace("<state>Completed</state>", "<state>Insufficient Permissions</state>")
+    readings = nvidia_smi.parse_xml(text)
+    assert [found["code"] for found in readings.findings] == ["no_permission"]
+    assert {gpu["fabric"]["state"] for gpu in readings.gpus} == {None}
+
+
+def test_a_value_of_a_call_that_the_driver_has_dropped_is_unknown() -> None:
+    """As nvidia-smi 615.23 prints it for other elements on a Vera Rubin tray."""
+    dropped = "<current_mig>Requested functionality has been deprecated</current_mig>"
+    readings = nvidia_smi.parse_xml(trays.fixture("gb200").replace("<current_mig>Disabled</current_mig>", dropped))
+    assert readings.findings == []
+    assert {gpu["mig_enabled"] for gpu in readings.gpus} == {None}
+
+
 def test_a_driver_without_the_fabric_section_gives_an_unknown_fabric() -> None:
     text = "<nvidia_smi_log><attached_gpus>1</attached_gpus><gpu><uuid>N/A</uuid></gpu></nvidia_smi_log>"
     readings = nvidia_smi.parse_xml(text)
@@ -263,6 +278,10 @@ def test_text_instead_of_xml_is_recognized_or_quoted_safely(text: str, code: str
             "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot",
             "because GPU 0000:01:00.0 is",
         ),
+        (
+            "Unable to determine the device handle for GPU3: 0000:5F:00.0: GPU requires reset\n",
+            "cannot list the GPUs because GPU 0000:5F:00.0 needs a reset;",
+        ),
         ("GPU requires reset", "one of them needs a reset;"),
     ],
 )
@@ -270,14 +289,32 @@ def test_a_gpu_that_stops_nvidia_smi_is_named(text: str, words: str) -> None:
     assert words in _failure(text)["message"]
 
 
-@pytest.mark.parametrize("byte", ["\x00", "\x07", "\x1b", "\x0b", "\ufffe"])
-def test_a_process_may_have_any_name(byte: str) -> None:
-    """nvidia-smi prints a process name as it is, and XML has no such character."""
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("\x00", "\x07", "\x1b", "\x0b", "\ufffe"),
+        *("a & b", "a<b", "</process_info>", "&#27;", "&nbsp;", "]]>", "<!--", "a</process_name>"),
+    ],
+)
+def test_a_process_may_have_any_name(name: str) -> None:
+    """nvidia-smi prints a process name as it is, with characters and markup that XML does not allow."""
     text = trays.fixture("gb200")
-    row = f"<process_info><pid>7</pid><process_name>a{byte}b</process_name></process_info>"
-    changed = text.replace("</processes>", f"{row}</processes>")
+    row = f"<process_info><pid>7</pid><process_name>a{name}b</process_name></process_info>"
+    changed = text.replace("</processes>", f"{row}{row}</processes>")
     assert changed != text
     assert vars(nvidia_smi.parse_xml(changed)) == vars(nvidia_smi.parse_xml(text))
+
+
+def test_names_of_processes_are_removed_in_linear_time() -> None:
+    began = time.monotonic()
+    assert nvidia_smi.without_process_names("<process_name>" * 200_000).count("removed") == 0
+    assert nvidia_smi.without_process_names("<process_name>x</process_name>" * 200_000).count("removed") == 200_000
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("byte", ["\x00", "\x07", "\x1b", "\x0b", "\ufffe"])
+def test_a_value_with_a_character_that_xml_does_not_allow_is_unknown(byte: str) -> None:
+    text = trays.fixture("gb200")
     spoilt = nvidia_smi.parse_xml(text.replace(">NVIDIA GB200<", f">NVIDIA{byte}GB200<", 1))
     assert (spoilt.gpus[0]["name"], [found["code"] for found in spoilt.findings]) == (None, ["unusable_value"])
 
@@ -402,6 +439,19 @@ def test_an_exit_code_other_than_0_with_valid_output_is_a_finding(tmp_path: Path
     readings = nvidia_smi.read(_program(tmp_path, f"cat {trays.FIXTURES / 'gb200.xml'}; exit 14"), 20)
     assert len(readings.gpus) == 4
     assert [found["code"] for found in readings.findings] == ["smi_exit"]
+
+
+@pytest.mark.parametrize("where", [">&2", ""])
+@pytest.mark.parametrize("shown", [4, 5])
+def test_a_gpu_without_a_handle_next_to_the_others_is_one_finding(tmp_path: Path, where: str, shown: int) -> None:
+    """The line is that of drivers since R550; the others of the tray must not pass for all of its GPUs."""
+    file = tmp_path / "smi.xml"
+    counted = f"<attached_gpus>{shown}</attached_gpus>"
+    file.write_text(trays.fixture("gb200").replace("<attached_gpus>4</attached_gpus>", counted))
+    line = "Unable to determine the device handle for GPU4: 0000:5F:00.0: Unknown Error"
+    readings = nvidia_smi.read(_program(tmp_path, f"echo '{line}' {where}; cat {file}"), 20)
+    assert (len(readings.gpus), readings.complete) == (4, False)
+    assert [found["code"] for found in readings.findings] == ["gpu_count_unclear"]
 
 
 @pytest.mark.parametrize(
