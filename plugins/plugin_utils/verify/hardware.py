@@ -57,7 +57,9 @@ def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:
     reported = set()
     for note in as_list(evidence.trays[tray].get("findings")):
         code, part = mapped(note).get("code"), mapped(note).get("part")
-        about_gpus = part == "gpu" or code == "tray_subset_failed"
+        # A code may be of less weight on one host: MIG mode, where there is no multi-node fabric.
+        is_info = mapped(note).get("severity") == INFO
+        about_gpus = (part == "gpu" or code == "tray_subset_failed") and not is_info
         if about_gpus and code in CATALOGUE and code not in reported and CATALOGUE[code].severity != INFO:
             reported.add(code)
             message = f"{tray}: {sentence(mapped(note).get('message'))}"
