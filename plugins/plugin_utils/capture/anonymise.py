@@ -125,10 +125,11 @@ class Anonymiser:
                 continue
             parts = name.split(".")
             domains = [".".join(parts[at:]) for at in range(1, len(parts) - 1)]
-            self._known.update(map(_skeleton, (name, parts[0], *domains)))
+            words = [word for word in (name, parts[0], *domains) if word.lower() not in COMMON]
+            self._known.update(map(_skeleton, words))
             self._domains.update(map(_skeleton, domains))
             # A word of letters alone is too common to be replaced within others: ctl in nvidia-imex-ctl.
-            self._exact.update(part.lower() for part in (name, parts[0], *domains) if not part.isalpha())
+            self._exact.update(word.lower() for word in words if not word.isalpha())
             runs.update(run for run in _LETTERS.findall(name))
         free = (word for word in _words() if word not in runs)
         self._word = dict(zip(sorted(runs), free))
@@ -211,8 +212,17 @@ class _Numbers:
         return self._of[key]
 
 
-# Neither the site's own nor of any use to know.
-COMMON = frozenset({"localhost", "n/a", "none", "(null)", "null", "unknown"})
+# Neither the site's own nor of any use to know: words of the tools and of the bundle's own paths, and products. They
+# stand in any bundle, so they are no names, also where a host or a cluster has one of them.
+COMMON = frozenset(
+    {
+        *("localhost", "n/a", "none", "(null)", "null", "unknown"),
+        *("backup", "block", "cluster", "config", "controller", "default", "domain", "down", "gpu", "host", "imex"),
+        *("linux", "node", "nodes", "nvidia", "nvlink", "primary", "ready", "slurm", "slurmctld", "state", "status"),
+        *("switch", "topology", "tray", "trays", "up", "version"),
+        *("b200", "b300", "gb200", "gb300", "gh200", "h100", "h200", "vr200"),
+    }
+)
 
 
 def _lower(text: str) -> str:

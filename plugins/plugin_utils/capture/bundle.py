@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvidia_smi import without_process_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -71,6 +72,8 @@ KEPT_SETTINGS = frozenset(
         "TopologyPlugin",
     }
 )
+# In a kept setting, a value with a URL, an address or a path: fm_url=https://fabric.example.com.
+_ELSEWHERE = re.compile("=[^,]*[/:@]")
 _SETTING = re.compile(r"(?m)^(\s*)([A-Za-z][\w-]*(?:\[[0-9]+\])?)(\s*=[ \t]*)(.*)$")
 _HARMLESS = re.compile(r"[0-9.]{1,12}( ?[A-Za-z%/]{1,9})?|yes|no|none|\(null\)|n/a|infinite|unlimited|", re.IGNORECASE)
 _SECRET = re.compile(r"pass|key|secret|token|auth|cred|user", re.IGNORECASE)
@@ -80,7 +83,6 @@ _USUAL = frozenset({"slurm", "root", "nobody", "munge", "auth/munge", "cred/mung
 # Shorter values, such as yes, stand in any text.
 _MIN_SECRET = 4
 _SERIAL = re.compile(r"<[A-Za-z_]*serial[A-Za-z_]*>([^<]+)<")
-_PROCESS = re.compile(r"(<process_name>)[^<]*")
 _XML_VALUE = re.compile(r'(?<=>)[^<]*\S[^<]*|"[^"]*"')
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[0-9,-]+\][A-Za-z0-9._-]*)*")
 # Hosts of one hostlist that are looked for one by one; of one host, its names and the entries of its IMEX list.
@@ -167,10 +169,14 @@ def archive(files: Mapping[str, str], folder: str) -> bytes:
 
 def _outputs(host: Host) -> Iterator[tuple[str, str]]:
     """(file, text) of the outputs of a host."""
-    for row in map(mapped, as_list(mapped(host.answer).get("outputs"))):
+    for row in _rows(host):
         name = str(row.get("name") or "")
         if _FILE.fullmatch(name):
             yield name, "".join(str(part) for part in as_list(row.get("parts")))
+
+
+def _rows(host: Host) -> list[Mapping[str, Any]]:
+    return [mapped(row) for row in as_list(mapped(host.answer).get("outputs"))]
 
 
 def _names(hosts: Iterable[Host], outputs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -217,6 +223,7 @@ def _texts(hosts: Iterable[Host], outputs: Mapping[str, Mapping[str, str]]) -> I
     """Every text of a bundle, and the cluster UUIDs of structs as texts."""
     for host in hosts:
         yield from outputs[host.name].values()
+        yield from (str(row.get("problem") or "") for row in _rows(host))
         answer = {key: value for key, value in mapped(host.answer).items() if key != "outputs"}
         yield json.dumps(answer)
         for gpu in _gpus(host):
@@ -257,7 +264,8 @@ def _originals(table: Table, names: Iterable[str]) -> Iterator[str]:
             continue
         yield name
         if len(parts) > 1 and not name.replace(".", "").isdecimal():
-            yield from (parts[0], ".".join(parts[1:]) if len(parts) > 2 else name)
+            words = (parts[0], ".".join(parts[1:]) if len(parts) > 2 else name)
+            yield from (word for word in words if word.lower() not in COMMON)
 
 
 def _secrets(settings: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
@@ -273,13 +281,12 @@ def _secrets(settings: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
 
 
 def _index_row(host: Host, rewrite: Callable[[str], str]) -> dict[str, Any]:
-    rows = map(mapped, as_list(mapped(host.answer).get("outputs")))
     commands = {
         str(row["name"]): {
             "command": row.get("command"),
             "problem": rewrite(str(row["problem"])) if row.get("problem") else None,
         }
-        for row in rows
+        for row in _rows(host)
         if _FILE.fullmatch(str(row.get("name") or ""))
     }
     return {"problem": host.problem or None, "outputs": commands}
@@ -301,8 +308,9 @@ def _rewritten(name: str, text: str, rewrite: Callable[[str], str]) -> str:
     """A text of its kind: names of elements, keys and settings stay."""
     if name == "config.txt":
         return rewrite(_SETTING.sub(_kept_setting, text))
-    if name.endswith(".xml"):
-        return _XML_VALUE.sub(lambda value: rewrite(value[0]), _PROCESS.sub(r"\1removed", text))
+    # One that failed prints a plain text.
+    if name.endswith(".xml") and text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return _XML_VALUE.sub(lambda value: rewrite(value[0]), without_process_names(text))
     if name.endswith(".json"):
         try:
             return json.dumps(_values(json.loads(text), rewrite)) + "\n"
@@ -312,7 +320,9 @@ def _rewritten(name: str, text: str, rewrite: Callable[[str], str]) -> str:
 
 
 def _is_kept(key: str, value: str) -> bool:
-    return key in KEPT_SETTINGS or (not _SECRET.search(key) and bool(_HARMLESS.fullmatch(value)))
+    if key in KEPT_SETTINGS:
+        return not _ELSEWHERE.search(value)
+    return not _SECRET.search(key) and bool(_HARMLESS.fullmatch(value))
 
 
 def _kept_setting(row: re.Match[str]) -> str:

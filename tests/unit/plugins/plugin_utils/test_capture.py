@@ -222,6 +222,56 @@ def test_a_secret_that_another_file_holds_stops_the_bundle() -> None:
         bundle.make([host], [controller()])
 
 
+def changed_controller(settings: str, problem: str = "") -> bundle.Host:
+    """The controller with further settings, and a command that failed."""
+    host = controller()
+    assert host.answer is not None
+    host.answer["outputs"][1]["parts"].append(settings)
+    failed = {"name": "other.txt", "command": "scontrol show other", "problem": problem or None, "parts": []}
+    host.answer["outputs"].append(failed)
+    return host
+
+
+def test_what_is_only_in_the_reason_of_a_failure_is_replaced() -> None:
+    problem = "connect to [2001:db8:7::9]:6817 (02:42:c0:a8:07:09) or 203.0.113.77:6817: refused"
+    made = bundle.make([tray(1)], [changed_controller("", problem)])
+    assert not re.search("2001:db8|203[.]0|c0:a8", "\n".join(made.files.values()))
+
+
+@pytest.mark.parametrize("value", ["fm_url=https://fm.corp2.example.net", "a,b=jdoe@fm.corp2.example.net,c=1"])
+def test_a_kept_setting_with_a_url_is_removed(value: str) -> None:
+    settings = f"SwitchParameters = {value}\nSchedulerParameters = bf_window=9\n"
+    made = bundle.make([tray(1)], [changed_controller(settings)])
+    [config] = [text for path, text in made.files.items() if path.endswith("config.txt")]
+    assert "SwitchParameters = (removed)" in config
+    assert "SchedulerParameters = bf_window=9" in config
+
+
+@pytest.mark.parametrize("name", ["slurm", "cluster", "gpu", "GB200", "up", "trays", "slurm.corp2.example.net"])
+def test_a_cluster_named_as_the_tools_name_things_is_captured(name: str) -> None:
+    settings = f"ClusterName = {name}\nSlurmctldHost[1] = {name}(192.0.2.3)\n"
+    made = bundle.make([tray(1)], [changed_controller(settings)])
+    assert "corp2" not in "\n".join(made.files.values())
+
+
+def test_the_whole_name_of_a_process_is_removed() -> None:
+    host = tray(1)
+    assert host.answer is not None
+    row = "<process_name>/home/jdoe/<b>private & secret</process_name>"
+    parts = host.answer["outputs"][0]["parts"]
+    host.answer["outputs"][0]["parts"] = ["".join(parts).replace("<processes>", f"<processes>{row}", 1)]
+    whole = "\n".join(bundle.make([host], []).files.values())
+    assert not re.search("jdoe|private|secret", whole)
+
+
+def test_a_text_in_place_of_xml_is_rewritten() -> None:
+    host = tray(1)
+    assert host.answer is not None
+    host.answer["outputs"][0]["parts"] = ["gb7n01 (192.0.2.11): no driver for gb7n02.corp.example.com"]
+    made = bundle.make([host, tray(2)], [])
+    assert not re.search("gb7n|corp|192[.]0", "\n".join(made.files.values()))
+
+
 def test_the_archive_of_equal_files_is_equal() -> None:
     files = {"trays/a/x.txt": "1", "bundle.json": "{}"}
     assert bundle.archive(files, "site") == bundle.archive(dict(reversed(files.items())), "site")
