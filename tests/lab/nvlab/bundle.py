@@ -37,9 +37,20 @@ def load(path: str | Path) -> Files:
         index = json.loads(files.get("bundle.json", ""))
         if index["format"] != 1 or not isinstance(index["trays"], dict) or not index["trays"]:
             raise ValueError("its format is not 1, or it has no tray")
+        for tray, texts in trays(files).items():
+            _check(tray, texts)
     except (OSError, ValueError, KeyError, TypeError, tarfile.TarError, EOFError) as error:
         raise LabError(f"{path}: no support bundle of the playbook capture ({error}).") from error
     return files
+
+
+def _check(tray: str, texts: Files) -> None:
+    """ValueError where the stand-ins cannot use the answers of a tray."""
+    try:
+        standin_text(texts)
+        faults(texts)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"trays/{tray}/nvml.json is malformed: {type(error).__name__} {error}") from error
 
 
 def _unpacked(folder: Path) -> Files:
@@ -134,18 +145,19 @@ def standin_text(texts: Files, nvml_fault: str | None = None) -> str:
         platform = gpu.get("platform") or {}
         place = [platform.get(key) for key in ("slot_number", "tray_index", "host_id", "chassis_serial")]
         lines += [
-            f"gpu {gpu['index']}",
+            f"gpu {int(gpu['index'])}",
             f"lost {int(gpu.get('code') == _LOST)}",
             f"uuid {_line(gpu.get('uuid'))}",
             f"name {_line(gpu.get('name'))}",
             f"pci {_line(gpu.get('pci_bus_id'))}",
             f"module {_line(gpu.get('module_id'))}",
-            f"pdi {gpu.get('pdi') or '0x0'}",
+            f"pdi {_line(gpu.get('pdi') or '0x0')}",
             f"mig {_line(gpu.get('mig'))}",
             f"recovery {_line(gpu.get('recovery_action'))}",
-            f"platform {' '.join(str(one) for one in place if one is not None) or '-'}",
+            f"platform {' '.join(_line(one) for one in place if one is not None) or '-'}",
         ]
-        lines += [f"struct {row['version']} {row['code']} {row['bytes']}" for row in gpu.get("structs") or []]
+        for row in gpu.get("structs") or []:
+            lines.append(f"struct {int(row['version'])} {int(row['code'])} {bytes.fromhex(row['bytes']).hex()}")
     return "\n".join(lines) + "\n"
 
 

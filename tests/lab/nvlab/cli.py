@@ -79,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
 def _up(options: argparse.Namespace) -> None:
     captured = bundle.load(options.bundle) if options.bundle else None
     if captured:
+        if options.scenario or options.racks is not None or options.trays is not None:
+            raise LabError("--from has the trays of the bundle; leave out --scenario, --racks and --trays.")
         wanted = bundle.scenario(captured, options.suite or "trixie")
     elif options.scenario:
         wanted = scenario.load(options.scenario)

@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library, tray
-from nvlab import bundle, gpus
+from nvlab import bundle, cli, gpus
 from nvlab.errors import LabError
 
 BUNDLES = sorted((Path(__file__).resolve().parents[2] / "bundles").glob("*"))
@@ -145,6 +145,34 @@ def test_paths_that_leave_the_bundle_are_ignored(tmp_path: Path) -> None:
 def test_what_is_no_bundle_is_one_sentence(tmp_path: Path, files: dict[str, str]) -> None:
     with pytest.raises(LabError, match="no support bundle of the playbook capture"):
         bundle.load(archive(tmp_path, files))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[]", "{", "7", '{"gpus": 7}', '{"gpus": [7]}', '{"gpus": [{}]}', '{"gpus": [{"index": "x"}]}'),
+        *('{"gpus": [{"index": 0, "platform": [1]}]}', '{"gpus": [{"index": 0, "structs": [{"version": 3}]}]}'),
+        '{"gpus": [{"index": 0, "structs": [{"version": 3, "code": 0, "bytes": "0g"}]}]}',
+    ],
+)
+def test_an_answer_that_cannot_be_replayed_is_one_sentence(tmp_path: Path, text: str) -> None:
+    path = archive(tmp_path, {"s/bundle.json": INDEX, "s/trays/a01/nvml.json": text})
+    with pytest.raises(LabError, match=r"trays/a01/nvml\.json is malformed"):
+        bundle.load(path)
+
+
+def test_an_answer_adds_no_line_to_the_stand_in() -> None:
+    place = {"chassis_serial": "1\nfault crash"}
+    gpu = {"index": 0, "pdi": "0x1\nfault crash", "platform": place, "uuid": "a\nfault b"}
+    assert bundle.standin_text({"nvml.json": json.dumps({"gpus": [gpu]})}).count("\nfault") == 0
+
+
+def test_a_bundle_and_a_number_of_racks_contradict_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = archive(tmp_path, {"s/bundle.json": INDEX})
+    assert cli.main(["up", "--from", str(path), "--racks", "2"]) == 1
+    assert "leave out --scenario, --racks and --trays" in capsys.readouterr().err
 
 
 def test_trays_have_their_names_unless_one_is_too_long() -> None:
