@@ -271,7 +271,9 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "slurm_topology_missing": Entry(ERROR, "slurmctld runs no block topology", "run the playbook slurm"),
     "slurm_tray_other_block": Entry(
-        ERROR, "slurmctld has a tray in another block than that of its clique", "run the playbook slurm"
+        ERROR,
+        "slurmctld has a tray in a block that is not its own in the fabric file, which may leave it out of all blocks",
+        "run the playbook slurm",
     ),
     "slurm_tray_no_block": Entry(ERROR, "slurmctld has a tray in no block", "run the playbook slurm"),
     "slurm_block_missing": Entry(ERROR, "slurmctld lacks the block of a clique", "run the playbook slurm"),

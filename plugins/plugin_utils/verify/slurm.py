@@ -139,9 +139,10 @@ def _renamed(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any
 
 @dataclass(frozen=True)
 class _Layout:
-    """desired: tray -> its block in the fabric file. running: tray -> its blocks in slurmctld.
+    """desired: tray -> its block in the fabric file, empty where it has none in this Slurm cluster.
 
-    clique_of: block with trays -> its clique. unknown: blocks with nodes in slurmctld that the fabric file lacks.
+    running: tray -> its blocks in slurmctld. clique_of: block with trays -> its clique. unknown: blocks with nodes in
+    slurmctld that the fabric file lacks.
     """
 
     desired: Mapping[str, str]
@@ -155,8 +156,10 @@ class _Layout:
 
 def _layout(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> _Layout:
     views = [view for view in evidence.fabric.slurm_blocks(cluster) if view.clique]
-    desired = {tray: view.name for view in views for tray in view.trays}
-    tray_of = {evidence.fabric.trays[tray]["slurm_node"]: tray for tray in desired}
+    placed = {tray: view.name for view in views for tray in view.trays}
+    desired = placed | {tray: "" for tray in evidence.fabric.trays if tray not in placed}
+    # Nodes of different clusters may have the same name: those of this one are the last.
+    tray_of = {evidence.fabric.trays[tray]["slurm_node"]: tray for tray in reversed(desired)}
     given = {view.name for view in views}
     running: dict[str, list[str]] = {tray: [] for tray in desired}
     unknown = []
@@ -175,25 +178,25 @@ def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
     in_no_block: dict[str, list[str]] = defaultdict(list)
     for tray, block in layout.desired.items():
         running = layout.running[tray]
-        if len(running) > 1:
+        if block and len(running) > 1:
             message = (
                 f"slurmctld has {tray} in blocks {' and '.join(running)}; the fabric file has it in {block} alone."
             )
             yield failure("slurm_block_overlap", SLURM, message, tray, layout.clique_of[block])
-        elif not running:
+        elif block and not running:
             in_no_block[block].append(tray)
-        elif running[0] != block:
+        elif running and running[0] != block:
             # Two trays in each other's block are one failure.
             misplaced[frozenset((block, running[0]))].append(tray)
     renamed = {}
     for trays in misplaced.values():
         block, unknown = layout.desired[trays[0]], layout.running[trays[0]][0]
-        if unknown in layout.unknown and trays == layout.trays(block):
+        if block and unknown in layout.unknown and trays == layout.trays(block):
             renamed[unknown] = block
             message = f"slurmctld has block {block} of clique {layout.clique_of[block]} under the name {unknown}."
             yield failure("slurm_block_missing", SLURM, message, None, layout.clique_of[block], trays=trays)
         else:
-            yield _misplaced(layout, trays)
+            yield _misplaced(evidence, layout, trays)
     for block, trays in in_no_block.items():
         yield _in_no_block(layout, block, trays)
     for name in layout.unknown:
@@ -202,11 +205,14 @@ def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
             yield failure("block_unclaimed", SLURM, message)
 
 
-def _misplaced(layout: _Layout, trays: list[str]) -> Failure:
-    """Trays of one block that slurmctld has in another, and the reverse."""
-    rows = summarize(f"{tray} in {layout.running[tray][0]} instead of {layout.desired[tray]}" for tray in trays)
+def _misplaced(evidence: Evidence, layout: _Layout, trays: list[str]) -> Failure:
+    """Trays of one block that slurmctld has in another, and the reverse; or trays of no block that it has in one."""
+    rows = summarize(
+        f"{tray} in {' and '.join(layout.running[tray])} instead of {layout.desired[tray] or 'no block'}"
+        for tray in trays
+    )
     message = f"slurmctld has {rows}."
-    cliques = {layout.clique_of[layout.desired[tray]] for tray in trays}
+    cliques = {evidence.clique_of(tray) for tray in trays}
     tray = trays[0] if len(trays) == 1 else None
     clique = cliques.pop() if len(cliques) == 1 else None
     return failure("slurm_tray_other_block", SLURM, message, tray, clique, trays=trays)

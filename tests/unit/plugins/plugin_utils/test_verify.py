@@ -275,6 +275,24 @@ def mixed_blocks(world: World) -> None:
     world.block("r01").append(B[0])
 
 
+def leave_out(world: World, *trays: str) -> None:
+    """The fabric file gives each tray a clique of its own, with a block that has no nodes."""
+    domains, cliques, placed = dict(world.fabric.domains), dict(world.fabric.cliques), dict(world.fabric.trays)
+    for number, tray in enumerate(trays, 1):
+        clique = cliques[placed[tray]["clique"]]
+        name, domain = f"own_{tray}", clique["domain"]
+        block: Any = {"name": name, "position": len(cliques)}
+        cliques[name] = {"domain": domain, "clique_id": 100 + number, "block": block}
+        domains[domain] = {**domains[domain], "tray_partitions": "leave_out"}
+        placed[tray] = {**placed[tray], "clique": name}
+    world.fabric = replace(world.fabric, domains=domains, cliques=cliques, trays=placed)
+
+
+def of_slurm(world: World) -> list[tuple[str, str, list[str]]]:
+    """The failures of a run that asks slurmctld alone."""
+    return rows(world.verdict(quick=True, trays={}, kubernetes=None))
+
+
 def two_blocks(world: World) -> None:
     world.block("r02").append(A[0])
     world.info["findings"] = [finding("slurm_block_overlap", "r01t01 stands in two blocks.", tray=A[0])]
@@ -452,6 +470,61 @@ def test_no_failure_when_all_layers_agree(world: World) -> None:
     assert verdict["ok"] is True
     assert (verdict["trays"], verdict["queried"], verdict["cliques"]) == (8, 8, 2)
     assert set(verdict["layers"].values()) == {"checked"}
+
+
+def test_a_tray_that_is_left_out_of_the_blocks_is_in_none(world: World) -> None:
+    leave_out(world, *A[2:], B[0])
+    verdict = world.verdict(quick=True, trays={}, kubernetes=None)
+    assert [
+        (row["code"], row["severity"], row["trays"], row["clique"], row["message"]) for row in verdict["failures"]
+    ] == [
+        (
+            "slurm_tray_other_block",
+            "error",
+            A[2:],
+            None,
+            "slurmctld has r01t03 in r01 instead of no block, r01t04 in r01 instead of no block.",
+        ),
+        (
+            "slurm_tray_other_block",
+            "error",
+            B[:1],
+            f"own_{B[0]}",
+            "slurmctld has r02t01 in r02 instead of no block.",
+        ),
+    ]
+    world.block("r02").remove(B[0])
+    for tray in A[2:]:
+        world.block("r01").remove(tray)
+    assert of_slurm(world) == []
+
+
+def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> None:
+    """Its NodeName may be that of a tray of this cluster, too."""
+    own = {name: clique["block"] for name, clique in world.fabric.cliques.items()}
+    trays: Any = {name: {**row, "slurm_cluster": "alps"} for name, row in world.fabric.trays.items()}
+    trays[B[0]].update(slurm_cluster="jura", slurm_node=A[0])
+    trays[B[1]].update(slurm_cluster="jura")
+    clusters: Any = {"slurm": {"alps": {"blocks": own}, "jura": {"blocks": {"r02": own["r02"]}}}}
+    world.fabric = replace(world.fabric, trays=trays, clusters=clusters)
+    assert of_slurm(world) == [("slurm", "slurm_tray_other_block", B[1:2])]
+    world.block("r02").remove(B[1])
+    assert of_slurm(world) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_every_tray_whose_blocks_differ_is_in_a_failure_and_no_other(data: st.DataObject) -> None:
+    world = copy.deepcopy(HOME)
+    trays = [*A, *B]
+    leave_out(world, *data.draw(st.lists(st.sampled_from(trays), unique=True)))
+    desired = {tray: [view.name] for view in world.fabric.slurm_blocks() for tray in view.trays}
+    names = st.lists(st.sampled_from(["r01", "r02", "hand_made"]), max_size=2, unique=True)
+    running = {tray: data.draw(names) for tray in trays}
+    blocks = [{"name": name, "nodes": [t for t in trays if name in running[t]]} for name in ("r01", "r02", "hand_made")]
+    world.info["topology"]["blocks"] = [*blocks, {"name": "cpu", "nodes": []}]
+    found = {tray for _layer, _code, of in of_slurm(world) for tray in of}
+    assert found == {tray for tray in trays if running[tray] != desired.get(tray, [])}
 
 
 def test_a_short_version_of_a_running_daemon_is_that_of_its_package(world: World) -> None:
