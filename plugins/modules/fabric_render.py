@@ -77,6 +77,7 @@ options:
   block_sizes:
     description:
       - The block sizes of Slurm's topology files, as in M(rackscale.nvlink.slurm_topology).
+      - Report and metrics show what jobs may span with them.
     type: list
     elements: int
     default: []

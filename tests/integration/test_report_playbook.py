@@ -66,6 +66,11 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     assert unchanged(play(folder, "render", *verdict))
 
 
+def test_the_report_has_the_block_sizes_of_the_site(folder: Path) -> None:
+    play(folder, "report", "-e", json.dumps({"slurm_topology_block_sizes": [2, 4]}))
+    assert "(block sizes 2, 4)" in (folder / "report" / "index.html").read_text()
+
+
 def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
     (folder / "verdict.json").write_text("{")
     output = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)

@@ -741,6 +741,8 @@ PLAYBOOKS: dict[str, dict[str, Any]] = {
             "render_dir": {"type": "path"},
             "report_jobs": {"type": "bool"},
             "slurm_controller_hosts": {},
+            "slurm_topology_aggregate_blocks": {"type": "bool"},
+            "slurm_topology_block_sizes": {"type": "list", "elements": "int"},
             "verdict_file": {},
         },
     },

@@ -19,7 +19,7 @@ class RenderContext:
 
     Each part is optional.
 
-    block_sizes, aggregate_blocks: the site's settings of Slurm's topology, as of the role slurm_topology.
+    block_sizes, aggregate_blocks: the site's settings of the role slurm_topology, for Slurm's files and what jobs span.
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.
     gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin.

@@ -51,6 +51,7 @@ def numbers(fabric: model.Fabric, state: model.State, context: RenderContext) ->
     """All numbers as plain data; docs/monitoring.md describes it."""
     shown = view.picture(fabric, state)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
+    capacities = capacity.capacities(fabric, state, context.block_sizes, context.aggregate_blocks)
     return {
         "schema_version": SCHEMA_VERSION,
         "fabric_sha256": fabric_file.digest(fabric_file.serialise(fabric)),
@@ -64,7 +65,7 @@ def numbers(fabric: model.Fabric, state: model.State, context: RenderContext) ->
         "findings": [
             {"code": code, "severity": severity, "count": count} for (code, severity), count in sorted(findings.items())
         ],
-        "capacity": [asdict(found) for found in capacity.capacities(fabric, state)],
+        "capacity": [asdict(found) for found in capacities],
         "verify": _verify(context.verdict),
     }
 

@@ -44,7 +44,7 @@ PAGE = "report/index.html"
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
     """Render the page and report.json from a fabric, its state and the optional input."""
     shown = view.picture(fabric, state, context.jobs)
-    capacities = capacity.capacities(fabric, state)
+    capacities = capacity.capacities(fabric, state, context.block_sizes, context.aggregate_blocks)
     kept, changed = changes.text_and_changes(shown, capacities, state.written_at, context.earlier)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import TOPOLOGY_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import TOPOLOGY_NAME
 
 CLIQUE = "nvidia.com/gpu.clique"
 HOSTNAME = "kubernetes.io/hostname"

@@ -11,19 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
-    CONF,
-    YAML,
-    Block,
-    Topology,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
-
-TOPOLOGY_NAME = "nvlink"
-# Without a cluster the version is unknown: each file is for the newest tested Slurm that reads it.
-RENDERED_FOR: dict[str, rules.Version] = {YAML: (26, 5, 5), CONF: (24, 11, 5)}
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import RENDERED_FOR, blocks, candidate
 
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext | None = None) -> dict[str, str]:
@@ -43,10 +34,10 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext | No
 
 def text(made: Sequence[Block], style: str, context: RenderContext | None = None) -> str:
     """The text of one file; empty where Slurm would not load it."""
-    candidate, found = _checked(made, style, context)
+    checked, found = _checked(made, style, context)
     if any(finding["severity"] == "error" for finding in found):
         return ""
-    return files.render([candidate.topology], style)
+    return files.render([checked.topology], style)
 
 
 def findings(fabric: model.Fabric, state: model.State, context: RenderContext | None = None) -> list[model.Finding]:
@@ -74,13 +65,5 @@ def _clusters(fabric: model.Fabric) -> list[str | None]:
 def _checked(
     made: Sequence[Block], style: str, context: RenderContext | None
 ) -> tuple[rules.Candidate, list[model.Finding]]:
-    version, site = RENDERED_FOR[style], context or RenderContext()
-    kept, found = rules.drop_placeholders(made, version)
-    sizes, objections = rules.choose_sizes(kept, version, site.block_sizes, site.aggregate_blocks)
-    topology = Topology(
-        name=TOPOLOGY_NAME if style == YAML else "default",
-        blocks=kept,
-        block_sizes=sizes,
-    )
-    candidate = rules.Candidate(version=version, style=style, topology=topology)
-    return candidate, [*found, *objections, *rules.lint(candidate)]
+    site = context or RenderContext()
+    return candidate(made, style, site.block_sizes, site.aggregate_blocks)

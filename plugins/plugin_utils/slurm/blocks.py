@@ -9,11 +9,22 @@ sizes come from the fabric file alone; a retired clique and a reserved block hav
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    CONF,
+    YAML,
+    Block,
+    SlurmError,
+    Topology,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+
+TOPOLOGY_NAME = "nvlink"
+# Without a cluster the version is unknown: each file is for the newest tested Slurm that reads it.
+RENDERED_FOR: dict[str, rules.Version] = {YAML: (26, 5, 5), CONF: (24, 11, 5)}
 
 
 def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...]:
@@ -26,6 +37,25 @@ def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...
         nodes = tuple(fabric.trays[name]["slurm_node"] for name in view.trays)
         made.append(Block(view.name, nodes, fold(nodes), view.group))
     return tuple(made)
+
+
+def candidate(
+    made: Sequence[Block], style: str, block_sizes: Sequence[int] = (), aggregate: bool = False
+) -> tuple[rules.Candidate, list[model.Finding]]:
+    """What the role slurm_topology would write into the file of a style, and the findings about it.
+
+    block_sizes, aggregate: the site's settings; SlurmError where both are set.
+    """
+    version = RENDERED_FOR[style]
+    kept, found = rules.drop_placeholders(made, version)
+    sizes, objections = rules.choose_sizes(kept, version, block_sizes, aggregate)
+    topology = Topology(
+        name=TOPOLOGY_NAME if style == YAML else "default",
+        blocks=kept,
+        block_sizes=sizes,
+    )
+    checked = rules.Candidate(version=version, style=style, topology=topology)
+    return checked, [*found, *objections, *rules.lint(checked)]
 
 
 def switches(name: str, places: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks, spans
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Capacity:
     """The capacity of one Slurm cluster; its name is empty where there is only one.
 
     working: the trays that work now; largest: the most in one block; reaches: by segment, rising; advice: which segment
-    to use, and whether a job of all trays needs one, empty where there is no choice; jobs: what jobs may span.
+    to use, and whether a job of all trays needs one, empty where there is no choice; jobs: what jobs may span with
+    block_sizes, the base first. Where Slurm would not load the topology, problem has the reason and both are empty.
     """
 
     cluster: str
@@ -40,20 +42,31 @@ class Capacity:
     reaches: tuple[Reach, ...]
     advice: str
     jobs: tuple[spans.Span, ...]
+    block_sizes: tuple[int, ...]
+    problem: str
 
 
-def capacities(fabric: model.Fabric, state: model.State) -> list[Capacity]:
-    """The capacity of each Slurm cluster with a working tray."""
+def capacities(
+    fabric: model.Fabric, state: model.State, block_sizes: Sequence[int] = (), aggregate: bool = False
+) -> list[Capacity]:
+    """The capacity of each Slurm cluster with a working tray.
+
+    block_sizes, aggregate: the site's settings of the role slurm_topology; SlurmError where both are set.
+    """
     found = []
     for name in fabric.slurm_clusters or [""]:
         counts = spans.usable(fabric, state, name or None)
         if not sum(counts):
             continue
         size = max(len(block.trays) for block in fabric.blocks(name or None))
-        jobs = spans.table(fabric, state, name or None)
+        checked, notes = blocks.candidate(blocks.blocks(fabric, name or None), YAML, block_sizes, aggregate)
+        problem = next((note["message"] for note in notes if note["severity"] == "error"), "")
+        sizes = () if problem else checked.topology.block_sizes
+        jobs = spans.spans(counts, sizes, spans.sizes_of_interest(counts, sizes[0])) if sizes else []
         reaches = tuple(reach(counts, segment) for segment in _segments(size))
         sentences = filter(None, (advice(counts, size), of_all(jobs, sum(counts))))
-        found.append(Capacity(name, sum(counts), max(counts), reaches, " ".join(sentences), tuple(jobs)))
+        advised = " ".join(sentences)
+        found.append(Capacity(name, sum(counts), max(counts), reaches, advised, tuple(jobs), sizes, problem))
     return found
 
 

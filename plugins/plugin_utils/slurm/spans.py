@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
 
 # slurmctld may retry once for each node. A job that starts after more than this is predicted to wait.
 MAX_RETRIES = 500
@@ -194,21 +192,3 @@ def _segment_options(counts: Sequence[int], rule: _Rule, nodes: int, segment: in
     if max(held, default=0) >= wanted:
         options.append("--consolidate-segments")
     return tuple(options)
-
-
-def table(
-    fabric: model.Fabric,
-    state: model.State,
-    cluster: str | None,
-    block_sizes: Sequence[int] = (),
-    jobs: Iterable[int] = (),
-) -> list[Span]:
-    """The rows for one Slurm cluster of a fabric; without block_sizes those of Slurm 25.05 and later.
-
-    Empty where no tray works.
-    """
-    counts = usable(fabric, state, cluster)
-    sizes, _findings = rules.choose_sizes(blocks(fabric, cluster), rules.YAML_SINCE, block_sizes)
-    if not sizes or not sum(counts):
-        return []
-    return spans(counts, sizes, sizes_of_interest(counts, sizes[0], jobs))

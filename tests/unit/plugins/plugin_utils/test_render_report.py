@@ -131,6 +131,20 @@ def test_the_report_shows_the_blocks_that_a_job_may_span() -> None:
     assert "<td>fits one block</td>" in short
 
 
+def test_the_table_of_jobs_has_the_block_sizes_of_the_site() -> None:
+    fabric = fabrics.fabric(racks=5, split=())
+    row = '<tr><th scope="row" class="n">90</th><td class="n">{}</td><td class="n">5</td><td>{}</td>'
+    own = _page(fabric, fabrics.state(fabric))
+    assert "needs (block size 18)</caption>" in own
+    assert row.format(5, "starts") in own
+    site = _page(fabric, fabrics.state(fabric), RenderContext(block_sizes=(18, 36)))
+    assert "needs (block sizes 18, 36)</caption>" in site
+    assert row.format(6, "waits") in site
+    refused = _page(fabric, fabrics.state(fabric), RenderContext(block_sizes=(18, 20)))
+    assert "Slurm jobs" not in refused
+    assert "would not load the topology: The block size 20 is not the base size 18 times a power of two" in refused
+
+
 def test_without_trays_there_is_no_job_table() -> None:
     assert "Slurm jobs" not in _page(Fabric({}, {}, {}, []), State())
 

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
@@ -63,6 +66,33 @@ def test_a_job_of_all_trays_of_split_racks_needs_a_segment() -> None:
     assert "Slurm allows it 3 blocks and it needs 5: use --segment=2." in found.advice
     (whole,) = capacity.capacities(fabrics.fabric(racks=3, split=()), State())
     assert "never starts" not in whole.advice
+
+
+@pytest.mark.parametrize(
+    ("given", "aggregate", "groups", "sizes", "starts"),
+    [
+        ([], False, {}, (18,), True),
+        # The last of five racks is outside of all groups of two: a job of more than four racks never starts.
+        ([18, 36], False, {}, (18, 36), False),
+        ([], True, {}, (18, 36, 72, 144), True),
+        ([], False, {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (), False),
+        ([18], False, {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (18,), True),
+        ([18, 20], False, {}, (), False),
+        ([0], False, {}, (), False),
+    ],
+)
+def test_jobs_span_blocks_of_the_sizes_that_the_role_writes(
+    given: list[int], aggregate: bool, groups: dict[str, list[str]], sizes: tuple[int, ...], starts: bool
+) -> None:
+    fabric, _lines = editing.group(fabrics.fabric(racks=5, split=()), groups)
+    (found,) = capacity.capacities(fabric, State(), given, aggregate)
+    assert found.block_sizes == sizes
+    assert [row.starts for row in found.jobs if row.nodes == 90] == ([starts] if sizes else [])
+    assert bool(found.problem) is not bool(sizes)
+    written = slurm.render(fabric, State(), RenderContext(block_sizes=tuple(given), aggregate_blocks=aggregate))
+    lines = "".join(f"      - {size}\n" for size in sizes)
+    assert bool(written) is bool(sizes)
+    assert f"block_sizes:\n{lines}    blocks:" in written.get("slurm/topology.yaml", "") or not sizes
 
 
 def test_a_fabric_without_working_trays_has_no_capacity() -> None:

@@ -126,13 +126,9 @@ def test_only_working_trays_count() -> None:
 
 
 def test_the_table_has_usual_and_requested_job_sizes() -> None:
-    fabric = fabrics.fabric(racks=2, split=())
-    rows = spans.table(fabric, fabrics.state(fabric, r01t01={"state": "stale"}), None, (), [20])
-    assert [row.nodes for row in rows] == [1, 2, 4, 8, 16, 18, 20, 32, 35]
-    assert [row.nodes for row in rows if not row.starts] == []
-    assert spans.table(fabrics.fabric(racks=0), State(), None) == []
-    away = {name: {"state": "stale"} for name in fabric.trays}
-    assert spans.table(fabric, fabrics.state(fabric, **away), None) == []
+    sizes = spans.sizes_of_interest([17, 18], 18, [20])
+    assert sizes == [1, 2, 4, 8, 16, 18, 20, 32, 35]
+    assert [row.nodes for row in spans.spans([17, 18], [18], sizes) if not row.starts] == []
 
 
 @pytest.mark.parametrize(
