@@ -51,7 +51,7 @@ class Channels:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._labelled = labelled(snapshot)
-        self._lost = {name_of(node) for node in snapshot["nodes"] if _is_lost(node)}
+        self._lost = {name_of(node) for node in snapshot["nodes"] if is_lost(node)}
         specs = [mapped(item.get("spec")) for item in snapshot["slices"]]
         self._registered = {str(spec.get("nodeName")) for spec in specs if spec.get("driver") == DOMAIN_DRIVER}
         self._channels: dict[str, dict[str, bool]] = {}
@@ -133,7 +133,8 @@ def _check(channels: Channels, domain: Mapping[str, Any]) -> Iterator[Finding]:
         yield finding("dra_domain_spans", f"{message} one by affinity to nvidia.com/gpu.clique.", domain=name)
 
 
-def _is_lost(node: Mapping[str, Any]) -> bool:
+def is_lost(node: Mapping[str, Any]) -> bool:
+    """Whether the kubelet of a node does not report Ready."""
     rows = map(mapped, as_list(mapped(node.get("status")).get("conditions")))
     return any(row.get("type") == READY and row.get("status") != "True" for row in rows)
 

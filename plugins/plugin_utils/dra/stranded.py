@@ -25,8 +25,9 @@ _NEEDED = ("pods", "resourceclaims", "computedomains", "computedomaincliques")
 class CliqueUse(NamedTuple):
     """The nodes of a clique and its ComputeDomains.
 
-    free_nodes: the nodes that a new ComputeDomain can use. stranded: free GPUs on the other nodes, None where they
-    could not be read. blocked_by: ComputeDomain -> its nodes of this clique, both sorted.
+    free_nodes: the nodes that a new ComputeDomain can use, so without those that are cordoned or not Ready. stranded:
+    free GPUs on the nodes of ComputeDomains, None where they could not be read. blocked_by: ComputeDomain -> its nodes
+    of this clique, both sorted.
     """
 
     nodes: int
@@ -43,16 +44,21 @@ def unreadable(snapshot: Snapshot) -> list[str]:
 def cliques(snapshot: Snapshot, members: Mapping[str, Mapping[str, int]]) -> dict[str, CliqueUse]:
     """The use of each clique by ComputeDomains; members: clique -> node -> its GPUs."""
     taken, used, is_known = owners(snapshot), allocated(snapshot), not unreadable(snapshot)
+    closed = {name_of(node) for node in snapshot["nodes"] if _is_cordoned(node) or domains.is_lost(node)}
     found = {}
     for clique, gpus in members.items():
         blocked_by: dict[str, list[str]] = defaultdict(list)
         for node in sorted(gpus):
             for name in taken.get(node, ()):
                 blocked_by[name].append(node)
-        free = [max(gpus[node] - used[node], 0) for node in gpus if node in taken]
-        stranded = sum(free) if is_known else None
-        found[clique] = CliqueUse(len(gpus), len(gpus) - len(free), stranded, dict(sorted(blocked_by.items())))
+        stranded = sum(max(gpus[node] - used[node], 0) for node in gpus if node in taken) if is_known else None
+        free_nodes = len(gpus.keys() - taken.keys() - closed)
+        found[clique] = CliqueUse(len(gpus), free_nodes, stranded, dict(sorted(blocked_by.items())))
     return found
+
+
+def _is_cordoned(node: Mapping[str, Any]) -> bool:
+    return mapped(node.get("spec")).get("unschedulable") is True
 
 
 def owners(snapshot: Snapshot) -> dict[str, list[str]]:

@@ -53,6 +53,18 @@ def test_the_gpus_that_a_domain_leaves_free_on_its_node_are_stranded() -> None:
     ]
 
 
+def test_a_node_that_takes_no_pods_is_not_free() -> None:
+    cordoned, lost = cluster(), cluster()
+    cordoned["nodes"][0]["spec"]["unschedulable"] = True
+    lost["nodes"][0]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    for closed in (cordoned, lost):
+        assert stranded.cliques(closed, MEMBERS)["a"] == stranded.CliqueUse(2, 1, 0, {})
+    # Its GPUs are stranded like those of any other node, and the node counts once.
+    both = cluster(r01t01="uid-train")
+    both["nodes"][0]["spec"]["unschedulable"] = True
+    assert stranded.cliques(both, MEMBERS)["a"] == stranded.CliqueUse(2, 1, 4, {"jobs/train": ["r01t01"]})
+
+
 def test_gpus_of_claims_count_once() -> None:
     given = cluster(r01t01="uid-train")
     shared = claim("r01t01", "gpu-0", "gpu-1")
