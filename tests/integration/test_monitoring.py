@@ -32,7 +32,14 @@ MONITORING = CHECKOUT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 FAILURE = {"code": "slurm_tray_other_block", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
-VERDICT = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": {"slurm": "checked"}, "failures": [FAILURE]}
+USE = {"nodes": 18, "free_nodes": 17, "stranded_gpus": 3, "blocked_by": {"jobs/train": ["r01t01"]}}
+VERDICT = {
+    "ok": False,
+    "checked_at": "2026-11-21T05:00:00Z",
+    "layers": {"slurm": "checked"},
+    "failures": [FAILURE],
+    "compute_domains": {"unknown": [], "cliques": {"r01": USE}},
+}
 
 
 def promtool(directory: Path, *arguments: str, stdin: str = "") -> str:
@@ -67,7 +74,7 @@ def test_promtool_rejects_a_broken_file(tmp_path: Path) -> None:
 def test_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
     shutil.copy(ALERTS, tmp_path)
     shutil.copy(Path(__file__).parent / "fixtures" / "alerts_test.yml", tmp_path)
-    assert "10 rules found" in promtool(tmp_path, "check", "rules", "--lint-fatal", "alerts.yml")
+    assert "11 rules found" in promtool(tmp_path, "check", "rules", "--lint-fatal", "alerts.yml")
     assert "SUCCESS" in promtool(tmp_path, "test", "rules", "alerts_test.yml")
 
 
