@@ -39,6 +39,8 @@ _GUID = re.compile(rf"(?<![0-9A-Za-z])(0[xX]{_HEX}{{9,16}})(?![0-9A-Za-z])")
 _IPV6 = re.compile(rf"(?<![0-9A-Za-z:.])((?:{_HEX}{{0,4}}:){{2,7}}{_HEX}{{0,4}})(?![0-9A-Za-z:])(?!\.[0-9])")
 _IPV4 = re.compile(r"(?<![0-9.])((?:[0-9]{1,3}\.){3}[0-9]{1,3})(?![0-9])(?!\.[0-9])")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]|\[[0-9,-]+\])*")
+# A path that has the name of a user.
+_HOME = re.compile(r"/(?:home|users)/[^\s\"'<>:;,)]+", re.IGNORECASE)
 _DASHED_NETWORK = re.compile(r"(?<![0-9])([0-9]{1,3})-([0-9]{1,3})-([0-9]{1,3})-(?=[0-9\[])")
 _LETTERS = re.compile(r"[A-Za-z]+")
 _NUMBERS = re.compile(r"(?:\[[0-9,-]*\]|[0-9])+")
@@ -151,7 +153,7 @@ class Anonymiser:
 
             return replace
 
-        text = text.replace(_OPEN, "").replace(_CLOSE, "")
+        text = _HOME.sub("/home/removed", text.replace(_OPEN, "").replace(_CLOSE, ""))
         for pattern, kind, normal in _FORMS:
             text = pattern.sub(by(kind, normal), text)
         if self._serial is not None:

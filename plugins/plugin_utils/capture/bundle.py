@@ -72,9 +72,14 @@ KEPT_SETTINGS = frozenset(
         "TopologyPlugin",
     }
 )
-# In a kept setting, a value with a URL, an address or a path: fm_url=https://fabric.example.com.
-_ELSEWHERE = re.compile("=[^,]*[/:@]")
-_SETTING = re.compile(r"(?m)^(\s*)([A-Za-z][\w-]*(?:\[[0-9]+\])?)(\s*=[ \t]*)(.*)$")
+# The values in the list of a kept setting that are no numbers: fm_url=https://fabric.example.com.
+_OPTION = re.compile(r"=(?![0-9.+-]+[A-Za-z%]?(?:,|\Z))[^,]*")
+# The lines of `scontrol show config` without a setting.
+_PLAIN_LINE = re.compile(
+    r"(?m)^(?![ \t]*[A-Za-z][\w-]*(?:\[[0-9]+\])?[ \t]*=|Configuration data as of |Slurmctld\(\w+\) at \S+ is \w+$"
+    r"|[A-Z][\w /-]* Configuration:$).*\S.*$"
+)
+_SETTING = re.compile(r"(?m)^([ \t]*)([A-Za-z][\w-]*(?:\[[0-9]+\])?)([ \t]*=[ \t]*)(.*)$")
 _HARMLESS = re.compile(r"[0-9.]{1,12}( ?[A-Za-z%/]{1,9})?|yes|no|none|\(null\)|n/a|infinite|unlimited|", re.IGNORECASE)
 _SECRET = re.compile(r"pass|key|secret|token|auth|cred|user", re.IGNORECASE)
 _OF_NAMES = re.compile(r"host|addr|domain|machine|controller|cluster_?name", re.IGNORECASE)
@@ -82,7 +87,7 @@ _OF_NAMES = re.compile(r"host|addr|domain|machine|controller|cluster_?name", re.
 _USUAL = frozenset({"slurm", "root", "nobody", "munge", "auth/munge", "cred/munge", "auth/slurm", "cred/slurm", "none"})
 # Shorter values, such as yes, stand in any text.
 _MIN_SECRET = 4
-_SERIAL = re.compile(r"<[A-Za-z_]*serial[A-Za-z_]*>([^<]+)<")
+_SERIAL = re.compile(r"<[A-Za-z_]*(?:serial|guid)[A-Za-z_]*>(?!\s*0x)([^<]+)<")
 _XML_VALUE = re.compile(r'(?<=>)[^<]*\S[^<]*|"[^"]*"')
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[0-9,-]+\][A-Za-z0-9._-]*)*")
 # Hosts of one hostlist that are looked for one by one; of one host, its names and the entries of its IMEX list.
@@ -307,7 +312,7 @@ def _files(host: Host, outputs: Mapping[str, Mapping[str, str]], anonymiser: Ano
 def _rewritten(name: str, text: str, rewrite: Callable[[str], str]) -> str:
     """A text of its kind: names of elements, keys and settings stay."""
     if name == "config.txt":
-        return rewrite(_SETTING.sub(_kept_setting, text))
+        return rewrite(_SETTING.sub(_kept_setting, _PLAIN_LINE.sub(REMOVED, text)))
     # One that failed prints a plain text.
     if name.endswith(".xml") and text.lstrip("\ufeff \t\r\n").startswith("<"):
         return _XML_VALUE.sub(lambda value: rewrite(value[0]), without_process_names(text))
@@ -320,13 +325,12 @@ def _rewritten(name: str, text: str, rewrite: Callable[[str], str]) -> str:
 
 
 def _is_kept(key: str, value: str) -> bool:
-    if key in KEPT_SETTINGS:
-        return not _ELSEWHERE.search(value)
-    return not _SECRET.search(key) and bool(_HARMLESS.fullmatch(value))
+    return key in KEPT_SETTINGS or (not _SECRET.search(key) and bool(_HARMLESS.fullmatch(value)))
 
 
 def _kept_setting(row: re.Match[str]) -> str:
-    return row[0] if _is_kept(row[2], row[4].strip()) else f"{row[1]}{row[2]}{row[3]}{REMOVED}"
+    value = _OPTION.sub(f"={REMOVED}", row[4]) if _is_kept(row[2], row[4].strip()) else REMOVED
+    return f"{row[1]}{row[2]}{row[3]}{value}"
 
 
 def _nvml(host: Host, anonymiser: Anonymiser) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import ipaddress
 import json
 import re
 import struct
+import time
 import uuid
 from typing import Any
 
@@ -239,11 +240,12 @@ def test_what_is_only_in_the_reason_of_a_failure_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("value", ["fm_url=https://fm.corp2.example.net", "a,b=jdoe@fm.corp2.example.net,c=1"])
-def test_a_kept_setting_with_a_url_is_removed(value: str) -> None:
+def test_of_a_kept_setting_the_values_of_the_site_are_removed(value: str) -> None:
     settings = f"SwitchParameters = {value}\nSchedulerParameters = bf_window=9\n"
     made = bundle.make([tray(1)], [changed_controller(settings)])
     [config] = [text for path, text in made.files.items() if path.endswith("config.txt")]
-    assert "SwitchParameters = (removed)" in config
+    assert "=(removed)" in config
+    assert not re.search("corp2|jdoe", config)
     assert "SchedulerParameters = bf_window=9" in config
 
 
@@ -252,6 +254,35 @@ def test_a_cluster_named_as_the_tools_name_things_is_captured(name: str) -> None
     settings = f"ClusterName = {name}\nSlurmctldHost[1] = {name}(192.0.2.3)\n"
     made = bundle.make([tray(1)], [changed_controller(settings)])
     assert "corp2" not in "\n".join(made.files.values())
+
+
+def test_of_the_config_only_settings_and_headings_stay() -> None:
+    lines = ("# of jdoe", "Cgroup Support Configuration:", "  free text on fs9.corp2.example.net", "TreeWidth = 9")
+    made = bundle.make([tray(1)], [changed_controller("\n".join(lines))])
+    [config] = [text for path, text in made.files.items() if path.endswith("config.txt")]
+    assert config.endswith("(removed)\nCgroup Support Configuration:\n(removed)\nTreeWidth = 9")
+    assert config.startswith("Configuration data as of 2026-11-23T18:00:00\n")
+    assert re.search(r"\n\nSlurmctld\(primary\) at \S+ is UP\n", config)
+
+
+def test_a_hostile_config_takes_linear_time() -> None:
+    began = time.monotonic()
+    bundle.make([tray(1)], [changed_controller("\n" * 300_000 + " " * 300_000 + "\nx")])
+    assert time.monotonic() - began < 20
+
+
+def test_the_home_of_a_user_and_any_guid_of_the_rack_are_replaced() -> None:
+    host = tray(1)
+    assert host.answer is not None
+    message = '"/home/jroe/bin/nvidia-smi" cannot be started'
+    host.answer["findings"].append({"code": "smi_missing", "severity": "error", "message": message})
+    parts = "".join(host.answer["outputs"][0]["parts"]).replace(
+        "<platformInfo>", "<platformInfo><rack_guid>AB12CD34EF</rack_guid>"
+    )
+    host.answer["outputs"][0]["parts"] = [parts]
+    whole = "\n".join(bundle.make([host], []).files.values())
+    assert "rack_guid" in whole
+    assert not re.search("jroe|AB12CD34EF", whole)
 
 
 def test_the_whole_name_of_a_process_is_removed() -> None:
