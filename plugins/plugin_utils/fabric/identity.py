@@ -41,12 +41,16 @@ V = TypeVar("V", bound=Hashable)
 
 
 def follow(fabric: Fabric, accepted: Fabric, attached: Mapping[str, Observation]) -> Fabric:
-    """The fabric with the cluster UUIDs and clique IDs that its GPUs report now.
+    """The fabric with the cluster UUIDs and clique IDs that its GPUs report now; itself where all report what it has.
 
     accepted: the fabric of the fabric file, to which a pending proposal adds trays; it has the tray of each GPU.
     attached: tray -> its observation, with an identity.
     """
     reports = {name: row.identity for name, row in attached.items() if row.identity}
+    clique_of = {name: tray["clique"] for name, tray in accepted.trays.items()}
+    identities = {name: fabric.identity(name) for name in fabric.cliques}
+    if all(name in clique_of and identities[clique_of[name]] == now for name, now in reports.items()):
+        return fabric
     owners = _owners(accepted, attached)
     with_uuids = _with_uuids(fabric, accepted, owners, reports)
     return _with_clique_ids(with_uuids, accepted, owners, reports)

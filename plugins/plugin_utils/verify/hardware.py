@@ -43,7 +43,8 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             yield failure("acceptance_pending", FABRIC_FILE, message, tray, severity=WARNING)
     followed = identity.follow(evidence.fabric, evidence.fabric, evidence.observations)
     yield from _other_ids(evidence, followed)
-    followed_evidence = replace(evidence, fabric=followed)
+    # A copy reads all observations again.
+    followed_evidence = evidence if followed is evidence.fabric else replace(evidence, fabric=followed)
     single = _single(followed_evidence)
     yield from _split_per_tray(followed_evidence, single)
     yield from _places(followed_evidence, {tray for trays in single.values() for tray in trays})
