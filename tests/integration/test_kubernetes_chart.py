@@ -242,10 +242,11 @@ ITEMS: dict[str, st.SearchStrategy[Any]] = {
     values.WHOLE: st.sampled_from([0, 1, 51515]),
     values.LEVEL: st.sampled_from(["4", 6, "loud"]),
     values.SHARES: st.sampled_from(["", "disabled", "memory", 4, "4", 0, "x"]),
-    values.MAP: st.sampled_from([{}, {"a": "b"}]),
-    values.ENTRIES: st.sampled_from([[], [{"key": "a", "operator": "Exists"}]]),
-    values.NAMED: st.sampled_from([*ROWS, ["a"], [{}]]),
-    values.TEXTS: st.sampled_from([[], ["a"]]),
+    values.ENDPOINT: st.sampled_from(["", ":8080", ":8081", "[::1]:51515", "8080"]),
+    values.MAP: st.sampled_from([{}, {"a": "b"}, None]),
+    values.ENTRIES: st.sampled_from([[], [{"key": "a", "operator": "Exists"}], None]),
+    values.NAMED: st.sampled_from([*ROWS, ["a"], [{}], None]),
+    values.TEXTS: st.sampled_from([[], ["a"], None]),
 }
 GATES = st.dictionaries(st.sampled_from([*values.GATES, values.ALL_ALPHA, values.ALL_BETA]), st.booleans(), max_size=3)
 OWN = {

@@ -46,19 +46,31 @@ def why_excluded(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | No
     for key, wanted in mapped(plugin.get("nodeSelector")).items():
         if has.get(key) != wanted:
             return f"it lacks the label {key}={wanted} of kubeletPlugin.nodeSelector; set that label"
-    affinity = plugin.get("affinity")
-    # Helm merges mappings: the chart's own terms stay unless the list of terms itself is replaced.
-    required = mapped(
-        mapped(mapped(affinity).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
-    )
-    terms = as_list(required.get("nodeSelectorTerms")) if "nodeSelectorTerms" in required else DEFAULT_TERMS
-    if not _any_matches(has, terms):
+    terms = _terms(plugin)
+    if terms is not None and not _any_matches(has, terms):
         if terms is DEFAULT_TERMS:
             names = "nvidia.com/gpu.present=true, or let node-feature-discovery set one of the others"
             return f"it has none of the labels of the chart's affinity; label it {names}"
         return "its labels satisfy no term of kubeletPlugin.affinity; correct one of the two"
     taint = _untolerated(node, as_list(plugin.get("tolerations", DEFAULT_TOLERATIONS)))
     return f"its taint {taint} is not tolerated; add it to kubeletPlugin.tolerations" if taint else None
+
+
+def _terms(plugin: Mapping[str, Any]) -> Sequence[Any] | None:
+    """The terms of the plugin's node affinity; None without one.
+
+    Helm merges mappings: the chart's own terms stay unless the list of terms itself is replaced. null removes them.
+    """
+    below: Any = plugin
+    for part in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"):
+        if part not in below:
+            return DEFAULT_TERMS
+        below = below[part]
+        if below is None:
+            return None
+        if part != "nodeSelectorTerms":
+            below = mapped(below)
+    return as_list(below)
 
 
 def selects(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@
 The chart has no schema, so Helm accepts every misspelt key, and values that the driver's processes reject at their
 start pass Helm and end in a crash loop. Keys, kinds and rules are those of the chart 0.5.0 (values.yaml,
 templates/validation.yaml, templates/_helpers.tpl), of the driver's feature gates (pkg/featuregates) and of the checks
-of the GPU plugin's flags (cmd/gpu-kubelet-plugin/main.go) of that release.
+with which its processes start (cmd/*/main.go, pkg/metrics, leaderelection of client-go) of that release.
 """
 
 from __future__ import annotations
@@ -76,13 +76,23 @@ def _is_share(item: Any) -> bool:
 
 
 _DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_ENDPOINT = re.compile(r"([^:\[\]]*|\[[0-9A-Fa-f:.]*\]):([0-9]{1,5})")
+
+
+def _port(endpoint: Any) -> int | None:
+    """The port of an address to listen on."""
+    match = _ENDPOINT.fullmatch(endpoint) if isinstance(endpoint, str) else None
+    return int(match.group(2)) if match and int(match.group(2)) < 2**16 else None
+
 
 TEXT, FLAG, WHOLE, MAP, LEVEL, PATH, DURATION = "text", "flag", "whole", "map", "level", "path", "duration"
-TEXTS, ENTRIES, NAMED, SHARES = "texts", "entries", "named", "shares"
+TEXTS, ENTRIES, NAMED, SHARES, ENDPOINT = "texts", "entries", "named", "shares", "endpoint"
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     TEXT: ("a string", lambda value: isinstance(value, str)),
     PATH: ("an absolute path", lambda value: isinstance(value, str) and value.startswith("/")),
     DURATION: ("a duration such as 15s", lambda value: _DURATION.fullmatch(str(value)) is not None),
+    ENDPOINT: ("an address with a port, such as :8080", lambda value: value == "" or _port(value) is not None),
     FLAG: ("true or false", lambda value: isinstance(value, bool)),
     WHOLE: ("an integer", _is_whole),
     TEXTS: ("a list of strings", lambda value: _is_list(value, lambda row: isinstance(row, str))),
@@ -114,6 +124,8 @@ def _written(forms: tuple[str, ...], *paths: str) -> dict[str, Key]:
     return {path: Key(TEXT, None, (), forms) for path in paths}
 
 
+_REMOVABLE = (MAP, TEXTS, ENTRIES, NAMED)
+"""Kinds whose default null removes, such as the chart's affinity."""
 _CONTAINER = ("securityContext", "resources")
 
 # Dotted path -> key. Keys below a map are free, except feature gates.
@@ -162,14 +174,16 @@ KEYS: dict[str, Key] = {
     "controller.leaderElection.enabled": Key(FLAG),
     **_keys("controller.leaderElection.", DURATION, "leaseDuration", "renewDeadline", "retryPeriod"),
     "controller.metrics.enabled": Key(FLAG),
-    **_keys("controller.metrics.", TEXT, "httpEndpoint", "metricsPath", "profilePath"),
+    **_keys("controller.metrics.", ENDPOINT, "httpEndpoint"),
+    **_keys("controller.metrics.", TEXT, "metricsPath", "profilePath"),
     **_keys("controller.", MAP, "podAnnotations", "podSecurityContext", "nodeSelector", "affinity"),
     **_keys("controller.", ENTRIES, "tolerations"),
     **_keys("controller.containers.computeDomain.", MAP, *_CONTAINER),
     **_keys("controller.containers.computeDomain.", NAMED, "env"),
     "controller.networkPolicy.enabled": Key(FLAG),
     "kubeletPlugin.metrics.enabled": Key(FLAG),
-    **_keys("kubeletPlugin.metrics.", TEXT, "gpuHttpEndpoint", "computeDomainHttpEndpoint", "metricsPath"),
+    **_keys("kubeletPlugin.metrics.", ENDPOINT, "gpuHttpEndpoint", "computeDomainHttpEndpoint"),
+    **_keys("kubeletPlugin.metrics.", TEXT, "metricsPath"),
     **_keys(
         "kubeletPlugin.", MAP, "updateStrategy", "podAnnotations", "podSecurityContext", "nodeSelector", "affinity"
     ),
@@ -311,7 +325,8 @@ def check_values(
     extra_keys: further dotted paths of a site's chart, for example of a newer release.
     """
     extra = frozenset(extra_keys)
-    found = [*_refused(values, namespace), *_unknown(values, version, extra), *_gates(values, version)]
+    started = (*_gates(values, version), *_ports(values), *_leader_election(values))
+    found = [*_refused(values, namespace), *_unknown(values, version, extra), *started]
     return sorted(found, key=lambda row: (row["key"], row["code"]))
 
 
@@ -356,8 +371,10 @@ def _check_key(path: str, item: Any, version: Version) -> Iterator[Finding]:
         remedy = "remove it, or set chart_version to 0.5.0 or later"
         yield _fault("dra_value_unknown", path, "charts before 0.5.0 have no such key", remedy)
         return
+    if item is None and key.kind in _REMOVABLE:
+        return
     if item is None:
-        # For Helm null removes the chart's default, which every key of this chart needs.
+        # For Helm null removes the chart's default, which the other keys need.
         yield _fault("dra_value_wrong", path, "is null, which removes the chart's default", "remove it")
     elif not _KINDS[key.kind][1](item):
         yield _fault("dra_value_wrong", path, f"{shown(item)} is not {_KINDS[key.kind][0]}", "correct it")
@@ -482,3 +499,54 @@ def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
     if used and version >= HOST_MANAGED and not is_on("ConsumableShares"):
         what = f"is {shown(shares)}, which needs the feature gate ConsumableShares"
         yield _fault("dra_gate_conflict", "consumableShares", what, "set featureGates.ConsumableShares: true")
+
+
+# Where both plugins listen: the part of resources that has the plugin, the key, its default.
+_LISTENERS: tuple[tuple[str, str, Any], ...] = (
+    ("computeDomains", "kubeletPlugin.containers.computeDomains.healthcheckPort", 51515),
+    ("computeDomains", "kubeletPlugin.metrics.computeDomainHttpEndpoint", ":8081"),
+    ("gpus", "kubeletPlugin.containers.gpus.healthcheckPort", 51516),
+    ("gpus", "kubeletPlugin.metrics.gpuHttpEndpoint", ":8080"),
+)
+
+
+def _ports(values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Both plugins are in one pod, where the one that is second to listen on a port exits."""
+    metrics = "kubeletPlugin.metrics"
+    has_metrics = value(values, f"{metrics}.enabled", True) is True and value(values, f"{metrics}.metricsPath") != ""
+    used: dict[int, str] = {}
+    for part, key, default in _LISTENERS:
+        item = value(values, key, default)
+        port = item if _is_whole(item) else _port(item) if has_metrics else None
+        # 0 and less is no port for the chart.
+        if port is None or port <= 0 or value(values, f"resources.{part}.enabled", True) is not True:
+            continue
+        if used.setdefault(port, key) != key:
+            what = f"has the port {port} of {used[port]}, and both programs are in one pod"
+            yield _fault("dra_value_wrong", key, what, "set another port")
+
+
+def _leader_election(values: Mapping[str, Any]) -> Iterator[Finding]:
+    """With leader election the controller exits unless its durations descend."""
+    prefix = "controller.leaderElection"
+    defaults = {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"}
+    texts = {name: str(value(values, f"{prefix}.{name}", default)) for name, default in defaults.items()}
+    has_controller = value(values, "resources.computeDomains.enabled", True) is True
+    if not has_controller or value(values, f"{prefix}.enabled") is not True:
+        return
+    if not all(map(_DURATION.fullmatch, texts.values())):
+        return
+    lease, renew, retry = map(_seconds, texts.values())
+    if lease <= renew:
+        what = f"is {texts['leaseDuration']}, and must be longer than renewDeadline ({texts['renewDeadline']})"
+        yield _fault("dra_value_wrong", f"{prefix}.leaseDuration", what, "set a longer one")
+    if renew <= 1.2 * retry:
+        what = f"is {texts['renewDeadline']}, and must be longer than 1.2 times retryPeriod ({texts['retryPeriod']})"
+        yield _fault("dra_value_wrong", f"{prefix}.renewDeadline", what, "set a longer one")
+    if not retry:
+        yield _fault("dra_value_wrong", f"{prefix}.retryPeriod", "is 0", "set a longer one")
+
+
+def _seconds(duration: str) -> float:
+    rows = re.findall(r"([0-9.]+)([a-z]+)", duration)
+    return sum(float(number) * _SECONDS[unit] for number, unit in rows)

@@ -335,11 +335,22 @@ def test_without_trays_the_nodes_are_those_with_gpus() -> None:
 
 # --- Where the plugin runs.
 
+BARE = {"metadata": {"name": "n", "labels": {}}}
+
 
 @pytest.mark.parametrize(
     ("plugin", "node", "words"),
     [
         ({}, world.node("n"), None),
+        # null removes the chart's default, and a mapping is merged with it.
+        ({"affinity": None}, BARE, None),
+        ({"affinity": {"nodeAffinity": None}}, BARE, None),
+        ({"affinity": {"podAffinity": {}}}, BARE, "none of the labels"),
+        (
+            {"tolerations": None},
+            world.node("n", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
+            "not tolerated",
+        ),
         ({"nodeSelector": {"zone": "a"}}, world.node("n"), "zone=a"),
         ({"nodeSelector": {"zone": "a"}}, world.node("n", labels={"zone": "a"}), None),
         (

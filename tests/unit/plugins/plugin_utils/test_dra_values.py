@@ -201,6 +201,75 @@ def test_the_gpu_plugins_own_rules(own: dict[str, Any], keys: list[str]) -> None
     assert {row["code"] for row in found} <= {"dra_gate_conflict"}
 
 
+@pytest.mark.parametrize(
+    ("own", "key"),
+    [
+        ({"kubeletPlugin": {"containers": {"gpus": {"healthcheckPort": 51515}}}}, "containers.gpus.healthcheckPort"),
+        ({"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "0.0.0.0:8081"}}}, "metrics.gpuHttpEndpoint"),
+        (
+            {"kubeletPlugin": {"containers": {"computeDomains": {"healthcheckPort": 8081}}}},
+            "metrics.computeDomainHttpEndpoint",
+        ),
+    ],
+)
+def test_both_plugins_listen_on_ports_of_their_own(own: dict[str, Any], key: str) -> None:
+    """They are in one pod, and exit where they cannot listen (startHealthcheck, RunPrometheusMetricsServer)."""
+    (found,) = check_values(own, "all_dra")
+    assert found["key"] == f"kubeletPlugin.{key}"
+    assert "are in one pod; set another port." in found["message"]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"kubeletPlugin": {"containers": {"gpus": {"healthcheckPort": -1}, "computeDomains": {"healthcheckPort": -1}}}},
+        {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "", "computeDomainHttpEndpoint": ""}}},
+        {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": ":8081", "enabled": False}}},
+        {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": ":8081", "metricsPath": ""}}},
+        {
+            "kubeletPlugin": {"metrics": {"gpuHttpEndpoint": ":8081"}},
+            "resources": {"computeDomains": {"enabled": False}},
+        },
+        # The controller is a pod of its own.
+        {"controller": {"metrics": {"httpEndpoint": ":8081"}}},
+    ],
+)
+def test_ports_that_no_other_program_of_the_pod_has(own: dict[str, Any]) -> None:
+    assert check_values(own, "all_dra") == []
+
+
+@pytest.mark.parametrize("text", ["8080", "host", ":", ":70000", "::8080", "http://x:1"])
+def test_an_endpoint_on_which_no_program_can_listen(text: str) -> None:
+    own = {"controller": {"metrics": {"httpEndpoint": text}}}
+    (found,) = check_values(own)
+    assert "is not an address with a port, such as :8080" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("own", "keys"),
+    [
+        ({"leaseDuration": "10s"}, ["leaseDuration"]),
+        ({"leaseDuration": "1m", "renewDeadline": "1m0.5s"}, ["leaseDuration"]),
+        ({"retryPeriod": "9s"}, ["renewDeadline"]),
+        ({"retryPeriod": "0s"}, ["retryPeriod"]),
+        ({"leaseDuration": "1s", "renewDeadline": "900ms", "retryPeriod": "100ms"}, []),
+        ({}, []),
+    ],
+)
+def test_the_controllers_leader_election(own: dict[str, Any], keys: list[str]) -> None:
+    """Durations with which client-go's NewLeaderElector, and so the controller, fails."""
+    found = check_values({"controller": {"replicas": 2, "leaderElection": {"enabled": True, **own}}})
+    assert [row["key"] for row in found] == [f"controller.leaderElection.{key}" for key in keys]
+    assert check_values({"controller": {"leaderElection": own}}) == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path for path, key in values.KEYS.items() if key.kind in ("map", "texts", "entries", "named"))
+)
+def test_null_removes_a_default_that_is_a_mapping_or_a_list(path: str) -> None:
+    assert check_values(nested(path, None)) == []
+
+
 def test_without_the_gpu_plugin_its_rules_do_not_count() -> None:
     assert check_values({"consumableShares": "memory"}) == []
 
