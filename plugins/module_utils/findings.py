@@ -372,6 +372,11 @@ CATALOGUE: dict[str, Entry] = {
         "one tray alone reports a chassis that its NVLink domain does not have; the fabric file does not get it",
         "check where the tray is installed, and its baseboard controller",
     ),
+    "clique_in_no_group": Entry(
+        WARNING,
+        "cliques have no group while others have one, so Slurm cannot aggregate the groups",
+        "give them a group with the playbook edit (edit_groups), so that all have the same number of cliques",
+    ),
     "clique_shrank": Entry(
         ERROR,
         "gate: trays leave a clique or domain, which then has fewer than expected",

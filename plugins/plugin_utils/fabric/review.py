@@ -181,6 +181,8 @@ def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[
     no_trays = [row["tray"] for row in state.findings if row["code"] == "not_a_tray" and row["tray"] in targets]
     if no_trays:
         lines.append(f"not a tray: {causes.folded(no_trays, 'host')}: no GPU found; leave them out of fabric_hosts")
+    # Nothing else of the run shows it before Slurm refuses the topology.
+    lines += [row["message"] for row in state.findings if row["code"] == "clique_in_no_group"]
     return lines
 
 

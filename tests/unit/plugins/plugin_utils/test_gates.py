@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates as slurm_gates
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, gates
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import (
     LATER,
     NOW,
@@ -21,6 +26,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_p
     codes,
     kinds,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 NEW_UUID = "12345678-1234-4234-8234-123456789abc"
 R01, R02 = (tuple(f"r0{rack}t0{tray}" for tray in range(1, 5)) for rack in (1, 2))
@@ -54,6 +61,33 @@ def test_a_domain_whose_trays_all_join_another_has_merged() -> None:
     assert objecting(site) == {
         "domain_merged": "NVLink domain r01 takes all trays of r02; check the NVLink switches before you accept it."
     }
+
+
+# --- groups of cliques ---
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_cliques_that_slurm_cannot_aggregate_for_want_of_a_group_are_named(data: st.DataObject) -> None:
+    """In each Slurm cluster by itself, as its blocks are written; cliques without trays need no group."""
+    of = fabrics.fabric(racks=4, trays=2, split=())
+    own = {name: clique["block"] for name, clique in of.cliques.items()}
+    clusters: Any = data.draw(st.sampled_from([{}, {"slurm": {"alps": {"blocks": own}, "jura": {"blocks": own}}}]))
+    trays: Any = dict(of.trays)
+    for name, row in of.trays.items():
+        where = data.draw(st.sampled_from(["alps", "jura", None]))
+        if where is None:
+            del trays[name]
+        elif clusters:
+            trays[name] = {**row, "slurm_cluster": where}
+    chosen = {name: data.draw(st.sampled_from(["", "east", "west"])) for name in of.cliques}
+    groups = {word: [name for name in chosen if chosen[name] == word] for word in chosen.values()}
+    of, _lines = editing.group(replace(of, trays=trays, clusters=clusters), groups)
+    reasons = [rules.blocks_of_group(blocks(of, cluster))[1] for cluster in of.slurm_clusters or [None]]
+    named = {name for reason in reasons if reason.endswith("in no group") for name in re.findall(r"r\d+", reason)}
+    found = gates.check(gates.Step(of, of, [], NOW), {}, Policy()).findings
+    messages = [row["message"].partition(";")[0] for row in found if row["code"] == "clique_in_no_group"]
+    assert messages == [f"Cliques in no group while others have one: {', '.join(sorted(named))}"] * bool(named)
 
 
 # --- chassis ---
