@@ -398,7 +398,7 @@ CATALOGUE: dict[str, Entry] = {
     "domain_uuid_changed": Entry(
         ERROR,
         "gate: a known NVLink domain reports another cluster UUID, as after its fabric was built again",
-        "check the cause, name the gate in fabric_override to accept it; names and blocks stay",
+        "check the cause, name the gate in fabric_override to accept it; the message names blocks that would not stay",
     ),
     "clique_id_changed": Entry(
         ERROR,

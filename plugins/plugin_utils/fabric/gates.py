@@ -140,9 +140,20 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
 
 
 def _other_ids(step: Step, policy: Policy) -> Iterator[Finding]:
-    """A known domain with another cluster UUID or other clique IDs; one that joins a new domain with new GPUs."""
+    """A known domain with another cluster UUID or other clique IDs; one that joins a new domain with new GPUs.
+
+    Domains that report each other's cluster UUIDs are one finding.
+    """
     yield from identity.findings(step.previous, step.fabric)
     came, went = _moves(step)
+    whole = {old: min(new) for old, new in went.items() if len(new) == 1 and new != {old} and new <= went.keys()}
+    exchanged = natural_sorted(old for old, new in whole.items() if came[new] == {old})
+    if exchanged:
+        message = (
+            f"All trays of {summarize(exchanged)} report the cluster UUID of another NVLink domain, which its own trays"
+            " have left, so they would take its block; check the NVLink switches before you accept it."
+        )
+        yield finding("domain_uuid_changed", message, domain=exchanged[0])
     for old in natural_sorted(went):
         new = min(went[old])
         if new not in went and (went[old], came[new]) == ({new}, {old}):

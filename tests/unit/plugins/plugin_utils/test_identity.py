@@ -142,6 +142,17 @@ def test_a_replaced_tray_that_reports_the_old_uuid_keeps_the_domain() -> None:
 # --- what is not the same domain ---
 
 
+def test_domains_that_exchange_their_uuids_are_one_objection() -> None:
+    """Of many racks these are few trays, and the names of two of them would change without a person."""
+    site = placed(racks=12)
+    uuids = [site.uuid_of("r01t01"), site.uuid_of("r02t01")]
+    for name in (*R01, *R02):
+        site.attach(name, uuids[name in R01])
+    placement = site.discover()
+    assert objections(placement) == ["domain_uuid_changed"]
+    assert "All trays of r01, r02 report" in placement.objections[0]["message"]
+
+
 def test_trays_swapped_between_racks_move() -> None:
     site = placed()
     one, other = site.uuid_of("r01t01"), site.uuid_of("r02t01")
