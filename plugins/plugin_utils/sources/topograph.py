@@ -48,6 +48,11 @@ CONFIG_MAP = ("namespace", "name", "key")
 PROVIDER = ("name", "params", "creds")
 ENGINE = ("name", "params")
 BLOCK_ENGINE = {"name": "slurm", "params": {"plugin": "topology/block"}}
+REMEDIES = {
+    "no accelerator domains": "set provider.params.accelerator: {source: nvidia-smi}, which Topograph needs since 1.0",
+    "contains no blocks": "run sudo ibnetdiscover on a node: infiniband-bm leaves out cliques that it does not show",
+}
+"""Part of the reason why there is no topology -> what to do (pkg/translate of Topograph 1.0)."""
 DOMAIN = "accelerator.topograph.run/domain"
 """The label of an instance with its domain, in the answer of the engine graph."""
 
@@ -110,7 +115,7 @@ def read(text: str) -> Iterator[Block]:
         total += len(nodes)
         if total > MAX_TRAYS:
             raise HostlistError(f"its blocks have more than {MAX_TRAYS} nodes")
-        # A block may also have the name of its domain (blockName in the engine's parameters).
+        # The site may make the domain the block's name (blockName in the engine's parameters).
         yield Block(name, tuple(nodes), domains.get(name) or (name if identity(name) else None))
 
 
@@ -215,9 +220,8 @@ def _request_topology(client: http.Client, url: str, payload: Mapping[str, Any],
             client.fail(where, f"does not know the request {request} any more", "try again, it may have been restarted")
         if answer.status == 400:
             reason = client.reason(answer)
-            remedy = "correct provider and engine"
-            if "no accelerator domains" in reason:
-                remedy = "set provider.params.accelerator: {source: nvidia-smi}, which Topograph needs since 1.0"
+            known = (remedy for part, remedy in REMEDIES.items() if part in reason)
+            remedy = next(known, "correct provider and engine")
             client.fail(where, f"has no topology ({reason or 'HTTP 400'})", remedy)
         if answer.status == 200:
             return answer

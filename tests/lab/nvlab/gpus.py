@@ -15,6 +15,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from . import bundle, nvml, state
 from .addresses import PREFIX
@@ -44,6 +45,7 @@ no_gpu)
 esac
 case "$*" in
 "-q -x" | "-x -q" | "--query --xml-format") exec cat "$here/nvidia-smi.xml" ;;
+"--query-gpu=fabric.clusterUuid,fabric.cliqueId --format=csv,noheader") exec cat "$here/nvidia-smi.csv" ;;
 esac
 echo "nvidia-smi: not implemented by the stand-in: $*" >&2
 exit 1
@@ -96,6 +98,7 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
         state.write_atomically(directory / "imex-captured.json", json.dumps(bundle.imex_answers(answers)) + "\n")
     state.write_atomically(directory / "gpus", text)
     state.write_atomically(directory / "nvidia-smi.xml", _smi_output(xml, hardware["smi"]))
+    state.write_atomically(directory / "nvidia-smi.csv", _smi_output(_fabric_rows(xml), hardware["smi"]))
     state.write_atomically(directory / "smi", hardware["smi"] + "\n")
     state.write_atomically(directory / "imex", json.dumps(_imex_hooks(hardware)) + "\n")
     if hardware["smi"] == "missing":
@@ -126,12 +129,20 @@ def _driver_version(hardware: dict[str, Any]) -> str | None:
     return version
 
 
-def _smi_output(xml: str, fault: str) -> str:
+def _fabric_rows(xml: str) -> str:
+    """Cluster UUID and clique ID of each GPU as comma-separated values; nothing for a captured text that is no XML."""
+    with contextlib.suppress(ElementTree.ParseError):
+        fabrics = ElementTree.fromstring(xml).iterfind("gpu/fabric")
+        return "".join(f"{fabric.findtext('clusterUuid')}, {fabric.findtext('cliqueId')}\n" for fabric in fabrics)
+    return ""
+
+
+def _smi_output(text: str, fault: str) -> str:
     if fault == "garbage":
         return GARBAGE
     if fault == "truncated":
-        return xml[: len(xml) // 2]
-    return xml
+        return text[: len(text) // 2]
+    return text
 
 
 def _copy_library(directory: Path) -> None:

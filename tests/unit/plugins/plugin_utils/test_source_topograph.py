@@ -169,12 +169,16 @@ def test_a_refused_request(status: int, reported: str) -> None:
     )
 
 
-def test_a_block_topology_without_domains_has_its_remedy() -> None:
-    """Topograph 1.0 reads accelerator domains only where the provider's parameters name their source."""
-    message = refused(Topograph("block topology contains no accelerator domains\n", status=400))
-    assert (
-        "has no topology (block topology contains no accelerator domains); set provider.params.accelerator" in message
-    )
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("block topology contains no accelerator domains", "set provider.params.accelerator: {source: nvidia-smi}, "),
+        ("cannot determine blockSizes: topology contains no blocks", "run sudo ibnetdiscover on a node: "),
+    ],
+)
+def test_a_block_topology_without_blocks_has_its_remedy(reason: str, remedy: str) -> None:
+    """Texts of Topograph 1.0, as tests/integration/test_topograph.py gets them from the program itself."""
+    assert f"has no topology ({reason}); {remedy}" in refused(Topograph(f"{reason}\n", status=400))
 
 
 @pytest.mark.parametrize(
