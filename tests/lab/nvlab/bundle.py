@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,14 @@ def load(path: str | Path) -> Files:
     path = Path(path)
     try:
         files = _unpacked(path) if path.is_dir() else _packed(path)
-        index = json.loads(files.get("bundle.json", ""))
+        if "bundle.json" not in files:
+            raise ValueError("it has no bundle.json")
+        index = json.loads(files["bundle.json"])
         if index["format"] != 1 or not isinstance(index["trays"], dict) or not index["trays"]:
             raise ValueError("its format is not 1, or it has no tray")
         for tray, texts in trays(files).items():
             _check(tray, texts)
-    except (OSError, ValueError, KeyError, TypeError, tarfile.TarError, EOFError) as error:
+    except (OSError, ValueError, KeyError, TypeError, tarfile.TarError, EOFError, zlib.error) as error:
         raise LabError(f"{path}: no support bundle of the playbook capture ({error}).") from error
     return files
 
