@@ -275,6 +275,11 @@ CATALOGUE: dict[str, Entry] = {
         "slurmctld has a tray in a block that is not its own in the fabric file, which may leave it out of all blocks",
         "run the playbook slurm",
     ),
+    "slurm_node_unclaimed": Entry(
+        ERROR,
+        "slurmctld has a node in the block of a clique that the fabric file lacks, so jobs may leave the clique",
+        "discover the tray if it belongs there, then run the playbook slurm",
+    ),
     "slurm_tray_no_block": Entry(ERROR, "slurmctld has a tray in no block", "run the playbook slurm"),
     "slurm_block_missing": Entry(ERROR, "slurmctld lacks the block of a clique", "run the playbook slurm"),
     "slurm_tier_differs": Entry(

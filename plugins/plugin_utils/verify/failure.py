@@ -205,6 +205,9 @@ REASONS: dict[str, Reason] = {
     "slurm_segments_ignored": Reason(SLURM, _RUNNING, _RECONFIGURE),
     "slurm_topology_differs": Reason(SLURM, "the file was changed and slurmctld has not loaded it", _SLURM),
     "block_unclaimed": Reason(SLURM, "the trays of that block are not in the fabric file", _DISCOVER),
+    "slurm_node_unclaimed": Reason(
+        SLURM, "the tray was removed from the fabric file or never discovered, or the file was edited by hand", _SLURM
+    ),
     "slurm_tier_differs": Reason(TIERS, "it was changed by hand, or its definition changed since the last run", _TIERS),
     "slurm_tier_unreadable": Reason(TIERS, "slurmdbd does not answer", "sacctmgr show cluster"),
     "k8s_unreachable": Reason(

@@ -142,13 +142,15 @@ class _Layout:
     """desired: tray -> its block in the fabric file, empty where it has none in this Slurm cluster.
 
     running: tray -> its blocks in slurmctld. clique_of: block with trays -> its clique. unknown: blocks with nodes in
-    slurmctld that the fabric file lacks.
+    slurmctld that the fabric file lacks. unclaimed: block of the fabric file -> its nodes in slurmctld that are no
+    trays of the fabric file.
     """
 
     desired: Mapping[str, str]
     running: Mapping[str, list[str]]
     clique_of: Mapping[str, str]
     unknown: tuple[str, ...]
+    unclaimed: Mapping[str, list[str]]
 
     def trays(self, block: str) -> list[str]:
         return [tray for tray, own in self.desired.items() if own == block]
@@ -163,13 +165,17 @@ def _layout(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
     given = {view.name for view in views}
     running: dict[str, list[str]] = {tray: [] for tray in desired}
     unknown = []
+    unclaimed: dict[str, list[str]] = defaultdict(list)
     for block in map(mapped, as_list(topology.get("blocks"))):
         name, nodes = str(block.get("name")), as_list(block.get("nodes"))
         if nodes and name not in given:
             unknown.append(name)
         for tray in dict.fromkeys(tray_of[node] for node in nodes if node in tray_of):
             running[tray].append(name)
-    return _Layout(desired, running, {view.name: view.clique for view in views if view.trays}, tuple(unknown))
+        if name in given and (others := [str(node) for node in nodes if node not in tray_of]):
+            unclaimed[name] += others
+    clique_of = {view.name: view.clique for view in views if view.trays}
+    return _Layout(desired, running, clique_of, tuple(unknown), unclaimed)
 
 
 def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Iterator[Failure]:
@@ -199,6 +205,9 @@ def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
             yield _misplaced(evidence, layout, trays)
     for block, trays in in_no_block.items():
         yield _in_no_block(layout, block, trays)
+    for block, nodes in layout.unclaimed.items():
+        message = f"slurmctld has {summarize(nodes)} in block {block}, which the fabric file does not have."
+        yield failure("slurm_node_unclaimed", SLURM, message, None, layout.clique_of.get(block))
     for name in layout.unknown:
         if name not in renamed:
             message = f"slurmctld has block {name}, which no clique of the fabric file has."

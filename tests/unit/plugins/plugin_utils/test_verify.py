@@ -320,6 +320,10 @@ def unknown_block(world: World) -> None:
     world.info["topology"]["blocks"].append({"name": "r99", "nodes": ["r99t01"]})
 
 
+def node_of_no_tray(world: World) -> None:
+    world.info["topology"]["blocks"][0]["nodes"].append("r99t01")
+
+
 def answer_on(world: World, **row: Any) -> None:
     whole = {"partition": "gpu", "nodes": 4, "segment": 0, "block": "", "trays": [], "rehearsed": "", "predicted": True}
     world.info["test_jobs"] = {"planned": 5, "asked": 5, "why": "", "rows": [{**whole, **row}]}
@@ -444,6 +448,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (other_node_names, "slurm", "slurm_node_renamed", [*A, *B]),
     (block_gone, "slurm", "slurm_block_missing", B),
     (unknown_block, "slurm", "block_unclaimed", []),
+    (node_of_no_tray, "slurm", "slurm_node_unclaimed", []),
     (file_not_loaded, "slurm", "slurm_topology_differs", []),
     (dropped_tray, "slurm", "slurm_block_refused", A[1:2]),
     (refused_block, "slurm", "slurm_block_refused", []),
@@ -507,6 +512,8 @@ def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> No
     trays[B[1]].update(slurm_cluster="jura")
     clusters: Any = {"slurm": {"alps": {"blocks": own}, "jura": {"blocks": {"r02": own["r02"]}}}}
     world.fabric = replace(world.fabric, trays=trays, clusters=clusters)
+    # No tray has that name any more.
+    world.block("r02").remove(B[0])
     assert of_slurm(world) == [("slurm", "slurm_tray_other_block", B[1:2])]
     world.block("r02").remove(B[1])
     assert of_slurm(world) == []
