@@ -8,7 +8,7 @@ RUN := $(abspath $(VENV))/bin
 # This checkout, linked into the environment, comes before any copy that the user has installed elsewhere.
 export ANSIBLE_COLLECTIONS_PATH = $(shell echo $(abspath $(VENV))/lib/python3*/site-packages)
 
-RACKS ?= 2
+RACKS ?= $(if $(FROM),,2)
 SUITE ?= trixie
 
 .DEFAULT_GOAL := help
@@ -63,7 +63,7 @@ docs: venv ## Build the documentation's site into build/docs/html
 	@PATH="$(RUN):$$PATH" $(RUN)/python tests/tools/docs_site.py
 
 lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=forky, or FROM=a support bundle
-	@$(RUN)/python tests/lab/lab up $(if $(FROM),--from "$(FROM)",--racks $(RACKS)) --suite $(SUITE)
+	@$(RUN)/python tests/lab/lab up $(if $(FROM),--from "$(FROM)") $(if $(RACKS),--racks $(RACKS)) --suite $(SUITE)
 
 lab-down: venv ## Remove that lab
 	@$(RUN)/python tests/lab/lab down
