@@ -447,11 +447,12 @@ def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
     before = stage.traces()
-    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000, timeout=6))
+    # On a busy machine slurmctld may need six seconds to start; the jobs are far more than it answers in twelve.
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000, timeout=12))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert rehearsal["placed"] > 10
     assert not rehearsal["complete"]
-    assert rehearsal["seconds"] < 10
+    assert rehearsal["seconds"] < 16
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], timeout=0.001))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert not rehearsal["ran"]
