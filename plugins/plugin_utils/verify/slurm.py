@@ -206,7 +206,7 @@ def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
     for block, trays in in_no_block.items():
         yield _in_no_block(layout, block, trays)
     for block, nodes in layout.unclaimed.items():
-        message = f"slurmctld has {summarize(nodes)} in block {block}, which the fabric file does not have."
+        message = f"slurmctld has {summarize(nodes)} in block {block}; the fabric file has no tray of that name."
         yield failure("slurm_node_unclaimed", SLURM, message, None, layout.clique_of.get(block))
     for name in layout.unknown:
         if name not in renamed:
