@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins
 from nvlab import imex
 from nvlab.kubernetes import chart, domains, programs
 from nvlab.kubernetes.plane import ControlPlane
@@ -21,6 +22,7 @@ from . import pages
 from .commands import ansible
 from .conftest import RunningLab, lab_command, running_lab
 from .test_dra_driver_role import DOMAIN, LABELLED, printed
+from .test_dra_driver_waves import DEVICE_PLUGINS, Kubelets, device_plugin
 from .test_kubernetes_lab import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
@@ -128,6 +130,15 @@ def test_the_commands_of_the_kubernetes_pages_run_unchanged(racks: Racks) -> Non
     (racks.folder / "group_vars").mkdir()
     (racks.folder / "group_vars" / "all.yml").write_text(json.dumps(racks.variables()))
     (racks.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
-    for page in ("docs/dra-driver.md", "docs/k8s-topology.md"):
-        shell.follow(page, keep=pages.files(page))
+    # One page moves the GPUs from a device plugin.
+    racks.cluster.kubectl("label", "nodes", "--all", f"{device_plugins.DEPLOY}=true")
+    racks.cluster.api().create(DEVICE_PLUGINS, device_plugin())
+    kubelets = Kubelets(racks.cluster)
+    kubelets.start()
+    try:
+        for page in ("docs/dra-driver.md", "docs/k8s-topology.md"):
+            shell.follow(page, keep=pages.files(page))
+    finally:
+        kubelets.stop()
+    assert kubelets.twice == set()
     assert racks.units() == {"masked inactive"}

@@ -206,9 +206,9 @@ class Kubelets(threading.Thread):
     twice: nodes that had GPUs of both the device plugin and DRA at one time.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, running: ControlPlane) -> None:
         super().__init__()
-        self._api, self._ends = fleet.running.api(), threading.Event()
+        self._api, self._ends = running.api(), threading.Event()
         self.twice: set[str] = set()
 
     def run(self) -> None:
@@ -239,7 +239,7 @@ def test_gpus_move_from_the_device_plugin_to_dra_in_waves(fleet: Fleet) -> None:
     api.create(DEVICE_PLUGINS, device_plugin())
     until("the slices of all nodes", lambda: len(fleet.published()) == 6)
     until("the device plugin", lambda: len(api.items(DEFAULT_PODS)) == 6)
-    kubelets = Kubelets(fleet)
+    kubelets = Kubelets(fleet.running)
     kubelets.start()
     try:
         shape = {"dra_driver_shape": "all_dra"}
