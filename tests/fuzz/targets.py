@@ -40,6 +40,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts, s
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login_child
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter as dra_linter
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values as dra_values
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     addresses,
@@ -344,7 +345,7 @@ def read_expression(pair: tuple[str, Any]) -> None:
 
 
 def read_values(own: Any) -> None:
-    dra_values.check_values(dra_values.build("compute_domains", own), samples.CHART, "nvidia-dra-driver-gpu")
+    dra_linter.check_values(dra_values.build("compute_domains", own), samples.CHART, "nvidia-dra-driver-gpu")
 
 
 _FABRIC, _STATE = FABRIC.as_dict(), STATE.as_dict()

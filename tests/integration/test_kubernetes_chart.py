@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter, values, versions
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from nvlab.kubernetes import chart, programs
@@ -235,20 +235,20 @@ STRINGS = (
 )
 ROWS = [[], [{"name": "a"}], [{"name": "a", "value": "b"}]]
 ITEMS: dict[str, st.SearchStrategy[Any]] = {
-    values.TEXT: st.sampled_from(ODD),
-    values.PATH: st.sampled_from(ODD).map("/{}".format) | st.just("relative"),
-    values.DURATION: st.sampled_from(["15s", "1m30s", "0.5s", "15"]),
-    values.FLAG: st.booleans(),
-    values.WHOLE: st.sampled_from([0, 1, 51515]),
-    values.LEVEL: st.sampled_from(["4", 6, "loud"]),
-    values.SHARES: st.sampled_from(["", "disabled", "memory", 4, "4", 0, "x"]),
-    values.ENDPOINT: st.sampled_from(["", ":8080", ":8081", "[::1]:51515", "8080"]),
-    values.MAP: st.sampled_from([{}, {"a": "b"}, None]),
-    values.ENTRIES: st.sampled_from([[], [{"key": "a", "operator": "Exists"}], None]),
-    values.NAMED: st.sampled_from([*ROWS, ["a"], [{}], None]),
-    values.TEXTS: st.sampled_from([[], ["a"], None]),
+    linter.TEXT: st.sampled_from(ODD),
+    linter.PATH: st.sampled_from(ODD).map("/{}".format) | st.just("relative"),
+    linter.DURATION: st.sampled_from(["15s", "1m30s", "0.5s", "15"]),
+    linter.FLAG: st.booleans(),
+    linter.WHOLE: st.sampled_from([0, 1, 51515]),
+    linter.LEVEL: st.sampled_from(["4", 6, "loud"]),
+    linter.SHARES: st.sampled_from(["", "disabled", "memory", 4, "4", 0, "x"]),
+    linter.ENDPOINT: st.sampled_from(["", ":8080", ":8081", "[::1]:51515", "8080"]),
+    linter.MAP: st.sampled_from([{}, {"a": "b"}, None]),
+    linter.ENTRIES: st.sampled_from([[], [{"key": "a", "operator": "Exists"}], None]),
+    linter.NAMED: st.sampled_from([*ROWS, ["a"], [{}], None]),
+    linter.TEXTS: st.sampled_from([[], ["a"], None]),
 }
-GATES = st.dictionaries(st.sampled_from([*values.GATES, values.ALL_ALPHA, values.ALL_BETA]), st.booleans(), max_size=3)
+GATES = st.dictionaries(st.sampled_from([*linter.GATES, linter.ALL_ALPHA, linter.ALL_BETA]), st.booleans(), max_size=3)
 OWN = {
     "featureGates": GATES,
     "namespace": st.sampled_from(["", "x"]),
@@ -261,12 +261,12 @@ OWN = {
 def given_values(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     """(the values of a shape with a site's own, the namespace)."""
     made = values.build(draw(st.sampled_from(["compute_domains", "all_dra", "host_managed"])), {}, "v1")
-    for path in draw(st.lists(st.sampled_from([*values.KEYS, *OWN]), max_size=5)):
-        key = values.KEYS.get(path)
+    for path in draw(st.lists(st.sampled_from([*linter.KEYS, *OWN]), max_size=5)):
+        key = linter.KEYS.get(path)
         if key and key.choices:
             item = draw(st.sampled_from([*key.choices, "x"]))
         else:
-            item = draw(OWN[path] if path in OWN else ITEMS[values.KEYS[path].kind])
+            item = draw(OWN[path] if path in OWN else ITEMS[linter.KEYS[path].kind])
         for part in reversed(path.split(".")):
             item = {part: item}
         made = values.merged(made, item)
@@ -304,7 +304,7 @@ def is_rendered(made: dict[str, Any], done: subprocess.CompletedProcess[str]) ->
 
 
 def compare_with_helm(folder: Path, scratch: Path, made: dict[str, Any], namespace: str) -> None:
-    found = values.check_values(made, versions.pinned(chart.NEWEST), namespace)
+    found = linter.check_values(made, versions.pinned(chart.NEWEST), namespace)
     done = helm(folder, scratch, made, "--namespace", namespace)
     if not found:
         assert is_rendered(made, done), done.stderr

@@ -19,8 +19,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.linter import check_values
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, check_values, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels

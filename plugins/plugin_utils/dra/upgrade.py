@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import is_known, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.linter import is_known
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 

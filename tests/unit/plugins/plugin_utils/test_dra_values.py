@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, linter, values, versions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ shared = pytest.mark.skipif(not SAMPLES.is_dir(), reason="shared/samples is not 
 
 def check_values(own: Mapping[str, Any], shape: str = "compute_domains", **more: Any) -> list[dict[str, Any]]:
     made = values.build(shape, own, "v1")
-    return values.check_values(made, more.pop("version", NEW), more.pop("namespace", NAMESPACE), **more)
+    return linter.check_values(made, more.pop("version", NEW), more.pop("namespace", NAMESPACE), **more)
 
 
 def nested(path: str, item: Any) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
     found = set()
     for name, item in tree.items():
         path = f"{prefix}{name}"
-        known = values.KEYS.get(path)
-        if isinstance(item, Mapping) and not (known and known.kind == values.MAP):
+        known = linter.KEYS.get(path)
+        if isinstance(item, Mapping) and not (known and known.kind == linter.MAP):
             found |= paths(item, f"{path}.")
         else:
             found.add(path)
@@ -264,7 +264,7 @@ def test_the_controllers_leader_election(own: dict[str, Any], keys: list[str]) -
 
 
 @pytest.mark.parametrize(
-    "path", sorted(path for path, key in values.KEYS.items() if key.kind in ("map", "texts", "entries", "named"))
+    "path", sorted(path for path, key in linter.KEYS.items() if key.kind in ("map", "texts", "entries", "named"))
 )
 def test_null_removes_a_default_that_is_a_mapping_or_a_list(path: str) -> None:
     assert check_values(nested(path, None)) == []
@@ -310,7 +310,7 @@ def test_the_default_namespace_is_allowed_only_by_name() -> None:
 
 
 def test_keys_of_0_5_are_unknown_before() -> None:
-    found = values.check_values(values.build("host_managed", {"consumableShares": "memory"}, "v1"), BEFORE, NAMESPACE)
+    found = linter.check_values(values.build("host_managed", {"consumableShares": "memory"}, "v1"), BEFORE, NAMESPACE)
     unknown = [row["key"] for row in found if row["code"] == "dra_value_unknown"]
     assert unknown == [
         "consumableShares",
@@ -318,7 +318,7 @@ def test_keys_of_0_5_are_unknown_before() -> None:
         "resources.computeDomains.imex.hostSocketPath",
         "resources.computeDomains.imex.mode",
     ]
-    assert values.check_values(GOOD, BEFORE, NAMESPACE) == []
+    assert linter.check_values(GOOD, BEFORE, NAMESPACE) == []
 
 
 def test_extra_keys_of_a_newer_chart_are_accepted() -> None:
@@ -362,18 +362,18 @@ def test_versions_sort_by_age() -> None:
     assert [version.is_old_chart for version in read if version] == [True] * 4 + [False] * 6
 
 
-keys = st.text("abcDEF.-", min_size=0, max_size=8) | st.sampled_from([*values.KEYS, *values.GATES])
+keys = st.text("abcDEF.-", min_size=0, max_size=8) | st.sampled_from([*linter.KEYS, *linter.GATES])
 trees = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda below: st.lists(below, max_size=3) | st.dictionaries(keys, below, max_size=4),
     max_leaves=12,
 )
-known_trees = st.dictionaries(st.sampled_from(sorted({path.split(".")[0] for path in values.KEYS})), trees, max_size=5)
+known_trees = st.dictionaries(st.sampled_from(sorted({path.split(".")[0] for path in linter.KEYS})), trees, max_size=5)
 
 
 @given(st.dictionaries(keys, trees, max_size=5) | known_trees)
 def test_any_values_are_checked_without_an_exception(own: dict[str, Any]) -> None:
-    for row in values.check_values(values.build("compute_domains", own, "v1"), NEW, NAMESPACE):
+    for row in linter.check_values(values.build("compute_domains", own, "v1"), NEW, NAMESPACE):
         assert row["severity"] == "error"
         assert row["message"].endswith(".")
         assert "\n" not in row["message"]
@@ -389,12 +389,12 @@ def test_values_merge_as_in_helm(base: dict[str, Any], over: dict[str, Any]) -> 
             assert both[key] == item
 
 
-@given(st.sampled_from(sorted(values.KEYS)), st.data())
+@given(st.sampled_from(sorted(linter.KEYS)), st.data())
 def test_a_key_that_lost_a_letter_is_never_accepted(path: str, data: st.DataObject) -> None:
     parent, dot, name = path.rpartition(".")
     at = data.draw(st.integers(0, len(name) - 1))
     typo = parent + dot + name[:at] + name[at + 1 :]
-    found = values.check_values(nested(typo, {}), NEW, NAMESPACE)
+    found = linter.check_values(nested(typo, {}), NEW, NAMESPACE)
     assert [row["key"] for row in found if row["code"] == "dra_value_unknown"] == [typo]
 
 
@@ -402,12 +402,12 @@ def test_a_key_that_lost_a_letter_is_never_accepted(path: str, data: st.DataObje
 def test_the_known_keys_are_those_of_the_real_chart() -> None:
     real = paths(yaml.safe_load((SAMPLES / "values.yaml").read_text()))
     undocumented = {"maskNvidiaDriverParams", "webhook.serviceAccount.annotations"}
-    assert real == set(values.KEYS) - undocumented
+    assert real == set(linter.KEYS) - undocumented
 
 
 @shared
 def test_the_real_charts_own_defaults_are_of_the_known_kinds() -> None:
-    found = values.check_values(yaml.safe_load((SAMPLES / "values.yaml").read_text()), NEW, NAMESPACE)
+    found = linter.check_values(yaml.safe_load((SAMPLES / "values.yaml").read_text()), NEW, NAMESPACE)
     # The chart refuses its own default, see the first case of refusals.txt.
     assert [(row["code"], row["key"]) for row in found] == [("dra_value_refused", "resources.gpus.enabled")]
 
@@ -439,4 +439,4 @@ def test_every_rejection_of_the_real_chart_is_covered() -> None:
 def test_rejections_of_the_real_chart_are_reported_before_helm(case: str) -> None:
     given_ = REFUSALS[case]
     made = given_.get("values", values.build("compute_domains", given_.get("own", {}), "v1"))
-    assert len(values.check_values(made, NEW, given_.get("namespace", NAMESPACE))) == 1
+    assert len(linter.check_values(made, NEW, given_.get("namespace", NAMESPACE))) == 1

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     arguments,
     checks,
     device_plugins,
-    values,
+    linter,
     versions,
     waves,
 )
@@ -64,7 +64,7 @@ def test_own_values_stay_except_the_update_strategy() -> None:
     made = waves.restricted(own)["kubeletPlugin"]
     assert made["nodeSelector"] == {"site": "x", waves.LABEL: waves.VALUE}
     assert made["updateStrategy"]["type"] == "OnDelete"
-    assert values.check_values(waves.restricted(world.LABELLED), versions.pinned("0.5.0"), world.NAMESPACE) == []
+    assert linter.check_values(waves.restricted(world.LABELLED), versions.pinned("0.5.0"), world.NAMESPACE) == []
 
 
 def test_a_successful_wave_has_no_failures() -> None:

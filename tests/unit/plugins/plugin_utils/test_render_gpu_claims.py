@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, examples, schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
@@ -68,4 +68,4 @@ def test_the_chart_values_enable_the_plugin_that_the_examples_need() -> None:
     for by_dra in (False, True):
         made = dra.values(topology, by_dra)
         assert made["resources"]["gpus"]["enabled"] is by_dra
-        assert values.check_values(made, versions.pinned("0.5.0"), "dra") == []
+        assert linter.check_values(made, versions.pinned("0.5.0"), "dra") == []
