@@ -85,7 +85,10 @@ TEXT, FLAG, WHOLE, MAP, LEVEL, PATH, DURATION = "text", "flag", "whole", "map", 
 TEXTS, ENTRIES, NAMED, SHARES, ENDPOINT = "texts", "entries", "named", "shares", "endpoint"
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     TEXT: ("a string", lambda value: isinstance(value, str)),
-    PATH: ("an absolute path", lambda value: isinstance(value, str) and value.startswith("/")),
+    PATH: (
+        "an absolute path of printable characters",
+        lambda value: isinstance(value, str) and value.startswith("/") and value.isprintable(),
+    ),
     DURATION: ("a duration such as 15s", lambda value: _DURATION.fullmatch(str(value)) is not None),
     ENDPOINT: ("an address with a port, such as :8080", lambda value: value == "" or _port(value) is not None),
     FLAG: ("true or false", lambda value: isinstance(value, bool)),

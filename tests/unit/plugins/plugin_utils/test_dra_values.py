@@ -135,6 +135,12 @@ def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) 
         ({"logVerbosity": "loud"}, "dra_value_wrong", "logVerbosity", "an integer"),
         ({"consumableShares": 0}, "dra_value_wrong", "consumableShares", "from 1 on"),
         ({"nvidiaDriverRoot": "run/nvidia/driver"}, "dra_value_wrong", "nvidiaDriverRoot", "absolute path"),
+        (
+            {"kubeletPlugin": {"kubeletPluginsDirectoryPath": "/var/lib\nkubelet"}},
+            "dra_value_wrong",
+            "kubeletPlugin.kubeletPluginsDirectoryPath",
+            "absolute path",
+        ),
         ({"featureGates": {"AllAlpha": "yes"}}, "dra_value_wrong", "featureGates.AllAlpha", "true or false"),
         ({"imagePullSecrets": ["ngc"]}, "dra_value_wrong", "imagePullSecrets", "list of mappings with a name"),
         ({"imagePullSecrets": [{"secret": "ngc"}]}, "dra_value_wrong", "imagePullSecrets", "mappings with a name"),
