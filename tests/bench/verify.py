@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.verify_world import World
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.verify.verify_world import World
 from measure import Cost, once
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))

@@ -17,8 +17,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, planning, surveying
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import Case
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import Case
 
 from .commands import ansible
 from .slurmctld import Slurmctld

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.node_selection import DEFAULT_LABELS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 from nvlab import paths, scenario
 from nvlab.kubernetes import chart, domains, driver, nodes, plane, programs, registry, users
 from nvlab.kubernetes.plane import ControlPlane

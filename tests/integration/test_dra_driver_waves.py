@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, waves
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 from nvlab import scenario
 from nvlab.kubernetes import domains, driver, nodes, plane

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
     Authority,
     Reply,
     Request,

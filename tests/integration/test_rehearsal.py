@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import sandbox as isolation
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 
 from .commands import ansible
 from .conftest import LabFactory

@@ -28,8 +28,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology im
     planning,
     surveying,
 )
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, Case
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import CASES, Case
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 from .commands import ansible, unchanged

@@ -49,7 +49,7 @@ PYTEST = (
     *TESTS,
 )
 # With the oldest ClusterShell.
-SSH = "tests/unit/plugins/plugin_utils/test_source_ssh.py"
+SSH = "tests/unit/plugins/plugin_utils/sources/test_ssh.py"
 # Direct connections, and connections through a gateway.
 TOOLS = Path(__file__).parent
 REAL_SSH = ("-m", "pytest", "-q", "tests/integration/test_source_ssh.py", "-k", "graph or gateway")

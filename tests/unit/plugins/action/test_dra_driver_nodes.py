@@ -17,8 +17,8 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.action import dra_driver_nodes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, waves
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import http_servers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 
 from .conftest import RunAction
 

@@ -18,7 +18,9 @@ from ansible_collections.rackscale.nvlink.plugins.modules import k8s_topology as
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import BLOCKING, KINDS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics, http_servers, runai_standin
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.kubernetes import runai_standin
 
 RunAction = Callable[..., dict[str, Any]]
 SECRET = "kubernetes-token-that-nobody-may-see"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The action of verify where no fabric file exists yet; the verdicts themselves are in plugin_utils/test_verify.py."""
+"""The action of verify where no fabric file exists yet; the verdicts are in plugin_utils/verify/test_verify.py."""
 
 from __future__ import annotations
 

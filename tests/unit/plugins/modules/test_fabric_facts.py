@@ -21,7 +21,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import imex_fleet, trays
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
 Run = Callable[..., dict[str, Any]]
 

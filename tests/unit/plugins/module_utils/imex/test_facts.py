@@ -1,0 +1,239 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import (
+    addresses,
+    answer,
+    codes,
+    domain_json,
+    process,
+    tray,
+    unit,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+HUNG = child.Result(None, "", "", timed_out=True, survivor_pid=4711)
+STOPPED = {"processes": [], "answers": {}, "unit": unit(active="inactive", enabled="disabled", main_pid=None)}
+RUNS = "[Nov 21 2026 05:00:00] [INFO] [tid 8] IMEX version 580.173.02 is running with the following\n"
+
+
+def answers(*lines: str, **cells: Any) -> dict[str, Any]:
+    return {"state": answer("READY\n"), "domain": answer(domain_json(addresses(3), **cells))}
+
+
+def test_a_healthy_tray_has_no_finding() -> None:
+    facts = tray(1)
+    assert facts["findings"] == []
+    assert facts["reason"] is None
+    assert (facts["ready"], facts["state"], facts["domain_state"]) == (True, "ready", "up")
+    assert (facts["version"], facts["nodes"]["own_id"]) == ("580.173.02", 1)
+    assert facts["peers"] == [
+        {"id": 0, "host": "198.51.100.11", "connection": "connected"},
+        {"id": 2, "host": "198.51.100.13", "connection": "connected"},
+    ]
+    assert facts["owners"] == [{"owner": "service", "why": "process 812 belongs to nvidia-imex.service", "pid": 812}]
+
+
+def test_only_the_own_row_is_used() -> None:
+    cells = {(1, 0): "INVALID", (1, 2): "NODE_MAP_MISMATCH", (2, 0): "RECOVERING"}
+    facts = tray(0, answers=answers(cells=cells, states={1: "UNAVAILABLE"}, status="DEGRADED"))
+    assert {peer["connection"] for peer in facts["peers"]} == {"connected"}
+    assert codes(facts) == ["imex_domain_degraded"]
+
+
+def test_an_own_row_that_was_filled_in_is_not_used() -> None:
+    gone = answers(cells={(0, 1): "INVALID"}, states={0: "UNAVAILABLE"}, status="DOWN")
+    facts = tray(0, answers={**gone, "state": answer("Query Status returned error code: 14\n", 1)})
+    assert (facts["state"], facts["peers"]) == (None, [])
+    assert codes(facts) == ["imex_ctl_failed"]
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        ("NODE_MAP_MISMATCH", "imex_list_differs"),
+        ("VERSION_MISMATCH", "imex_peer_version"),
+        ("AUTHENTICATION_ERROR", "imex_peer_authentication"),
+        ("NEVER_CONNECTED", "imex_peer_lost"),
+        ("RECOVERING", "imex_peer_lost"),
+        ("A_NEW_WORD", "imex_peer_lost"),
+    ],
+)
+def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: str) -> None:
+    facts = tray(answers=answers(cells={(0, 2): word}, status="DEGRADED"))
+    assert codes(facts) == [code]
+    assert "198.51.100.13" in facts["findings"][0]["message"]
+    assert "198.51.100.12" not in facts["findings"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({**STOPPED}, []),
+        ({**STOPPED, "program": None, "version": None, "package": None}, ["imex_missing"]),
+        ({"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}, ["imex_unit_down"]),
+        ({**STOPPED, "unit": unit(active="failed", result="exit-code")}, ["imex_unit_failed"]),
+        ({**STOPPED, "unit": None}, []),
+        ({**STOPPED, "persist": {"path": "x", "exists": True}}, ["imex_persist_left"]),
+        ({"persist": {"path": "x", "exists": True}}, []),
+        ({"answers": {"state": HUNG}}, ["imex_timeout"]),
+        ({"answers": {"state": answer("READY\n"), "domain": HUNG}}, ["imex_timeout"]),
+        ({"answers": {"state": answer("READY\n"), "domain": answer("Killed")}}, ["imex_ctl_failed"]),
+        ({"answers": {"state": answer("READY\n"), "domain": answer(domain_json([]), 3)}}, ["imex_ctl_failed"]),
+        ({"answers": {"state": answer("INIT_GPU\n"), "domain": answer(domain_json([]))}}, ["imex_not_ready"]),
+        ({"driver_version": "595.58.03"}, ["imex_version_mismatch"]),
+        ({"driver_version": None}, []),
+        ({"config": {"path": "/x", "text": None}}, ["imex_config_missing"]),
+        ({"config": {"path": "/x", "text": "IMEX_CMD_ENABLED=0\n"}, "answers": {}}, ["imex_cmd_disabled"]),
+        ({"addresses": ["198.51.100.77"]}, ["imex_no_own_address"]),
+        ({"addresses": []}, []),
+        ({"processes": [process(started_at=800.0)]}, ["imex_list_not_running"]),
+        ({"channels": {"major": 234, "devices": []}}, ["imex_channel_missing"]),
+        ({"channels": {"major": None, "devices": []}}, ["imex_channels_off"]),
+        (
+            {"channels": {"major": 9, "devices": [{"name": "channel0", "major": 8, "minor": 0, "mode": "0666"}]}},
+            ["imex_channel_stale"],
+        ),
+        ({"unit": unit(active="activating")}, ["imex_unit_starting"]),
+        ({"channels": {"major": 234, "devices": []}, "slurm_gives_channels": True}, []),
+        (
+            {
+                "channels": {"major": 8, "devices": [{"name": "channel0", "major": 8, "minor": 0, "mode": "0666"}]},
+                "slurm_gives_channels": True,
+            },
+            ["imex_channel_slurm_conflict"],
+        ),
+        ({"prolog_files": ["/etc/slurm/prolog.d/imex.sh"]}, ["imex_two_owners"]),
+        ({**STOPPED, "prolog_files": ["/etc/slurm/prolog.d/imex.sh"]}, []),
+        ({**STOPPED, "processes": [process(7, cgroup="/kubepods.slice/x", argv=["nvidia-imex"])]}, ["imex_ctl_failed"]),
+        ({"processes": [process(), process(9, "compute-domain-", cgroup="/x")]}, ["imex_two_owners"]),
+        ({"processes": [process(), process(9, cgroup="/user.slice")]}, ["imex_two_owners"]),
+        ({"unit": unit(enabled="disabled"), "processes": [process(9, cgroup="/user.slice")]}, ["imex_two_owners"]),
+        (
+            {"unit": unit(enabled="disabled", active="inactive"), "processes": [process(9, cgroup="/user.slice")]},
+            ["imex_foreign_daemon"],
+        ),
+        ({"unit": unit(enabled="disabled"), "processes": [process(cgroup="/x/slurmstepd")]}, []),
+    ],
+)
+def test_each_fault_has_its_finding(changes: dict[str, Any], expected: list[str]) -> None:
+    assert codes(tray(**changes)) == expected
+
+
+@pytest.mark.parametrize("name", ["nvidia-imex-570", "nvidia-imex"])
+def test_a_ctl_that_prints_a_short_version_is_of_the_same_version(name: str) -> None:
+    """AWS's table of a healthy rack of R570: Version 570.172 beside driver and package 570.172.08."""
+    facts = tray(
+        answers=answers(version="570.172"),
+        version="570.172.08",
+        driver_version="570.172.08",
+        package={"name": name, "version": "570.172.08-1"},
+    )
+    assert (facts["version"], facts["ready"], facts["reason"], facts["findings"]) == ("570.172", True, None, [])
+
+
+def test_a_tray_without_a_row_is_not_said_to_be_connected_to_its_peers() -> None:
+    without = {"state": answer("READY\n"), "domain": answer('{"nodes": {}, "status": "DEGRADED"}')}
+    facts = tray(answers=without)
+    assert facts["peers"] == []
+    assert codes(facts) == ["imex_domain_degraded"]
+    assert facts["findings"][0]["message"].startswith("No peer of this tray is known, but the domain is degraded;")
+
+
+def test_a_daemon_that_is_ready_is_not_said_not_to_start() -> None:
+    ready = tray(driver_version="595.58.03")["findings"][0]["message"]
+    stopped = tray(**STOPPED, driver_version="595.58.03")["findings"][0]["message"]
+    assert "does not start" not in ready
+    assert "runs as version 580.173.02" in ready
+    assert "so it does not start" in stopped
+
+
+def test_waiting_for_recovery_names_the_missing_peers() -> None:
+    cells = answers(cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED")
+    facts = tray(answers={**cells, "state": answer("WAITING_FOR_RECOVERY\n")})
+    assert codes(facts) == ["imex_peer_lost", "imex_waiting_for_recovery"]
+    assert "(198.51.100.12 not connected)" in facts["reason"]
+    assert not facts["ready"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("Failed to allocate Imex session with the driver: NV_ERR_IN_USE", "imex_in_use"),
+        ("NvGpu Library version 1 is not matching with current GPU driver version 2", "imex_version_mismatch"),
+        ("No matching network interface found for any IP addresses", "imex_no_own_address"),
+    ],
+)
+def test_a_cause_in_the_log_counts_until_the_next_start(line: str, code: str) -> None:
+    failed = {"processes": [], "answers": {}, "unit": unit(active="failed", main_pid=None)}
+    assert codes(tray(**failed, log=f"{RUNS}{line}\n")) == sorted([code, "imex_unit_failed"])
+    assert codes(tray(**failed, log=f"{line}\n{RUNS}")) == ["imex_unit_failed"]
+    assert codes(tray(log=f"{RUNS}{line}\n")) == []
+
+
+def test_a_list_with_a_wrong_line_and_one_that_was_edited() -> None:
+    text = "198.51.100.11\n\n198.51.100.12\n"
+    record = files.render_record(files.Record("r01", 7, files.digest("198.51.100.11\n"), "domain"))
+    changes = {"nodes": {"path": "/n", "text": text, "changed_at": 900.0}, "record": {"path": "/r", "text": record}}
+    facts = tray(**changes, **STOPPED)
+    assert codes(facts) == ["imex_list_edited", "imex_list_unusable"]
+    assert facts["nodes"]["generation"] == 7
+    assert "generation 7 of clique r01" in facts["findings"][1]["message"]
+
+
+def test_an_unreadable_list_is_reported_once() -> None:
+    refused = child.Result(255, "Failed to read node configuration file /n", "")
+    nodes = {"path": "/n", "text": None, "changed_at": None}
+    assert (
+        codes(tray(nodes=nodes, answers={"state": answer("", 1), "domain": refused})).count("imex_not_configured") == 1
+    )
+
+
+def test_a_key_pasted_into_the_configuration_is_not_shown() -> None:
+    text = "IMEX_SERVER_KEY=-----BEGIN PRIVATE KEY----- abc\nIMEX_CLIENT_KEY=/etc/nvidia-imex/tls/key.pem\nNEW=1\n"
+    config = tray(config={"path": "/c", "text": text})["config"]
+    assert config["settings"] == {
+        "IMEX_SERVER_KEY": None,
+        "IMEX_CLIENT_KEY": "/etc/nvidia-imex/tls/key.pem",
+        "NEW": "1",
+    }
+    assert config["unknown_keys"] == ["NEW"]
+
+
+def test_a_gpuless_daemon_has_no_version_to_compare() -> None:
+    facts = tray(answers=answers(version="NO_GPU"), version=None)
+    assert facts["version"] is None
+    assert codes(facts) == []
+
+
+@settings(deadline=None)
+@given(
+    state=st.text(max_size=20),
+    domain=st.text(max_size=60),
+    rc=st.integers(-9, 255),
+    nodes=st.text(max_size=60),
+    config=st.text(max_size=60),
+    record=st.text(max_size=60),
+    log=st.text(max_size=60),
+)
+def test_any_readings_of_a_tray_give_facts(**texts: Any) -> None:
+    facts = tray(
+        answers={"state": answer(texts["state"], texts["rc"]), "domain": answer(texts["domain"], texts["rc"])},
+        nodes={"path": "/n", "text": texts["nodes"], "changed_at": 1.0},
+        config={"path": "/c", "text": texts["config"]},
+        record={"path": "/r", "text": texts["record"]},
+        log=texts["log"],
+    )
+    assert facts["running"]
+    for note in facts["findings"]:
+        assert note["message"].isprintable()
+        assert "{{" not in note["message"]

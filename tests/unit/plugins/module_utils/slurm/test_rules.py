@@ -1,0 +1,389 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rules of Slurm's versions: the corpus as observed on slurmctld 24.11.5 and 26.05.5, the rest from source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Candidate
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import (
+    CASES,
+    NEW,
+    OLD,
+    Case,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def codes(candidate: Candidate) -> list[str]:
+    return [found["code"] for found in rules.lint(candidate)]
+
+
+def racks(*sizes: int, base: tuple[int, ...] = (), name: str = "nvlink") -> Topology:
+    """Blocks a, b, ... of those sizes."""
+    blocks = []
+    for letter, size in zip("abcdefghij", sizes):
+        blocks.append(Block(letter, tuple(f"{letter}{number}" for number in range(size))))
+    return Topology(name=name, blocks=tuple(blocks), block_sizes=base)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW], ids=rules.show_version)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_corpus_gets_its_findings(case: Case, version: rules.Version) -> None:
+    expected = case.codes(version)
+    if expected is not None:
+        assert sorted(codes(case.candidate(version))) == sorted(expected)
+
+
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: f"{rule.code}-{rule.since}")
+def test_every_rule_has_its_row_in_the_catalogue(rule: rules.Rule) -> None:
+    assert rule.code in CATALOGUE
+    assert rule.slurmctld in ("fatal", "warning", "silent", "ours")
+    assert rule.evidence in (rules.OBSERVED, rules.SOURCE)
+    # What slurmctld refuses must never be written.
+    assert rule.slurmctld != "fatal" or CATALOGUE[rule.code].severity == "error"
+
+
+@given(st.lists(st.integers(0, 5), max_size=5), st.lists(st.integers(-3, 40), max_size=4), st.sampled_from([OLD, NEW]))
+def test_every_finding_is_a_sentence_for_any_topology(
+    sizes: list[int], block_sizes: list[int], version: rules.Version
+) -> None:
+    topology = racks(*sizes, base=tuple(block_sizes))
+    for found in rules.lint(Candidate(version, rules.choose_style("auto", version), topology)):
+        assert found["message"].endswith(".")
+        assert "\n" not in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("slurm-wlm 24.11.5", (24, 11, 5)),
+        ("slurm 25.11.2\n", (25, 11, 2)),
+        ("slurm 24.05.0-0rc1", (24, 5, 0)),
+        ("26.05.5", (26, 5, 5)),
+        ("slurm 25.05", (25, 5, 0)),
+    ],
+)
+def test_versions_are_parsed(text: str, version: rules.Version) -> None:
+    assert rules.parse_version(text) == version
+
+
+def test_an_unknown_version_is_one_sentence() -> None:
+    with pytest.raises(SlurmError, match="cannot be read from 'command not found'"):
+        rules.parse_version("command not found")
+
+
+@pytest.mark.parametrize("version", [(23, 11, 10), (23, 2, 7), (22, 5, 8)])
+def test_an_old_slurm_is_refused_with_the_reason(version: rules.Version) -> None:
+    with pytest.raises(SlurmError, match="BlockLevels"):
+        rules.require_supported(version)
+
+
+@pytest.mark.parametrize("version", [(24, 5, 0), OLD, NEW])
+def test_slurm_24_05_is_supported(version: rules.Version) -> None:
+    rules.require_supported(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "style"), [((24, 5, 8), "conf"), (OLD, "conf"), ((25, 5, 0), "yaml"), (NEW, "yaml")]
+)
+def test_the_file_format_depends_on_the_version(version: rules.Version, style: str) -> None:
+    assert rules.choose_style("auto", version) == style
+    assert rules.choose_style("conf", version) == "conf"
+
+
+@pytest.mark.parametrize(
+    ("version", "sizes", "base"),
+    [
+        (NEW, (18, 9, 9), (18,)),
+        (OLD, (18, 9, 9), (9,)),
+        (NEW, (18, 0, 17), (18,)),
+        (OLD, (18, 0, 17), (17,)),
+        ((25, 5, 0), (4, 4), (4,)),
+        (NEW, (), ()),
+        (OLD, (0,), ()),
+    ],
+)
+def test_the_base_size_is_that_of_the_cliques(
+    version: rules.Version, sizes: tuple[int, ...], base: tuple[int, ...]
+) -> None:
+    assert rules.auto_block_sizes(racks(*sizes).blocks, version) == base
+
+
+@pytest.mark.parametrize(
+    ("version", "sizes", "expected"),
+    [
+        (NEW, (18, 18, 18), (18, 36, 72)),
+        (NEW, (18, 17, 16, 18), (18, 36, 72)),
+        (OLD, (18, 17, 16, 18), (16, 32, 64)),
+        (NEW, (9, 9, 9, 9), (9, 18, 36)),
+        # A rack next to the halves of a split one.
+        (NEW, (18, 9, 9), (18,)),
+        (NEW, (18,), (18,)),
+        (NEW, (18, 18), (18, 36)),
+        (NEW, (), ()),
+        (NEW, (18,) * 576, tuple(18 << level for level in range(11))),
+        (NEW, (1,) * 65536, tuple(1 << level for level in range(16))),
+    ],
+)
+def test_the_aggregated_sizes_are_the_doubles_of_the_base(
+    version: rules.Version, sizes: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    blocks = [
+        Block(f"b{number}", tuple(f"b{number}t{tray}" for tray in range(size))) for number, size in enumerate(sizes)
+    ]
+    assert rules.aggregated_sizes(blocks, version) == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "number", "problem"),
+    [
+        ("", 1, ""),
+        ("a b c", 1, ""),
+        ("aa bb", 2, ""),
+        ("aaaa", 4, ""),
+        ("aaabbb", 1, "each group has 3 blocks, which is not a power of two"),
+        ("aab", 1, "group a has 2 blocks and b 1"),
+        ("abab", 1, "the blocks of a group are not next to each other"),
+        ("aa-", 1, "b3 is in no group"),
+    ],
+)
+def test_a_group_is_a_power_of_two_of_blocks_that_stand_together(groups: str, number: int, problem: str) -> None:
+    letters = groups.replace(" ", "")
+    blocks = [Block(f"b{at}", (f"t{at}",), group=letter.strip("-")) for at, letter in enumerate(letters, 1)]
+    assert rules.blocks_of_group(blocks) == (number, problem)
+
+
+def test_the_sites_block_sizes_are_kept_with_groups() -> None:
+    blocks = [Block(f"b{at}", (f"t{at}",), group=group) for at, group in enumerate("aabb")]
+    assert rules.choose_sizes(blocks, NEW) == ((1, 2), [])
+    assert rules.choose_sizes(blocks, NEW, aggregate=True) == ((1, 2, 4), [])
+    assert rules.choose_sizes(blocks, NEW, (1, 4)) == ((1, 4), [])
+    _given, found = rules.choose_sizes(blocks[:3], NEW, (1, 4))
+    assert [row["code"] for row in found] == ["slurm_groups_unaligned"]
+    assert rules.choose_sizes(blocks[:3], NEW, (1,)) == ((1,), []), "without a larger size nothing is aggregated"
+
+
+def test_the_aggregated_sizes_of_a_regular_fabric_have_no_finding() -> None:
+    for number in range(2, 20):
+        topology = racks(*[18] * number)
+        topology = replace(topology, block_sizes=rules.aggregated_sizes(topology.blocks, NEW))
+        hit = codes(Candidate(NEW, "yaml", topology))
+        assert [code for code in hit if "size" in code] == [], number
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_without_sizes_the_base_is_that_of_the_first_block_with_known_nodes(version: rules.Version) -> None:
+    known = frozenset(("b0", "b1", "c0"))
+    topology = racks(3, 2, 1)
+    assert Candidate(version, rules.choose_style("auto", version), topology, known_nodes=known).base == 2
+
+
+# From source, as no distribution packages them: a bad size in topology.yaml was silently left out before 26.05.3.
+@pytest.mark.parametrize(
+    ("version", "style", "slurmctld"),
+    [
+        ((25, 5, 3), "yaml", "silent"),
+        ((26, 5, 2), "yaml", "silent"),
+        ((26, 5, 3), "yaml", "fatal"),
+        ((25, 5, 3), "conf", "fatal"),
+        ((24, 5, 0), "conf", "fatal"),
+    ],
+)
+def test_a_bad_block_size_is_an_error_in_every_version(version: rules.Version, style: str, slurmctld: str) -> None:
+    hit = rules.hits(Candidate(version, style, racks(4, 4, base=(4, 12))))
+    assert [(rule.code, rule.slurmctld, found["severity"]) for rule, found in hit] == [
+        ("slurm_block_size", slurmctld, "error")
+    ]
+
+
+def test_topology_yaml_needs_25_05() -> None:
+    assert "slurm_format" in codes(Candidate(OLD, "yaml", racks(4, base=(4,))))
+    assert "slurm_format" not in codes(Candidate((25, 5, 0), "yaml", racks(4, base=(4,))))
+
+
+def test_placeholders_are_left_out_where_they_are_fatal() -> None:
+    blocks = racks(4, 0, 4).blocks
+    assert rules.drop_placeholders(blocks, NEW) == (blocks, [])
+    kept, findings = rules.drop_placeholders(blocks, OLD)
+    assert [block.name for block in kept] == ["a", "c"]
+    assert [(found["code"], found["block"]) for found in findings] == [("slurm_placeholder_left_out", "b")]
+    assert "shifts the larger block sizes" in findings[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes", "groups"),
+    [
+        # Every row as slurmctld makes them (the corpus compares more of them with the daemon).
+        (2, (4, 8), [(8, "ab")]),
+        (3, (4, 8), [(8, "ab"), (8, "c")][:1]),
+        (4, (4, 8), [(8, "ab"), (8, "cd")]),
+        (4, (4, 8, 16), [(8, "ab"), (8, "cd"), (16, "abcd")]),
+        (5, (4, 16), [(16, "abcd")]),
+        (6, (4, 16), [(16, "abcd"), (16, "ef")]),
+        (3, (4,), []),
+        (2, (4, 8, 16), [(8, "ab")]),
+        (1, (4, 8), []),
+    ],
+)
+def test_aggregates_follow_the_block_sizes(count: int, sizes: tuple[int, ...], groups: list[tuple[int, str]]) -> None:
+    made = rules.aggregates(racks(*([4] * count), base=sizes), 4)
+    assert [(size, "".join(names)) for size, names in made] == groups
+
+
+def test_a_removed_block_shifts_the_aggregates_after_it() -> None:
+    before = racks(4, 4, 4, 4, base=(4, 8))
+    gone = replace(before, blocks=before.blocks[:1] + before.blocks[2:])
+    kept = replace(before, blocks=(before.blocks[0], Block("b"), *before.blocks[2:]))
+    assert "slurm_aggregates_shift" in codes(Candidate(NEW, "yaml", gone, previous=before))
+    assert "slurm_aggregates_shift" not in codes(Candidate(NEW, "yaml", kept, previous=before))
+    assert "slurm_aggregates_shift" not in codes(Candidate(NEW, "yaml", before, previous=before))
+    assert "slurm_aggregates_shift" not in codes(
+        Candidate(NEW, "yaml", replace(gone, block_sizes=(4,)), previous=replace(before, block_sizes=(4,)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "segments", "stopped"),
+    [
+        ((24, 11, 5), (8,), []),
+        ((24, 11, 5), (18,), ["slurm_segment"]),
+        ((25, 5, 5), (18,), ["slurm_segment"]),
+        ((25, 11, 4), (18,), []),
+        ((25, 11, 4), (19,), ["slurm_segment_spread"]),
+        ((24, 11, 5), (0,), ["slurm_segment"]),
+    ],
+)
+def test_segments_that_cannot_be_used_are_findings(
+    version: rules.Version, segments: tuple[int, ...], stopped: list[str]
+) -> None:
+    candidate = Candidate(version, rules.choose_style("auto", version), racks(18, 16, base=(16,)), segments=segments)
+    assert [code for code in codes(candidate) if code.startswith("slurm_segment")] == stopped
+
+
+@pytest.mark.parametrize(("version", "bad"), [((25, 5, 0), True), ((26, 5, 3), True), ((26, 5, 4), False)])
+def test_releases_whose_update_drops_a_node_from_another_block_are_findings(version: rules.Version, bad: bool) -> None:
+    candidate = Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False)
+    assert "slurm_release" not in codes(replace(candidate, others=(Topology("flat", "flat", False, body="true"),)))
+    second = replace(racks(4, base=(4,), name="pods"), cluster_default=False)
+    assert ("slurm_release" in codes(replace(candidate, others=(second,)))) is bad
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a,b", "x" * 200, "{{ x }}", "a\nb"])
+def test_an_invalid_topology_name_is_an_error(name: str) -> None:
+    assert codes(Candidate(NEW, "yaml", racks(4, base=(4,), name=name))) == ["slurm_topology_name"]
+
+
+@pytest.mark.parametrize(("version", "bad"), [((25, 11, 0), True), ((25, 11, 2), True), ((25, 11, 3), False)])
+def test_releases_that_lose_nodes_are_findings(version: rules.Version, bad: bool) -> None:
+    assert ("slurm_release" in codes(Candidate(version, "yaml", racks(4, base=(4,))))) is bad
+    # They lose them only where nodes are switched off.
+    assert "slurm_release" not in codes(Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False))
+
+
+def test_names_are_not_checked_without_a_slurm() -> None:
+    assert codes(Candidate(NEW, "yaml", racks(4, 4, base=(4,)))) == []
+
+
+@pytest.mark.parametrize(
+    ("style", "running", "written", "manage", "expected"),
+    [
+        ("yaml", "topology/flat select/cons_tres Alloc", {}, False, []),
+        ("conf", "topology/block select/cons_tres Alloc", {"topologyplugin": "topology/block"}, False, []),
+        ("conf", "topology/default select/cons_tres Alloc", {}, False, ["slurm_plugin_missing"]),
+        ("conf", "topology/default select/cons_tres Alloc", {}, True, []),
+        (
+            "conf",
+            "topology/tree select/cons_tres Alloc",
+            {"topologyplugin": "topology/tree"},
+            False,
+            ["slurm_plugin_inconsistent"],
+        ),
+        (
+            "conf",
+            "topology/tree select/cons_tres Alloc",
+            {"topologyplugin": "topology/tree"},
+            True,
+            ["slurm_conf_inconsistent"],
+        ),
+        ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_plugin_inconsistent"]),
+        (
+            "yaml",
+            "topology/tree select/cons_tres Alloc",
+            {"topologyplugin": "topology/tree"},
+            True,
+            ["slurm_plugin_ignored"],
+        ),
+        ("yaml", "topology/flat select/linear Alloc", {"selecttype": "select/linear"}, False, ["slurm_select_type"]),
+        ("yaml", "topology/flat select/linear Alloc", {"selecttype": "select/cons_tres"}, False, ["slurm_select_type"]),
+        ("yaml", "topology/flat select/cons_tres ", {}, False, ["slurm_prolog_flags"]),
+        ("yaml", "topology/flat select/cons_tres ", {}, True, []),
+        ("yaml", "topology/flat select/cons_tres Alloc,Contain", {"prologflags": "Contain"}, True, []),
+        ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, True, ["slurm_conf_inconsistent"]),
+        ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, False, ["slurm_prolog_flags"]),
+        # 26.05 adds Alloc to DeferBatch by itself, 24.11 does not (observed).
+        ("yaml", "topology/flat select/cons_tres Alloc,DeferBatch", {"prologflags": "DeferBatch"}, True, []),
+        (
+            "conf",
+            "topology/block select/cons_tres DeferBatch",
+            {"prologflags": "DeferBatch"},
+            True,
+            ["slurm_conf_inconsistent"],
+        ),
+    ],
+)
+def test_settings_that_are_missing_or_wrong_are_findings(
+    style: str, running: str, written: dict[str, str], manage: bool, expected: list[str]
+) -> None:
+    values = dict(zip(("topologyplugin", "selecttype", "prologflags"), running.split(" ")))
+    findings = settings.settings_findings(style, values, written, manage)
+    assert [found["code"] for found in findings] == expected
+
+
+@pytest.mark.parametrize(
+    ("style", "version", "twin", "expected"),
+    [
+        ("yaml", NEW, True, ["slurm_topology_file_left"]),
+        ("conf", NEW, True, ["slurm_topology_file_hidden"]),
+        ("conf", OLD, True, ["slurm_topology_file_left"]),
+        ("conf", OLD, False, []),
+    ],
+)
+def test_a_file_of_the_other_format_is_a_finding(
+    style: str, version: rules.Version, twin: bool, expected: list[str]
+) -> None:
+    assert [found["code"] for found in settings.twin_findings(style, version, twin)] == expected
+
+
+OURS = f"{HEADER}\nBlockName=r01 Nodes=r01t[01-18]\n".encode()
+OTHERS = b"\n# Autogenerated\x1b[2J by a daemon\nBlockName=r01 Nodes=r01t[01-18]\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "owner", "expected"),
+    [
+        (OURS, "collection", ""),
+        (OURS, "other", "slurm_topology wrote /etc/slurm/topology.conf last"),
+        (OTHERS, "collection", r"begins with '# Autogenerated\x1b[2J by a daemon'"),
+        (OTHERS, "other", ""),
+        (OTHERS, None, ""),
+        (b"\xff\xfe", "collection", r"begins with '\ufffd\ufffd'"),
+        (b" \n", "collection", ""),
+        (None, "collection", ""),
+    ],
+)
+def test_a_second_writer_of_the_topology_file_is_a_finding(
+    file: bytes | None, owner: str | None, expected: str
+) -> None:
+    found = settings.writer_findings("/etc/slurm/topology.conf", file, owner)
+    assert [row["code"] for row in found] == ["slurm_topology_other_writer"] * bool(expected)
+    assert all(expected in row["message"] for row in found)

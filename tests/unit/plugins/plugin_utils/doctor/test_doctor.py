@@ -1,0 +1,414 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The checks of the playbook doctor: versions, causes, clocks, ports, node names, and how equal ones are one line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
+    causes,
+    checks,
+    controller,
+    environment,
+    hosts,
+    matrix,
+    names,
+    peers,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, INFO, OK, WARNING, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import Controller
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.hosts import Site
+
+CHECKOUT = Path(__file__).resolve().parents[5]
+DRIVER = "580.95.05"
+
+
+def report(**more: Any) -> dict[str, Any]:
+    """The report of a tray on which all is well."""
+    return {
+        "times": {"started": 0.0, "ended": 1.0},
+        "clock": {"low": -0.5, "high": 0.2},
+        "python": "3.12.3",
+        "user": "root",
+        "root": True,
+        "hostname": "r01t01",
+        "slurmd": "24.11.5",
+        "gpu": {"driver": DRIVER, "gpus": 4, "attached": True, "findings": []},
+        "imex": {"program": True, "installed": DRIVER + "-1", "candidate": None, "offered": []},
+        "listens": [22],
+        "connects": [],
+        **more,
+    }
+
+
+def found(site: Site) -> list[tuple[str, str, str, str]]:
+    """The checks that are neither ok nor skipped."""
+    rows = [(row.name, row.status, row.host, row.message) for row in hosts.checks(site)]
+    return [row for row in rows if row[1] not in (OK, checks.SKIPPED)]
+
+
+# ------------------------------------------------------------------------------------------------------------ versions
+
+
+@pytest.mark.parametrize(
+    ("part", "version", "status"),
+    [
+        ("slurm", "24.11.5", OK),
+        ("slurm", "24.05.0", OK),
+        ("slurm", "23.11.10", ERROR),
+        ("slurm", "26.05.9", OK),
+        ("slurm", "26.11.0", INFO),
+        ("kubernetes", "v1.31.4", ERROR),
+        ("kubernetes", "v1.38.0-rc.1", INFO),
+        ("driver", "535.183.01", ERROR),
+        ("driver", "600.10", INFO),
+        ("ansible_core", "2.22.0rc1", OK),
+        ("tray_python", "3.6.8", ERROR),
+        ("tray_python", "", INFO),
+    ],
+)
+def test_older_than_supported_is_an_error_and_newer_than_tested_an_information(
+    part: str, version: str, status: str
+) -> None:
+    assert matrix.judge(part, version)[0] == status
+
+
+def test_the_matrix_agrees_with_the_requirements_and_the_readme() -> None:
+    wanted = yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())["dependencies"]
+    assert {name: f">={version}" for name, version in matrix.COLLECTIONS.items()}.items() <= wanted.items()
+    requirements = (CHECKOUT / "requirements.txt").read_text()
+    assert dict(re.findall(r"^([\w-]+)>=([\d.]+)$", requirements, re.MULTILINE)) == matrix.LIBRARIES
+    readme = (CHECKOUT / "README.md").read_text()
+    titles = {"ansible_core": "ansible-core", "controller_python": "controller's Python", "slurm": "Slurm"}
+    for part, title in {**titles, "kubernetes": "Kubernetes"}.items():
+        row = re.search(rf"^\| {title} \| (.*?) \|", readme, re.MULTILINE)
+        assert row
+        assert tuple(re.findall(r"\d+\.\d+", row[1])) == matrix.PARTS[part].tested
+    hardware = (CHECKOUT / "docs" / "hardware.md").read_text()
+    assert all(version in hardware for version in (*matrix.PARTS["driver"].tested, matrix.PARTS["driver"].oldest))
+
+
+# ---------------------------------------------------------------------------------------------------------- controller
+
+
+WELL = Controller(
+    "2.21.5",
+    "3.13.0",
+    dict(matrix.COLLECTIONS),
+    dict(matrix.LIBRARIES),
+    {
+        "INVENTORY_ANY_UNPARSED_IS_FAILED": True,
+        "INJECT_FACTS_AS_VARS": False,
+        "HOST_KEY_CHECKING": True,
+        "ssh_args": "-o ServerAliveInterval=10",
+        "forks": 5,
+    },
+)
+
+
+def judged(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[str, str, str]]:
+    rows = controller.checks(given, variables, trays, 16)
+    return [(row.name, row.status, row.message) for row in rows if row.status != OK]
+
+
+def test_a_well_configured_controller_has_nothing_to_report() -> None:
+    assert judged(WELL, dra_driver_shape="mock", imex_tls="ca", site_slurm="managed", imex_network=["10.0.0.0/8"]) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "collection", "library"),
+    [
+        ({"dra_driver_shape": "mock"}, "kubernetes.core", "kubernetes"),
+        ({"imex_tls": "ca"}, "community.crypto", ""),
+        ({"site_slurm": "managed"}, "ansible.mariadb", ""),
+        ({"imex_network": ["10.0.0.0/8"]}, "", "netaddr"),
+        ({"fabric_sources": [{"rest": {}}]}, "", "jmespath"),
+        ({"fabric_sources": ["ssh"]}, "", "ClusterShell"),
+    ],
+)
+def test_only_what_the_variables_need_must_be_installed(
+    variables: dict[str, Any], collection: str, library: str
+) -> None:
+    nothing = Controller("2.21.5", "3.13.0", {}, {"fastjsonschema": "2.21"}, WELL.config)
+    assert judged(nothing) == []
+    rows = judged(nothing, **variables)
+    wanted = [("collections", collection), ("libraries", library)]
+    assert [name for name, _status, _text in rows] == [name for name, what in wanted if what]
+    for (_name, status, text), what in zip(rows, (what for _name, what in wanted if what), strict=True):
+        assert status == ERROR
+        assert text.startswith(f"{what} is not installed and {next(iter(variables))} needs it: ")
+
+
+@pytest.mark.parametrize("accounting", [False, "false", "no"])
+def test_mariadb_is_not_needed_without_accounting(accounting: object) -> None:
+    assert controller.needed_collections({"site_slurm": "managed", "slurm_accounting": accounting}) == {}
+
+
+def test_the_checks_read_no_other_variable_than_they_name() -> None:
+    read = set()
+
+    class Variables(dict[str, Any]):
+        def get(self, name: str, default: Any = None) -> Any:
+            read.add(name)
+            return {"site_slurm": "managed"}.get(name, default)
+
+    controller.needed_collections(Variables())
+    controller.needed_libraries(Variables())
+    assert read == set(controller.READ)
+
+
+def test_an_old_collection_is_a_warning_and_one_without_a_version_is_none() -> None:
+    old = Controller("2.21.5", "3.13.0", {"kubernetes.core": "2.4.0"}, dict(matrix.LIBRARIES), WELL.config)
+    assert judged(old, dra_driver_shape="mock")[0][1:] == (
+        WARNING,
+        "kubernetes.core is 2.4.0, older than 6.5.0, the oldest that is supported:"
+        " ansible-galaxy collection install kubernetes.core --upgrade",
+    )
+    checkout = Controller("2.21.5", "3.13.0", {"kubernetes.core": ""}, dict(matrix.LIBRARIES), WELL.config)
+    assert judged(checkout, dra_driver_shape="mock") == []
+
+
+def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
+    defaults = Controller("2.21.5", "3.13.0", {}, dict(matrix.LIBRARIES), {"HOST_KEY_CHECKING": False, "forks": 5})
+    texts = " ".join(text for _name, _status, text in judged(defaults, trays=36))
+    for words in (
+        "any_unparsed_is_failed = true in [inventory]",
+        "host_key_checking = false",
+        "ServerAliveInterval=10",
+        "forks is 5 for 36 trays, so each task takes 8 rounds; set forks = 36",
+    ):
+        assert words in texts
+    injected = Controller("2.21.5", "3.13.0", {}, dict(matrix.LIBRARIES), {**WELL.config, "INJECT_FACTS_AS_VARS": True})
+    assert judged(injected)[0][1] == INFO
+
+
+def test_this_controller_is_read() -> None:
+    read = environment.read()
+    assert read.libraries["fastjsonschema"]
+    assert read.collections["kubernetes.core"]
+    assert read.config["ssh_args"]
+    assert judged(read, dra_driver_shape="mock")[-1][0] == "ansible_cfg"
+
+
+# --------------------------------------------------------------------------------------------------------------- hosts
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "words"),
+    [
+        (
+            "Failed to connect to the host via ssh: root@10.0.0.1: Permission denied (publickey,password).",
+            "ssh",
+            "Permission denied (publickey,password): install the public key",
+        ),
+        ("Host key verification failed.", "ssh", "known_hosts"),
+        ("ssh: Could not resolve hostname r01t01: Name or service not known", "ssh", "set ansible_host"),
+        ("ssh: connect to host 10.0.0.1 port 22: Connection timed out", "ssh", "Connection timed out: check the power"),
+        ("Task failed: Missing sudo password", "become", "Missing sudo password: allow sudo"),
+        ("sudo: a password is required", "become", "ansible_become_password"),
+        ("alice is not in the sudoers file.  This incident has been reported.", "become", "not in the sudoers file"),
+        ("The module interpreter '/usr/bin/python4' was not found.", "python", "ansible_python_interpreter"),
+        ("/bin/sh: 1: /opt/py/bin/python3: not found", "python", "ansible_python_interpreter"),
+        (
+            "ansible-core requires a minimum of Python version 3.9. Current version: 3.6.8 (default)",
+            "python",
+            "Python 3.6.8 is too old",
+        ),
+        ("the {{ moon }} of r01t01", "answer", "the { { moon }} of the host: run ansible"),
+    ],
+)
+def test_the_texts_of_ssh_sudo_and_python_have_one_cause_each(message: str, name: str, words: str) -> None:
+    check = causes.of("r01t01", message)
+    assert (check.name, check.status) == (name, ERROR)
+    assert words in check.message
+
+
+def test_a_site_on_which_all_is_well_has_nothing_to_report() -> None:
+    assert found(Site({"r01t01": report(), "r01t02": report()}, needs_root="slurm")) == []
+
+
+def test_a_host_that_did_not_answer_is_one_check_and_no_other() -> None:
+    rows = found(Site({"r01t01": {"problem": "Permission denied (publickey)"}, "r01t02": report()}))
+    assert [(name, host) for name, _status, host, _text in rows] == [("ssh", "r01t01")]
+
+
+def test_root_is_an_error_where_roles_need_it_and_an_information_elsewhere() -> None:
+    alice = {"r01t01": report(user="alice", root=False)}
+    [(name, status, _host, text)] = found(Site(alice, needs_root="imex and rollout"))
+    assert (name, status) == ("become", ERROR)
+    assert "Ansible runs as alice, and imex and rollout need root: set ansible_become: true" in text
+    assert found(Site(alice))[0][1] == INFO
+
+
+@pytest.mark.parametrize(("low", "high", "status"), [(-9.0, -2.0, None), (-30, -25, WARNING), (400, 402, ERROR)])
+def test_a_clock_is_judged_by_the_least_that_it_can_differ(low: float, high: float, status: str | None) -> None:
+    rows = found(Site({"r01t01": report(clock={"low": low, "high": high})}))
+    assert [row[1] for row in rows] == ([status] if status else [])
+    if status == ERROR:
+        assert "munge refuses credentials" in rows[0][3]
+
+
+def test_two_trays_may_differ_more_from_each_other_than_from_the_controller() -> None:
+    early, late = report(clock={"low": -9.5, "high": -8.0}), report(clock={"low": 7.0, "high": 9.0})
+    [(name, status, host, text)] = found(Site({"r01t01": early, "r01t02": late}))
+    assert (name, status, host) == ("clock", WARNING, "r01t01")
+    assert "from that of r01t02" in text
+
+
+def test_a_driver_without_its_parts_is_an_error_with_the_finding() -> None:
+    finding = {"code": "driver_missing", "severity": "error", "message": "Load the driver."}
+    broken = report(gpu={"driver": None, "gpus": 0, "findings": [finding]})
+    assert [row[:3] for row in found(Site({"r01t01": broken}))] == [("driver", ERROR, "r01t01")]
+    none = report(gpu={"driver": DRIVER, "gpus": 0, "findings": []})
+    assert [row[:2] for row in found(Site({"r01t01": none}))] == [("nvml", ERROR)]
+    old = report(gpu={"driver": "565.57.01", "gpus": 4, "findings": []}, imex={"program": True})
+    assert found(Site({"r01t01": old})) == []
+    assert "the DRA driver needs 570.158.01" in found(Site({"r01t01": old}, dra_driver=True))[0][3]
+
+
+@pytest.mark.parametrize(
+    ("imex", "words"),
+    [
+        ({"installed": f"1:{DRIVER}-0ubuntu1"}, ""),
+        ({"installed": None, "candidate": f"{DRIVER}-1"}, ""),
+        ({"installed": "570.1.1-1"}, "the role imex installs that version"),
+        (
+            {"installed": None, "offered": ["570.1.1"]},
+            f"no nvidia-imex of the driver's version {DRIVER} is installed or",
+        ),
+    ],
+)
+def test_the_imex_package_of_the_driver_is_at_hand(imex: dict[str, Any], words: str) -> None:
+    rows = found(Site({"r01t01": report(imex=imex)}))
+    assert [row[:2] for row in rows] == ([("imex_package", WARNING)] if words else [])
+    assert all(words in row[3] for row in rows)
+    assert found(Site({"r01t01": report(imex=imex)}, with_imex=False)) == []
+
+
+def connect(name: str, port: int, state: str, reason: str = "") -> dict[str, Any]:
+    return {"name": name, "address": "10.0.0.9", "port": port, "state": state, "reason": reason}
+
+
+def test_a_refused_port_is_blocked_only_where_its_host_listens() -> None:
+    rows = [connect("r01t02", 50000, "refused", "Connection refused")]
+    trays = {"r01t01": report(connects=rows), "r01t02": report()}
+    assert found(Site(trays, placed=True)) == []
+    trays["r01t02"] = report(listens=[50000])
+    [(name, status, host, text)] = found(Site(trays, placed=True))
+    assert (name, status, host) == ("ports", ERROR, "r01t01")
+    assert "port 50000 of r01t02 cannot be reached (Connection refused)" in text
+
+
+def test_a_blocked_network_is_one_line_and_only_a_warning_before_the_first_discovery() -> None:
+    """Without a fabric file a neighbour may be in another rack, where IMEX needs no connection."""
+    tray_names = [f"r01t{number:02d}" for number in range(1, 19)]
+    blocked = {
+        name: report(
+            connects=[connect(peer, 50000, "timeout", "no answer in 5 s") for peer in peers.next_to(name, tray_names)]
+        )
+        for name in tray_names
+    }
+    for placed, status in ((True, ERROR), (False, WARNING)):
+        rows = [row for row in checks.merged(hosts.checks(Site(blocked, placed=placed))) if row["name"] == "ports"]
+        assert rows == [
+            {
+                "name": "ports",
+                "status": status,
+                "hosts": "r01t[01-18]",
+                "message": "port 50000 of 17 neighbours cannot be reached (no answer in 5 s): open it in the firewalls,"
+                " or correct the addresses",
+            }
+        ]
+
+
+def test_a_peer_that_did_not_answer_blocks_no_port() -> None:
+    rows = [connect("r01t02", 50000, "timeout")]
+    site = Site({"r01t01": report(connects=rows), "r01t02": {"problem": "No route to host"}}, placed=True)
+    assert [row[0] for row in found(site)] == ["ssh"]
+
+
+def test_the_slurm_controller_is_judged_by_its_version_and_its_ports() -> None:
+    slurm = {"version": "23.11.1", "problem": None, "nodes": []}
+    ctl = report(slurm=slurm, connects=[connect("r01t01", 6818, "timeout", "no answer in 5 s")])
+    rows = found(Site({"r01t01": report()}, {"ctl": ctl}))
+    assert [(row[0], row[1], row[2]) for row in rows] == [("ports", ERROR, "ctl"), ("versions", ERROR, "ctl")]
+    down = report(slurm={"version": "24.11.5", "problem": "scontrol show config failed: check slurmctld."})
+    assert found(Site({}, {"ctl": down}))[0][:3] == ("slurm", WARNING, "ctl")
+
+
+def test_each_tray_is_tried_by_as_many_others_and_no_host_connects_without_bound() -> None:
+    many = [f"t{number}" for number in range(40)]
+    tried = [peer for name in many for peer in peers.next_to(name, many)]
+    assert {tried.count(name) for name in many} == {peers.MAX_PEERS}
+    assert all(name not in peers.next_to(name, many) for name in many)
+    assert peers.next_to("other", many) == []
+    assert len(peers.sample([str(number) for number in range(10_368)])) <= peers.MAX_SAMPLE
+    assert peers.sample(["a", "b"]) == ["a", "b"]
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def named(layer: names.Layer, wanted: dict[str, str], nodes: list[names.Node], **hostnames: list[str]) -> list[Check]:
+    return [row for row in names.checks(layer, wanted, hostnames, nodes) if row.status != OK]
+
+
+def test_names_with_a_domain_are_one_sentence_with_the_variable() -> None:
+    wanted = {f"r01t0{number}.example.com": f"r01t0{number}.example.com" for number in (1, 2)}
+    nodes = [names.Node("r01t01"), names.Node("r01t02")]
+    [row] = checks.merged(named(names.SLURM, wanted, nodes))
+    assert (row["status"], row["hosts"]) == (ERROR, "r01t[01-02].example.com")
+    assert "set fabric_slurm_node to inventory_hostname_short for the trays and run discover" in row["message"]
+
+
+def test_a_node_is_found_by_its_address_or_by_what_the_tray_reports() -> None:
+    nodes = [names.Node("gpu-7", ("10.0.0.7",)), names.Node("gpu-8", ("r01t02-mgmt",))]
+    wanted = {"10.0.0.7": "10.0.0.7", "r01t02": "r01t02"}
+    rows = named(names.SLURM, wanted, nodes, r01t02=["r01t02-mgmt"])
+    assert [row.message.partition(":")[0] for row in rows] == [
+        "the node in Slurm is gpu-7, not 10.0.0.7",
+        "the node in Slurm is gpu-8, not r01t02",
+    ]
+
+
+def test_a_node_that_is_missing_is_an_error_unless_the_site_adds_it() -> None:
+    wanted = {"r01t01": "r01t01"}
+    [row] = named(names.KUBERNETES, wanted, [names.Node("r09t01")])
+    assert (row.status, row.name) == (ERROR, "kubernetes_names")
+    assert "set fabric_kubernetes_node of the tray" in row.message
+    [row] = named(names.SLURM._replace(adds_nodes=True), wanted, [names.Node("r09t01")])
+    assert row.status == INFO
+
+
+# -------------------------------------------------------------------------------------------------------------- output
+
+
+def test_equal_problems_are_one_row_and_errors_stand_last_above_the_summary() -> None:
+    rows = checks.merged(
+        [
+            *(Check("ssh", ERROR, f"r01t{number:02d}", "denied") for number in range(1, 19)),
+            Check("clock", WARNING, "r01t01", "late"),
+            Check("ssh", OK, "r02t01", ""),
+            Check("driver", OK, "r02t01", "580"),
+        ]
+    )
+    summary = checks.summary(rows, 19, 1)
+    assert summary == "This site cannot run yet: 1 of 19 trays answered, 1 error (ssh), 1 warning (clock)."
+    others, error = ["ok: driver", "warning: clock: r01t01: late."], "ssh: r01t[01-18]: denied."
+    assert checks.screen(rows, summary, True) == (others, f"{error}\n{summary}")
+    assert checks.screen(rows, summary, False) == ([*others, f"error: {error}", summary], "")
+    assert checks.verdict(rows, summary)["ok"] is False
+    assert checks.verdict(rows[:3], summary)["ok"] is True
+
+
+def test_a_site_without_a_problem_can_run() -> None:
+    rows = checks.merged([Check("ssh", OK, "r01t01", "")])
+    many = checks.merged(Check("answer", ERROR, f"t{number}", f"text {number}") for number in range(30))
+    assert "10 more errors; set doctor_file to read them." in checks.screen(many, "", True)[1]
+    assert checks.summary(rows, 1, 1) == "This site can run: 1 of 1 tray answered, no errors, no warnings."

@@ -1,0 +1,349 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of a running driver beyond its pods: labels, ComputeDomains, probes, bandwidth, alarms, upgrades."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    DraError,
+    checks,
+    domains,
+    probe,
+    upgrade,
+    values,
+)
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
+
+OTHER = f"{world.UUID}.7"
+CLIQUE = "nvidia.com/gpu.clique"
+Change = Callable[[dict[str, Any]], Any]
+
+
+def messages(cluster: dict[str, Any], trays: Any = None, **more: Any) -> list[tuple[str, str]]:
+    found = checks.check(cluster, world.trays() if trays is None else trays, world.plan(**more))
+    assert all(row["message"].endswith(".") and "\n" not in row["message"] for row in found)
+    return [(row["code"], row["message"]) for row in found]
+
+
+def spoilt(change: Change, base: dict[str, Any]) -> dict[str, Any]:
+    cluster = copy.deepcopy(base)
+    change(cluster)
+    return cluster
+
+
+def label(cluster: dict[str, Any], key: str, value: str | None, node: int = 0) -> None:
+    labels = cluster["nodes"][node]["metadata"]["labels"]
+    labels.pop(key, None)
+    labels.update({key: value} if value else {})
+
+
+def dcgm(count: int = 2) -> Any:
+    containers = [{"name": "exporter", "image": "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.0"}]
+    name = "nvidia-dcgm-exporter"
+    return world.daemon_set(name, "", namespace="gpu-operator", annotations={}, containers=containers, count=count)
+
+
+def test_a_domain_with_ready_daemons_has_no_finding() -> None:
+    assert messages(world.working()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (lambda cluster: label(cluster, CLIQUE, None), "dra_label_missing", "is missing on r01t01"),
+        (
+            lambda cluster: label(cluster, CLIQUE, OTHER),
+            "dra_label_wrong",
+            f"is {OTHER}, but its GPUs report {world.CLIQUE}",
+        ),
+        (
+            lambda cluster: cluster["compute_domain_cliques"][0]["daemons"].pop(0),
+            "dra_domain_unready",
+            "jobs/cd has 1 of 2 daemons ready: on node r01t01 no daemon has joined",
+        ),
+        (
+            lambda cluster: (cluster["compute_domain_cliques"].clear(), label(cluster, world.KEY, None)),
+            "dra_domain_unready",
+            "has 0 of 2 daemons ready: on node r01t01 the plugin has not set the label",
+        ),
+        (
+            lambda cluster: (cluster["compute_domain_cliques"].clear(), label(cluster, world.KEY, "uid-of-another")),
+            "dra_domain_unready",
+            "names another ComputeDomain (uid-of-another)",
+        ),
+        (
+            # Its daemon's entry stays Ready, since no other writes it.
+            lambda cluster: cluster["nodes"][0]["status"].update(conditions=[{"type": "Ready", "status": "Unknown"}]),
+            "dra_domain_unready",
+            "has 1 of 2 daemons ready: on node r01t01 the kubelet does not report Ready",
+        ),
+        (
+            lambda cluster: cluster.update(compute_domain_cliques=[world.members(r01t01="NotReady", r01t02="Ready")]),
+            "dra_domain_unready",
+            "on node r01t01 the daemon is NotReady",
+        ),
+        (
+            lambda cluster: cluster.update(
+                compute_domain_cliques=[world.members(r01t01="Ready"), world.members(clique=OTHER, r01t02="Ready")]
+            ),
+            "dra_domain_spans",
+            "spans 2 cliques",
+        ),
+        (
+            lambda cluster: cluster["compute_domain_cliques"][0]["daemons"][1].update(cliqueID=""),
+            "dra_domain_without_imex",
+            "find no clique on r01t02",
+        ),
+        (
+            lambda cluster: (cluster.update(compute_domains=[], claims=[]), label(cluster, world.KEY, None, 1)),
+            "dra_domain_leftovers",
+            "Leftovers of the deleted ComputeDomain uid-cd block others: ComputeDomainClique",
+        ),
+        (
+            lambda cluster: cluster.update(compute_domains=[world.domain(deleted="2026-11-21T11:30:00Z")]),
+            "dra_domain_stuck",
+            "in deletion since 11:30 UTC (remaining: ComputeDomainClique",
+        ),
+        (
+            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Failed", world.CLIQUE)]),
+            "dra_bandwidth_failed",
+            "because default/nvbandwidth-r01 failed",
+        ),
+        (
+            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-x", "Succeeded", world.CLIQUE, OTHER)]),
+            "dra_bandwidth_failed",
+            "succeeded across two cliques",
+        ),
+        (
+            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", None, world.CLIQUE)]),
+            "dra_bandwidth_untested",
+            f"in clique {world.CLIQUE}; run one",
+        ),
+        (
+            lambda cluster: cluster["daemon_sets"].append(dcgm()),
+            "dra_dcgm_imex",
+            "gpu-operator/nvidia-dcgm-exporter runs DCGM",
+        ),
+    ],
+)
+def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> None:
+    found = messages(spoilt(change, world.working()))
+    assert found[0][0] == code
+    assert words in found[0][1]
+    # A domain that is judged there is one of a node of another as well, whose UID then is of none that lives.
+    assert {other for other, _words in found} <= {code, "dra_bandwidth_untested", "dra_domain_leftovers"}
+
+
+def test_a_member_without_a_slice_is_not_ready_before_its_plugin_is() -> None:
+    """As between the start of a kubelet, which removes the slices of its node, and that of the plugin."""
+    cluster = world.working()
+    cluster["slices"] = [row for row in cluster["slices"] if row["spec"]["nodeName"] != "r01t01"]
+    reasons = domains.Channels(cluster).pending(cluster["compute_domains"][0])
+    assert reasons == {"r01t01": "the plugin has published no ResourceSlice"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cluster: cluster["daemon_sets"].append(dcgm(count=0)),
+        lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Succeeded", world.CLIQUE)]),
+        # Between two cliques it must fail.
+        lambda cluster: cluster.update(
+            mpi_jobs=[
+                world.mpi_job("nvbandwidth-two", "Failed", world.CLIQUE, OTHER),
+                world.mpi_job("nvbandwidth-r01", "Succeeded", world.CLIQUE),
+            ]
+        ),
+        lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("pi", "Failed", world.CLIQUE)]),
+        # It is being deleted for a minute only.
+        lambda cluster: cluster.update(compute_domains=[world.domain(deleted="2026-11-21T11:59:00Z")]),
+        # Without readable ComputeDomains every object would count as left over.
+        lambda cluster: cluster.update(
+            compute_domains=[], not_readable=["The account may not list computedomains; allow it"]
+        ),
+    ],
+)
+def test_a_correct_state_has_no_finding(change: Change) -> None:
+    assert messages(spoilt(change, world.working())) == []
+
+
+def test_a_label_is_compared_only_with_known_gpus_and_without_an_external_writer() -> None:
+    wrong = spoilt(lambda cluster: label(cluster, CLIQUE, OTHER), world.installed())
+    assert messages(wrong, {}) == []
+    assert messages(wrong, external_label_writer=True) == []
+    found = messages(world.installed(), world.trays(fabric=world.fabric(attached=False, clique=None)))
+    assert [code for code, _words in found] == ["dra_label_wrong"] * 2
+    assert "its GPUs are in no clique" in found[0][1]
+
+
+def test_host_managed_imex_has_no_findings_on_daemons() -> None:
+    cluster = {**world.working(), "compute_domain_cliques": []}
+    found = checks.check(cluster, world.trays(), world.plan(shape="host_managed"))
+    assert not [row for row in found if row["code"].startswith("dra_domain")]
+
+
+# The trial.
+
+
+def test_a_probe_has_a_domain_and_pods_in_each_clique_on_free_nodes() -> None:
+    cluster = world.installed()
+    label(cluster, CLIQUE, OTHER, 1)
+    made = probe.objects(cluster, world.trays(), "default", "busybox")
+    assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"] * 2
+    assert all(len(row["metadata"]["name"]) <= 63 and "." not in row["metadata"]["name"] for row in made)
+    assert [json.dumps(row).count('"r01t0') for row in made] == [0, 1, 0, 1]
+    assert made[0]["spec"]["numNodes"] == 0
+    label(cluster, world.KEY, "uid-other")
+    assert len(probe.objects(cluster, world.trays(), "default", "busybox")) == 2
+    trays = {"r09t01": replace(world.trays()["r01t01"], node="r09t01")}
+    assert probe.objects(cluster, trays, "default", "busybox") == []
+
+
+def running_probe() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A cluster with a running probe, and its objects."""
+    made = probe.objects(world.installed(), world.trays(), "default", "busybox")
+    cluster = world.working()
+    name = made[0]["metadata"]["name"]
+    cluster["compute_domains"] = [{"metadata": {"name": name, "namespace": "default", "uid": "uid-cd"}}]
+    cluster["daemon_sets"].append({**made[1], "status": {"desiredNumberScheduled": 2, "numberReady": 2}})
+    return cluster, made
+
+
+def test_a_successful_probe_has_no_finding() -> None:
+    assert probe.judge(*running_probe(), world.plan()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda cluster: cluster["compute_domains"].clear(), "ComputeDomain does not exist"),
+        (lambda cluster: cluster["daemon_sets"][-1].update(status={}), "is scheduled on no node"),
+        (lambda cluster: cluster["claims"].pop(), "1 of 2 claims allocated"),
+        (
+            lambda cluster: cluster["claims"][0]["status"].update(reservedFor=[]),
+            "claims on r01t01 are allocated and not res",
+        ),
+        (lambda cluster: cluster["compute_domain_cliques"].clear(), "on node r01t01 no daemon has joined"),
+        (lambda cluster: cluster["daemon_sets"][-1]["status"].update(numberReady=1), "channel0 exists in 1 of 2 pods"),
+    ],
+)
+def test_a_probe_names_the_first_step_that_fails(change: Change, words: str) -> None:
+    cluster, made = running_probe()
+    change(cluster)
+    found = probe.judge(cluster, made, world.plan())
+    assert [row["code"] for row in found] == ["dra_probe_failed"]
+    assert words in found[0]["message"]
+    assert found[0]["message"].endswith(".")
+
+
+def test_leftovers_of_a_probe_are_named() -> None:
+    cluster, _made = running_probe()
+    found = probe.find_leftovers(cluster, ["uid-cd"])
+    assert [row["code"] for row in found] == ["dra_probe_leftovers"]
+    assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
+    assert probe.find_leftovers(world.installed(), ["uid-cd"]) == []
+    assert probe.find_leftovers(cluster, ["uid-other"]) == []
+
+
+def crossing() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A cluster of two cliques with a running negative probe that succeeds."""
+    cluster = world.installed()
+    label(cluster, CLIQUE, OTHER, 1)
+    made = probe.objects(cluster, world.trays(), "default", "busybox", across=True)
+    working = world.working()
+    label(working, CLIQUE, OTHER, 1)
+    name = made[0]["metadata"]["name"]
+    working["compute_domains"] = [{"metadata": {"name": name, "namespace": "default", "uid": "uid-cd"}}]
+    working["daemon_sets"].append({**made[1], "status": {"desiredNumberScheduled": 2, "numberReady": 2}})
+    working["compute_domain_cliques"] = [
+        world.members(r01t01="Ready"),
+        world.members(clique=OTHER, r01t02="Ready"),
+    ]
+    return working, made
+
+
+def test_a_probe_across_two_cliques_stays_two_cliques() -> None:
+    cluster, made = crossing()
+    assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"]
+    assert json.dumps(made[1]).count('"r01t0') == 2
+    assert probe.judge(cluster, made, world.plan()) == []
+    assert probe.objects(world.installed(), world.trays(), "default", "busybox", across=True) == [], "one clique alone"
+    late = {**cluster, "compute_domain_cliques": cluster["compute_domain_cliques"][:1]}
+    assert [row["code"] for row in probe.judge(late, made, world.plan())] == ["dra_probe_failed"]
+
+
+@pytest.mark.parametrize(
+    ("joined", "words"),
+    [
+        ([world.members(r01t01="Ready", r01t02="Ready")], "the daemon of node r01t02 is in 9f3c"),
+        ([world.members(r01t01="Ready"), world.members(clique="", r01t02="Ready")], "of node r01t02 is in no clique"),
+    ],
+)
+def test_a_probe_across_two_cliques_with_wrong_cliques_is_a_finding(joined: list[Any], words: str) -> None:
+    cluster, made = crossing()
+    found = probe.judge({**cluster, "compute_domain_cliques": joined}, made, world.plan())
+    assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
+    assert words in found[0]["message"]
+
+
+def test_two_nodes_with_one_clique_in_their_labels_are_a_finding() -> None:
+    cluster, made = crossing()
+    label(cluster, CLIQUE, world.CLIQUE, 1)
+    cluster["compute_domain_cliques"] = [world.members(r01t01="Ready", r01t02="Ready")]
+    found = probe.judge(cluster, made, world.plan())
+    assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
+    assert "joined one clique" in found[0]["message"]
+
+
+# The upgrade from 25.x.
+
+NEW = "kind: DaemonSet\nmetadata: {name: nvidia-dra-driver-gpu-kubelet-plugin}\n"
+OLD = f"{NEW}---\nkind: ConfigMap\nmetadata: {{name: mps-script}}\n---\n"
+
+
+class Tagged(str):
+    """A string as Ansible makes arguments of: of a class of its own."""
+
+
+def drops(old: Any, own: Any = None, manifest: str = NEW) -> list[str]:
+    found = upgrade.compare(old, values.build("compute_domains", own or {}, "v1", True), Tagged(manifest), Tagged(NEW))
+    assert {row["code"] for row in found} <= {"dra_upgrade_drops"}
+    return [row["message"] for row in found]
+
+
+def test_a_value_that_is_set_again_is_not_dropped() -> None:
+    own = {"kubeletPlugin": {"tolerations": [{"operator": "Exists"}]}}
+    assert drops({"resources": {"gpus": {"enabled": False}}, **own}, own) == []
+    assert drops({}) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "words"),
+    [
+        ({"logVerbosity": "6"}, "sets logVerbosity, which is dropped; add it to values"),
+        ({"controller": {"affinity": {"x": "secret"}}}, "sets controller.affinity.x, which is dropped; add it"),
+        ({"resources": {"gpus": {"enabled": True}}}, "sets resources.gpus.enabled, which gets another value"),
+        ({"kubeletPlugin": {"priority": 1}}, "sets kubeletPlugin.priority, which is dropped; the new chart has no"),
+        ({"image": {"tag": "v25.12.0"}}, "sets image.tag, which is dropped; remove it"),
+    ],
+)
+def test_each_dropped_key_is_named_without_its_value(old: Any, words: str) -> None:
+    found = drops(old)
+    assert len(found) == 1
+    assert words in found[0]
+    assert "secret" not in found[0]
+    assert "v25.12.0" not in found[0]
+
+
+def test_removed_objects_are_named() -> None:
+    assert drops({}, manifest=OLD) == ["The upgrade removes ConfigMap/mps-script; check that nothing else names them."]
+    with pytest.raises(DraError, match="old release is not valid YAML"):
+        drops({}, manifest="a: [")

@@ -1,0 +1,158 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The dry run of a rendered chart against a server with the API's answers, and the reason of a failed Helm."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, dry_run
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
+    Reply,
+    Request,
+    served,
+    without_proxy,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+RESOURCES = {
+    "/apis/apps/v1": [{"name": "daemonsets", "kind": "DaemonSet", "namespaced": True}, {"name": "daemonsets/status"}],
+    "/apis/resource.k8s.io/v1": [{"name": "deviceclasses", "kind": "DeviceClass", "namespaced": False}],
+}
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "plugin", "namespace": "dra"}}
+CLASS = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.nvidia.com"}}
+DOMAIN = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": {"name": "x"}}
+CRD = {"spec": {"group": "resource.nvidia.com", "names": {"kind": "ComputeDomain"}}}
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_proxy(monkeypatch)
+
+
+class Api:
+    """An API server: answers to writes by method, live objects by path."""
+
+    def __init__(self, status: int = 201, message: str = "", live: Any = None, details: Any = None) -> None:
+        self.answer = (status, {"kind": "Status", "message": message, "details": details or {}})
+        self.live: dict[str, Any] = live or {}
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        path = request.target.partition("?")[0]
+        if request.method == "GET" and path in RESOURCES:
+            reply.json({"resources": RESOURCES[path]})
+        elif request.method == "GET":
+            reply.json(self.live.get(path, {"message": "not found"}), 200 if path in self.live else 404)
+        elif "/namespaces/default/" in path:
+            reply.json({}, 201)
+        else:
+            reply.json(self.answer[1], self.answer[0])
+
+
+def sent(api: Api, *rows: Any) -> tuple[list[str], list[Request]]:
+    """(the findings as code and sentence, the requests that would write)."""
+    with served(api) as server:
+        found = dry_run.DryRun(server.url, http.ClientConfig()).refused(rows, "dra", [CRD])
+    writes = [request for request in server.requests if request.method != "GET"]
+    assert all(request.target.endswith("?dryRun=All") for request in writes)
+    return [f"{row['code']}: {row['message']}" for row in found], writes
+
+
+def test_accepted_objects_have_no_finding() -> None:
+    found, writes = sent(Api(), DAEMON_SET, CLASS)
+    assert found == []
+    assert [(request.method, request.target.partition("?")[0]) for request in writes] == [
+        ("POST", "/apis/apps/v1/namespaces/dra/daemonsets"),
+        ("POST", "/apis/resource.k8s.io/v1/deviceclasses"),
+    ]
+
+
+def test_a_live_object_is_replaced_in_its_version() -> None:
+    path = "/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"
+    found, (write,) = sent(Api(200, live={path: {"metadata": {"resourceVersion": "7"}}}), CLASS)
+    assert found == []
+    assert (write.method, write.target.partition("?")[0]) == ("PUT", path)
+    assert json.loads(write.body)["metadata"] == {"name": "gpu.nvidia.com", "resourceVersion": "7"}
+
+
+def test_a_refused_object_is_named_with_the_servers_reason() -> None:
+    reason = "livenessProbe.grpc.port: Invalid value: 70000: must be between 1 and 65535"
+    found, _writes = sent(Api(422, reason), DAEMON_SET)
+    assert found == [
+        f"dra_object_refused: The API server would refuse DaemonSet plugin ({reason}); correct values.",
+    ]
+
+
+def test_an_object_of_a_namespace_that_does_not_exist_is_sent_to_another() -> None:
+    found, writes = sent(Api(404, 'namespaces "dra" not found', details={"kind": "namespaces"}), DAEMON_SET)
+    assert found == []
+    assert json.loads(writes[-1].body)["metadata"]["namespace"] == "default"
+
+
+def test_a_kind_of_the_charts_own_crds_need_not_be_served() -> None:
+    other = {**DOMAIN, "apiVersion": "cert-manager.io/v1", "kind": "Issuer"}
+    found, writes = sent(Api(), DOMAIN, other)
+    assert [row.partition(";")[0] for row in found] == [
+        "dra_object_refused: The API server would refuse Issuer x (it serves no kind Issuer of cert-manager.io/v1)"
+    ]
+    assert writes == []
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (
+            403,
+            'daemonsets.apps is forbidden: User "poor" cannot create resource "daemonsets"',
+            "dra_not_readable: The API",
+        ),
+        (403, 'admission webhook "policy" denied the request: no', "dra_object_refused: The API server would refuse"),
+        (500, "Internal error occurred: failed calling webhook", "failed calling webhook"),
+        (409, "object is being deleted", "object is being deleted"),
+    ],
+)
+def test_a_missing_right_differs_from_a_refusal(status: int, message: str, words: str) -> None:
+    (found,), _writes = sent(Api(status, message), DAEMON_SET)
+    assert words in found
+
+
+def test_a_webhook_without_dry_runs_refuses_nothing() -> None:
+    assert sent(Api(400, 'admission webhook "x" does not support dry run'), DAEMON_SET)[0] == []
+
+
+def test_an_invalid_manifest_is_one_sentence() -> None:
+    assert dry_run.objects("---\n# nothing\n---\nkind: A\n") == [{"kind": "A"}]
+    with pytest.raises(DraError, match="renders no valid YAML"):
+        dry_run.objects("a: b: c")
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (
+            'level=WARN msg="x"\nError: INSTALLATION FAILED: ConfigMap "No_Name" is invalid: name',
+            'ConfigMap "No_Name" is',
+        ),
+        ("Error: UPGRADE FAILED: a\n\nError: UPGRADE FAILED: cannot\n  patch b", "failed: cannot patch b; correct"),
+        ("no such program", "failed: no such program; correct"),
+        ("", "failed: Helm printed no reason; correct"),
+        ("Error: token: abc {{ x }}", "failed: token: *** { { x }}; correct"),
+    ],
+)
+def test_the_reason_of_a_failed_helm_is_its_last_error(printed: str, reason: str) -> None:
+    found = dry_run.release_failure(printed, "dra", "gpu")
+    assert found["code"] == "dra_release_failed"
+    assert found["message"].startswith("The release dra in namespace gpu failed: ")
+    assert reason in found["message"]
+
+
+@given(st.text())
+def test_any_output_of_helm_is_one_short_sentence(printed: str) -> None:
+    message = dry_run.release_failure(printed, "dra", "gpu")["message"]
+    assert message.isprintable()
+    assert len(message) < 450

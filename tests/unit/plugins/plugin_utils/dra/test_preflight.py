@@ -1,0 +1,563 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The DRA driver's preflight and checks: a correct cluster has no findings, and each fault has its own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    checks,
+    crds,
+    device_plugins,
+    node_selection,
+    preflight,
+    probe,
+    versions,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SHARED = Path(__file__).resolve().parents[5].parent / "shared" / "crds"
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="shared/crds is not next to the checkout")
+DOMAINS = "computedomains.resource.nvidia.com"
+
+
+def codes(found: list[dict[str, Any]]) -> list[str]:
+    for row in found:
+        assert row["message"].endswith(".")
+        assert "\n" not in row["message"]
+    return [row["code"] for row in found]
+
+
+def spoilt(change: Callable[[dict[str, Any]], Any], base: dict[str, Any] | None = None) -> dict[str, Any]:
+    cluster = copy.deepcopy(base or world.empty())
+    change(cluster)
+    return cluster
+
+
+def test_a_correct_cluster_has_no_finding() -> None:
+    assert preflight.preflight(world.empty(), world.trays(), world.plan()) == []
+    assert preflight.preflight(world.installed(), world.trays(), world.plan()) == []
+    assert checks.check(world.installed(), world.trays(), world.plan()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (lambda cluster: cluster.update(version="v1.31.9"), "dra_kubernetes_too_old", "needs 1.32"),
+        (lambda cluster: cluster.update(version="v1.34.1+k3s1"), "dra_kubernetes_old", "1.34.2"),
+        (lambda cluster: cluster["groups"].pop("resource.k8s.io"), "dra_api_missing", "does not serve resource.k8s.io"),
+        (
+            lambda cluster: cluster["groups"].update({"resource.k8s.io": ["v1beta1"]}),
+            "dra_api_missing",
+            "does not serve v1",
+        ),
+        (
+            lambda cluster: cluster["not_readable"].append("The account may not list x; allow it"),
+            "dra_not_readable",
+            "may not list x",
+        ),
+        (lambda cluster: cluster["nodes"].pop(), "dra_node_missing", "Tray r01t02 should be node r01t02"),
+        (
+            lambda cluster: cluster["nodes"][0]["metadata"].update(labels={}),
+            "dra_node_not_selected",
+            "nvidia.com/gpu.present",
+        ),
+        (
+            lambda cluster: cluster["nodes"][0]["spec"].update(taints=[{"key": "team", "effect": "NoSchedule"}]),
+            "dra_node_not_selected",
+            "taint team:NoSchedule",
+        ),
+        (
+            lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="containerd://1.7.28")),
+            "dra_runtime_cdi",
+            "enable_cdi",
+        ),
+        (
+            lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="cri-o://1.26.4")),
+            "dra_runtime_cdi",
+            "CRI-O 1.27",
+        ),
+        (
+            lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="docker://28.0.1")),
+            "dra_runtime_cdi",
+            "has no CDI",
+        ),
+        (
+            lambda cluster: cluster["daemon_sets"].append(world.gfd()),
+            "dra_label_multiple_writers",
+            "gpu-feature-discovery",
+        ),
+        (
+            lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}),
+            "dra_other_install",
+            "GPUCluster gpu-cluster",
+        ),
+        (
+            lambda cluster: cluster["device_classes"].append(
+                world.device_class(
+                    "gpu.nvidia.com",
+                    {"meta.helm.sh/release-name": "old", "meta.helm.sh/release-namespace": "nvidia-dra"},
+                )
+            ),
+            "dra_other_install",
+            "The Helm release old in namespace nvidia-dra",
+        ),
+        (
+            lambda cluster: cluster["device_classes"].append(world.device_class("gpu.nvidia.com", {})),
+            "dra_other_install",
+            "A program other than Helm",
+        ),
+        (
+            lambda cluster: cluster["crds"].update({DOMAINS: world.crd(DOMAINS, True)}),
+            "dra_crd_stale",
+            "contains numNodes",
+        ),
+        (
+            lambda cluster: cluster["crds"].update(
+                {DOMAINS: world.crd(DOMAINS, managers=("helm", "argocd-controller"))}
+            ),
+            "dra_crd_conflict",
+            "managed by argocd-controller",
+        ),
+        (
+            lambda cluster: cluster["releases"].append(world.secret(1, "pending-install")),
+            "dra_release_pending",
+            "helm uninstall",
+        ),
+        (
+            lambda cluster: cluster["releases"].extend(
+                [world.secret(9, "deployed"), world.secret(10, "pending-upgrade")]
+            ),
+            "dra_release_pending",
+            "helm rollback",
+        ),
+        (
+            lambda cluster: cluster["network_policies"].append(
+                {"metadata": {"name": "n", "namespace": world.NAMESPACE}}
+            ),
+            "dra_network_policy",
+            "TCP 50000 and 50005",
+        ),
+        (
+            lambda cluster: cluster["daemon_sets"].append(
+                world.daemon_set("nvidia-imex", "", namespace="kube-system", annotations={})
+            ),
+            "dra_imex_owner",
+            "kube-system/nvidia-imex runs its own IMEX",
+        ),
+        (
+            lambda cluster: cluster["daemon_sets"].append(
+                world.daemon_set(
+                    "plugin", "", annotations={}, containers=[{"env": [{"name": "IMEX_CHANNEL_IDS", "value": "[0]"}]}]
+                )
+            ),
+            "dra_imex_owner",
+            "imex.channelIDs",
+        ),
+    ],
+)
+def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], code: str, words: str) -> None:
+    found = preflight.preflight(spoilt(change), world.trays(), world.plan())
+    assert codes(found) == [code]
+    assert words in found[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("tray", "code", "words"),
+    [
+        (
+            {"fabric": world.fabric(driver_version="570.124.06"), "imex": world.imex(version="570.124.06")},
+            "dra_driver_too_old",
+            "570.158.01",
+        ),
+        ({"fabric": None}, "dra_not_readable", "no GPU facts of r01t01"),
+        ({"imex": world.imex(version="580.82.07")}, "dra_imex_version", "IMEX 580.82.07 and driver 580.173.02"),
+        ({"imex": world.imex(channels={"major": None})}, "dra_channels_missing", "nvidia-caps-imex-channels"),
+        (
+            {"fabric": world.fabric(attached=False, clique=None, findings=[{"message": "GPU 2 is lost; reboot."}])},
+            "dra_clique_unknown",
+            "GPU 2 is lost; reboot.",
+        ),
+        (
+            {"fabric": world.fabric(gpus=[{"index": 3, "fabric": {"health": {"summary": "unhealthy"}}}])},
+            "dra_fabric_unhealthy",
+            "GPU 3 of tray r01t01",
+        ),
+        ({"imex": world.imex(unit={"load": "loaded", "active": "active"})}, "dra_imex_unit", "driver_managed"),
+        ({"imex": world.imex(unit={"load": "loaded", "active": "inactive"})}, "dra_imex_unit", "not masked"),
+        (
+            {"imex": world.imex(owners=[{"owner": "prolog", "why": "a prolog of Slurm starts it"}])},
+            "dra_imex_owner",
+            "a prolog of Slurm",
+        ),
+        ({"root": False}, "dra_driver_root", "below /"),
+    ],
+)
+def test_each_fault_of_a_tray_has_its_finding(tray: dict[str, Any], code: str, words: str) -> None:
+    trays = world.trays(1)
+    trays["r01t01"] = replace(trays["r01t01"], **tray)
+    found = preflight.preflight(world.empty(), trays, world.plan())
+    assert codes(found) == [code]
+    assert words in found[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("imex", "words"),
+    [
+        (world.hosts_imex(), None),
+        (world.imex(), "nvidia-imex.service is inactive"),
+        (world.hosts_imex(config={"settings": {}}), "IMEX_CMD_ENABLED=1"),
+        (world.hosts_imex(config={"settings": {"IMEX_CMD_ENABLED": "1"}}), "IMEX_CMD_UNIX_DOMAIN_PATH="),
+        (world.hosts_imex(ready=False), "not READY"),
+    ],
+)
+def test_host_managed_needs_a_running_service_with_its_socket(imex: dict[str, Any], words: str | None) -> None:
+    plan = world.plan(shape="host_managed", external_label_writer=True)
+    found = preflight.preflight(world.empty(), world.trays(1, imex=imex), plan)
+    assert codes(found) == (["dra_imex_unit"] if words else [])
+    assert (words or "") in (found[0]["message"] if found else "")
+
+
+def test_a_short_version_of_imex_is_that_of_the_driver() -> None:
+    assert preflight.preflight(world.empty(), world.trays(1, imex=world.imex(version="580.173")), world.plan()) == []
+
+
+def test_two_drivers_in_a_clique_are_an_error_of_the_clique() -> None:
+    trays = world.trays()
+    trays["r01t02"] = Tray("r01t02", world.fabric(driver_version="580.95.05"), world.imex(version="580.95.05"), True)
+    found = preflight.preflight(world.empty(), trays, world.plan())
+    assert codes(found) == ["dra_driver_versions"]
+    assert found[0]["clique"] == world.CLIQUE
+
+
+def test_a_clique_larger_than_an_imex_domain_is_a_finding_unless_the_limit_is_raised() -> None:
+    cluster = {**world.empty(), "nodes": [world.node(name) for name in world.names(20)]}
+    assert codes(preflight.preflight(cluster, world.trays(20), world.plan())) == ["dra_clique_size"]
+    env = [{"name": "MAX_NODES_PER_IMEX_DOMAIN", "value": "36"}]
+    own = {**world.LABELLED, "controller": {"containers": {"computeDomain": {"env": env}}}}
+    assert preflight.preflight(cluster, world.trays(20), world.plan(own)) == []
+
+
+def test_the_clique_label_needs_exactly_one_writer() -> None:
+    nobody = world.plan({})
+    assert codes(preflight.preflight(world.empty(), world.trays(), nobody)) == ["dra_label_no_writer"]
+    with_gfd = spoilt(lambda cluster: cluster["daemon_sets"].append(world.gfd()))
+    assert preflight.preflight(with_gfd, world.trays(), nobody) == []
+    idle = copy.deepcopy(with_gfd)
+    idle["daemon_sets"][0]["status"]["desiredNumberScheduled"] = 0
+    assert codes(preflight.preflight(idle, world.trays(), nobody)) == ["dra_label_no_writer"]
+    assert preflight.preflight(world.empty(), world.trays(), world.plan({}, external_label_writer=True)) == []
+
+
+def test_a_release_of_25_12_is_upgraded_and_a_newer_one_not_downgraded() -> None:
+    old = spoilt(
+        lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="nvidia-dra-driver-gpu-25.12.0")]),
+        world.installed(),
+    )
+    assert codes(preflight.preflight(old, world.trays(), world.plan())) == ["dra_release_old"]
+    assert preflight.keeps_old_name(old, world.plan())
+    assert not preflight.keeps_old_name(world.installed(), world.plan())
+    newer = spoilt(
+        lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="dra-driver-nvidia-gpu-0.6.0")]),
+        world.installed(),
+    )
+    assert codes(preflight.preflight(newer, world.trays(), world.plan())) == ["dra_downgrade"]
+
+
+def test_an_upgraded_release_keeps_its_old_name() -> None:
+    after = spoilt(
+        lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="nvidia-dra-driver-gpu-0.5.0")]),
+        world.installed(),
+    )
+    assert preflight.keeps_old_name(after, world.plan())
+    assert preflight.release_version(after, world.plan()) == versions.pinned("0.5.0")
+
+
+def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None:
+    live = spoilt(lambda cluster: cluster["compute_domains"].append(world.domain()), world.installed())
+    plan = world.plan(shape="host_managed", external_label_writer=True)
+    found = preflight.preflight(live, world.trays(imex=world.hosts_imex()), plan)
+    assert codes(found) == ["dra_domains_active"]
+    assert "jobs/cd" in found[0]["message"]
+    assert preflight.preflight(live, world.trays(), world.plan()) == []
+    # The plugin's arguments name the IMEX mode; a missing DeviceClass is another fault.
+    live["device_classes"].pop()
+    assert preflight.preflight(live, world.trays(), world.plan()) == []
+    host = [{"name": "compute-domains", "env": [{"name": "IMEX_MODE", "value": "hostManaged"}]}]
+    live["daemon_sets"] = [world.daemon_set(containers=host)]
+    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_active"]
+    live["daemon_sets"] = []
+    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_active"]
+
+
+def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
+    plan = world.plan(shape="gpu_cluster")
+    assert codes(preflight.preflight(world.empty(), world.trays(), plan)) == ["dra_other_install"]
+    theirs = spoilt(lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}))
+    assert preflight.preflight(theirs, world.trays(), plan) == []
+    both = spoilt(
+        lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}), world.installed()
+    )
+    assert codes(preflight.preflight(both, world.trays(), plan)) == ["dra_other_install"]
+
+
+def test_kubelet_paths_are_below_its_folder() -> None:
+    moved = replace(world.plan(), kubelet_root="/var/lib/k0s/kubelet")
+    assert codes(preflight.preflight(world.empty(), world.trays(), moved)) == ["dra_kubelet_root"] * 2
+    paths = {
+        "kubeletRegistrarDirectoryPath": "/var/lib/k0s/kubelet/plugins_registry",
+        "kubeletPluginsDirectoryPath": "/var/lib/k0s/kubelet/plugins/",
+    }
+    own = {**world.LABELLED, "kubeletPlugin": {**world.LABELLED["kubeletPlugin"], **paths}}
+    assert (
+        preflight.preflight(world.empty(), world.trays(), replace(world.plan(own), kubelet_root=moved.kubelet_root))
+        == []
+    )
+
+
+def test_without_trays_the_nodes_are_those_with_gpus() -> None:
+    cluster = spoilt(lambda cluster: cluster["nodes"].append({"metadata": {"name": "ctl", "labels": {}}}))
+    assert sorted(preflight.expected_nodes(cluster, {})) == world.names()
+    assert codes(preflight.preflight({**cluster, "nodes": []}, {}, world.plan())) == ["dra_node_not_selected"]
+
+
+# --- Where the plugin runs.
+
+BARE = {"metadata": {"name": "n", "labels": {}}}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "node", "words"),
+    [
+        ({}, world.node("n"), None),
+        # null removes the chart's default, and a mapping is merged with it.
+        ({"affinity": None}, BARE, None),
+        ({"affinity": {"nodeAffinity": None}}, BARE, None),
+        ({"affinity": {"podAffinity": {}}}, BARE, "none of the labels"),
+        (
+            {"tolerations": None},
+            world.node("n", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
+            "not tolerated",
+        ),
+        ({"nodeSelector": {"zone": "a"}}, world.node("n"), "zone=a"),
+        ({"nodeSelector": {"zone": "a"}}, world.node("n", labels={"zone": "a"}), None),
+        (
+            {"tolerations": []},
+            world.node("n", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
+            "not tolerated",
+        ),
+        ({}, world.node("n", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), None),
+        ({}, world.node("n", taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]), None),
+        ({}, world.node("n", taints=[{"key": "team", "effect": "PreferNoSchedule"}]), None),
+        (
+            {"tolerations": [{"key": "team", "value": "a"}]},
+            world.node("n", taints=[{"key": "team", "value": "b", "effect": "NoSchedule"}]),
+            "team:NoSchedule",
+        ),
+        (
+            {"tolerations": [{"operator": "Exists"}]},
+            world.node("n", taints=[{"key": "x", "effect": "NoExecute"}]),
+            None,
+        ),
+    ],
+)
+def test_where_the_plugin_runs(plugin: dict[str, Any], node: dict[str, Any], words: str | None) -> None:
+    reason = node_selection.why_excluded(node, plugin)
+    assert (reason is None) == (words is None)
+    assert (words or "") in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("row", "matches"),
+    [
+        ({"key": "a", "operator": "In", "values": ["1", "2"]}, True),
+        ({"key": "a", "operator": "In", "values": ["2"]}, False),
+        ({"key": "b", "operator": "NotIn", "values": ["1"]}, True),
+        ({"key": "a", "operator": "NotIn", "values": ["1"]}, False),
+        ({"key": "a", "operator": "Exists"}, True),
+        ({"key": "b", "operator": "Exists"}, False),
+        ({"key": "b", "operator": "DoesNotExist"}, True),
+        ({"key": "a", "operator": "Gt", "values": ["0"]}, True),
+        ({"key": "a", "operator": "Lt", "values": ["1"]}, False),
+        ({"key": "b", "operator": "Gt", "values": ["0"]}, False),
+    ],
+)
+def test_operators_of_affinity(row: dict[str, Any], matches: bool) -> None:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [row]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    reason = node_selection.why_excluded({"metadata": {"labels": {"a": "1"}}}, {"affinity": affinity})
+    assert (reason is None) == matches
+
+
+# --- CRDs.
+
+
+def test_a_crd_may_be_taken_over_from_an_allowed_manager() -> None:
+    live = {DOMAINS: world.crd(DOMAINS, managers=("argocd-controller",))}
+    assert codes(crds.judge(live)) == ["dra_crd_conflict"]
+    assert crds.judge(live, managers=["argocd-controller"]) == []
+
+
+def test_a_stale_crd_of_gpu_operator_is_fixed_by_its_upgrade() -> None:
+    cluster = world.installed()
+    cluster["crds"][DOMAINS] = world.crd(DOMAINS, stale=True)
+    cluster["gpu_clusters"] = [{"metadata": {"name": "gpu-cluster"}}]
+    found = preflight.preflight(cluster, world.trays(), world.plan(shape="gpu_cluster"))
+    stale = next(row for row in found if row["code"] == "dra_crd_stale")
+    assert "upgrade it" in stale["message"]
+    assert "tag crds" not in stale["message"]
+
+
+def test_a_crd_without_v1beta1_is_stale() -> None:
+    live = world.crd(DOMAINS)
+    live["spec"]["versions"][0]["name"] = "v1alpha1"
+    assert codes(crds.judge({DOMAINS: live})) == ["dra_crd_stale"]
+
+
+@shared
+def test_the_real_stale_crd_is_found_with_and_without_the_charts() -> None:
+    fresh = yaml.safe_load((SHARED / "resource.nvidia.com_computedomains.yaml").read_text())
+    stale = yaml.safe_load((SHARED / "resource.nvidia.com_computedomains.stale-gpu-operator-26.7.0.yaml").read_text())
+    assert crds.judge({DOMAINS: fresh}) == crds.judge({DOMAINS: fresh}, {DOMAINS: fresh}) == []
+    for wanted in (None, {DOMAINS: fresh}):
+        assert codes(crds.judge({DOMAINS: stale}, wanted)) == ["dra_crd_stale"]
+
+
+schemas = st.recursive(
+    st.integers() | st.booleans() | st.text(max_size=3),
+    lambda below: st.dictionaries(st.sampled_from(["type", "properties", "description", "default"]), below, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(schemas, schemas)
+def test_schemas_differ_either_way_or_not_at_all(one: Any, other: Any) -> None:
+    assert crds.difference(one, one) is None
+    assert (crds.difference(one, other) is None) == (crds.difference(other, one) is None)
+    wordy = {"description": "a", "properties": one}
+    assert crds.difference(wordy, {**wordy, "description": "b"}) is None
+
+
+# --- After the install.
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (lambda cluster: cluster.update(daemon_sets=[]), "dra_plugin_missing", "tag release"),
+        (
+            lambda cluster: cluster.update(daemon_sets=[world.daemon_set(count=1)]),
+            "dra_plugin_incomplete",
+            "1 of 2 nodes",
+        ),
+        (lambda cluster: cluster.update(daemon_sets=[world.daemon_set(ready=1)]), "dra_plugin_unready", "Of 2 pods"),
+        (lambda cluster: cluster["daemon_sets"][0].update(status={}), "dra_plugin_unready", "has not observed"),
+        (lambda cluster: cluster["device_classes"].pop(), "dra_class_missing", "compute-domain-daemon.nvidia.com"),
+        (lambda cluster: cluster["slices"].pop(), "dra_slice_missing", "no ResourceSlice of"),
+        (
+            lambda cluster: cluster["slices"].__setitem__(0, world.slices("r01t01", "channel-0")),
+            "dra_slice_missing",
+            "without channel-0 and daemon-0 on r01t01",
+        ),
+    ],
+)
+def test_each_fault_of_an_install_has_its_finding(change: Callable[..., Any], code: str, words: str) -> None:
+    found = checks.check(spoilt(change, world.installed()), world.trays(), world.plan())
+    assert codes(found) == [code]
+    assert words in found[0]["message"]
+
+
+def test_a_plugin_without_pods_names_the_missing_label() -> None:
+    cluster = spoilt(lambda cluster: cluster.update(daemon_sets=[world.daemon_set(count=0)]), world.installed())
+    for node in cluster["nodes"]:
+        node["metadata"]["labels"] = {"nvidia.com/gpu.clique": world.CLIQUE}
+    found = checks.check(cluster, world.trays(), world.plan())
+    assert codes(found) == ["dra_plugin_unscheduled"]
+    assert "r01t01" in found[0]["message"]
+    assert "nvidia.com/gpu.present=true" in found[0]["message"]
+
+
+def test_gpus_by_dra_are_published_too() -> None:
+    plan = world.plan(shape="all_dra")
+    found = checks.check(world.installed(), world.trays(), plan)
+    assert codes(found) == ["dra_class_missing", "dra_slice_missing"]
+    cluster = spoilt(
+        lambda cluster: cluster["device_classes"].append(world.device_class("gpu.nvidia.com")), world.installed()
+    )
+    cluster["slices"] += [world.slices(name, "gpu-0", driver="gpu.nvidia.com") for name in world.names()]
+    assert checks.check(cluster, world.trays(), plan) == []
+
+
+def test_claims_are_compared_before_and_after() -> None:
+    before = spoilt(lambda cluster: cluster.update(claims=[world.claim("a"), world.claim("b")]), world.installed())
+    claims = checks.claims(before)
+    assert [claim.name for claim in claims] == ["a", "b"]
+    assert checks.lost_claims(claims, before) == []
+    after = spoilt(lambda cluster: cluster.update(claims=[world.claim("a", reserved=False)]), before)
+    found = checks.lost_claims(claims, after)
+    assert codes(found) == ["dra_claim_lost"]
+    assert "jobs/a was in use before and is no longer reserved" in found[0]["message"]
+
+
+def test_claims_of_other_drivers_are_ignored() -> None:
+    cluster = spoilt(
+        lambda cluster: cluster.update(claims=[world.claim("a", driver="net.example.org")]), world.installed()
+    )
+    assert checks.claims(cluster) == []
+    assert checks.blockers(cluster) == []
+
+
+def test_blockers_of_an_uninstall_are_named() -> None:
+    assert checks.blockers(world.installed()) == []
+    cluster = spoilt(
+        lambda cluster: cluster.update(claims=[world.claim("a")], compute_domains=[world.domain("train")]),
+        world.installed(),
+    )
+    found = checks.blockers(cluster)
+    assert codes(found) == ["dra_domains_active", "dra_claims_in_use"]
+    assert "jobs/train" in found[0]["message"]
+    assert "jobs/a" in found[1]["message"]
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda below: (
+        st.lists(below, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["metadata", "spec", "status", "name", "labels", "daemons", "devices", "config", "x"]),
+            below,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
+objects = st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), json, max_size=3)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_answer_of_a_cluster_is_checked_without_an_exception(data: st.DataObject) -> None:
+    cluster = world.installed()
+    for key in (*LISTS, "nodes", "releases"):
+        cluster[key] = [*cluster[key], data.draw(objects)]
+    cluster["crds"][DOMAINS] = data.draw(st.none() | objects)
+    preflight.preflight(cluster, world.trays(), world.plan())
+    preflight.preflight(cluster, {}, world.plan())
+    checks.check(cluster, world.trays(), world.plan())
+    device_plugins.check(cluster, {}, world.plan(shape="all_dra"))
+    checks.blockers(cluster)
+    made = probe.objects(cluster, {}, "default", "busybox")
+    probe.judge(cluster, made, world.plan())
+    probe.find_leftovers(cluster, ["x"])

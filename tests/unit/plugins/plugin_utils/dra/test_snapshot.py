@@ -1,0 +1,160 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Snapshots of servers that answer like a Kubernetes API server, or wrongly."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import preflight
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS, Reader, api_version
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
+    Reply,
+    Request,
+    served,
+    without_proxy,
+)
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
+
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.the-token-of-a-service-account"
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_proxy(monkeypatch)
+
+
+class Cluster:
+    """Answers from a snapshot, two objects per page; statuses: path -> the HTTP status of its rejection."""
+
+    def __init__(self, snapshot: dict[str, Any], statuses: dict[str, int] | None = None) -> None:
+        self.statuses = statuses or {}
+        self.objects: dict[str, Any] = {"/version": {"gitVersion": snapshot["version"]}}
+        groups = {**snapshot["groups"], "networking.k8s.io": ["v1"], "resource.nvidia.com": ["v1beta1"]}
+        rows = [{"name": name, "versions": [{"version": word} for word in words]} for name, words in groups.items()]
+        self.objects["/apis"] = {"groups": rows}
+        for name, crd in snapshot["crds"].items():
+            self.objects[f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"] = crd
+        self.lists = {"/api/v1/nodes": snapshot["nodes"], "/api/v1/secrets": snapshot["releases"]}
+        for key, (group, version, resource) in LISTS.items():
+            self.lists[f"/apis/{group}/{version or groups[group][0]}/{resource}"] = snapshot[key]
+        self.expire = 0
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        assert request.headers["authorization"] == f"Bearer {TOKEN}"
+        path, _mark, query = request.target.partition("?")
+        if path in self.statuses:
+            reply.json({"kind": "Status"}, self.statuses[path])
+        elif path in self.lists:
+            start = int(dict(urllib.parse.parse_qsl(query)).get("continue", 0))
+            if start and self.expire:
+                self.expire -= 1
+                reply.json({"kind": "Status"}, 410)
+                return
+            page = self.lists[path][start : start + 2]
+            more = {"continue": str(start + 2)} if start + 2 < len(self.lists[path]) else {}
+            reply.json({"items": page, "metadata": more})
+        elif self.objects.get(path) is not None:
+            reply.json(self.objects[path])
+        else:
+            reply.json({"kind": "Status"}, 404)
+
+
+def read(cluster: Cluster) -> tuple[dict[str, Any], list[Request]]:
+    with served(cluster) as server:
+        config = http.ClientConfig(
+            headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=5, deadline=10
+        )
+        return Reader(server.url, config).snapshot(), server.requests
+
+
+def test_a_snapshot_is_the_cluster() -> None:
+    world_ = {**world.installed(), "nodes": [world.node(name) for name in world.names(5)]}
+    snapshot, requests = read(Cluster(world_))
+    for key in ("version", "nodes", "crds", "releases", *LISTS):
+        assert snapshot[key] == world_[key], key
+    assert api_version(snapshot) == "v1"
+    assert preflight.preflight(snapshot, world.trays(), world.plan()) == []
+    assert {request.method for request in requests} == {"GET"}
+
+
+def test_of_the_status_of_a_node_only_what_checks_read_is_kept() -> None:
+    node = world.node("r01t01")
+    rows = [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "False"}]
+    amounts = {"cpu": "144", "nvidia.com/gpu": "4"}
+    node["status"] |= {"conditions": rows, "capacity": amounts, "allocatable": amounts, "images": [{"names": ["x"]}]}
+    snapshot, _requests = read(Cluster({**world.installed(), "nodes": [node]}))
+    kept = {"nvidia.com/gpu": "4"}
+    info = {"containerRuntimeVersion": "containerd://2.1.4"}
+    assert snapshot["nodes"][0]["status"] == {
+        "nodeInfo": info,
+        "conditions": rows[1:],
+        "capacity": kept,
+        "allocatable": kept,
+    }
+
+
+def test_only_the_metadata_of_helm_secrets_is_requested() -> None:
+    _snapshot, requests = read(Cluster(world.installed()))
+    request = next(request for request in requests if request.target.startswith("/api/v1/secrets"))
+    assert "as=PartialObjectMetadataList" in request.headers["accept"]
+    assert "labelSelector=owner%3Dhelm" in request.target
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/apis/resource.nvidia.com/v1beta1/computedomains", "may not list computedomains; give it the verb list"),
+        ("/api/v1/secrets", "may not list secrets"),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com",
+            "may not get customresourcedefinitions",
+        ),
+    ],
+)
+def test_a_missing_right_is_named(path: str, words: str) -> None:
+    snapshot, _requests = read(Cluster(world.installed(), {path: 403}))
+    found = preflight.preflight(snapshot, world.trays(), world.plan())
+    assert [row["code"] for row in found] == ["dra_not_readable"]
+    assert words in found[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/api/v1/nodes", 403, "refuses access"),
+        ("/version", 401, "rejects the credentials"),
+        ("/apis", 404, "does not exist"),
+    ],
+)
+def test_unreadable_nodes_are_one_sentence(path: str, status: int, words: str) -> None:
+    with pytest.raises(http.HttpError) as error:
+        read(Cluster(world.installed(), {path: status}))
+    assert words in str(error.value)
+    assert TOKEN not in str(error.value)
+
+
+def test_an_expired_list_is_read_again_once() -> None:
+    cluster = Cluster({**world.empty(), "nodes": [world.node(name) for name in world.names(5)]})
+    cluster.expire = 1
+    assert len(read(cluster)[0]["nodes"]) == 5
+    cluster.expire = 2
+    with pytest.raises(http.HttpError, match="expire"):
+        read(cluster)
+
+
+def test_a_server_that_is_no_api_server_is_an_error() -> None:
+    def answer(_request: Request, reply: Reply) -> None:
+        reply.json({"hello": "world"})
+
+    with served(answer) as server, pytest.raises(http.HttpError, match="is no Kubernetes API server"):
+        Reader(server.url, http.ClientConfig(timeout=5, deadline=10)).snapshot()
+
+
+def test_the_best_served_version_is_taken() -> None:
+    for served_, best in ((["v1beta1", "v1beta2"], "v1beta2"), (["v1", "v1beta1"], "v1"), (["v2"], None), ([], None)):
+        assert api_version({"groups": {"resource.k8s.io": served_}}) == best

@@ -1,0 +1,439 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Several Slurm and Kubernetes clusters in one fabric: from the settings of the site to blocks and groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, live, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, merge
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import domain_map, render
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm as slurm_renderer
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_fabric_file import complaint
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import (
+    LATER,
+    NOW,
+    Site,
+    codes,
+    kinds,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+R01, R02 = (tuple(f"r0{rack}t0{tray}" for tray in range(1, 5)) for rack in (1, 2))
+
+
+def set_site(site: Site, names: tuple[str, ...], **reported: Any) -> None:
+    for name in names:
+        site.site[name] = {**site.site.get(name, {}), **reported}
+
+
+def shared() -> Site:
+    """Rack 1 and half of rack 2 are alpha's, the other half beta's; rack 2 is in the Kubernetes cluster k1 too."""
+    site = Site(policy=Policy(moved_percent=100))
+    set_site(site, (*R01, *R02[:2]), slurm_cluster="alpha")
+    set_site(site, R02[2:], slurm_cluster="beta")
+    set_site(site, R02, kubernetes_cluster="k1")
+    site.discover()
+    return site
+
+
+def blocks(site: Site, cluster: str) -> list[tuple[str, int, tuple[str, ...]]]:
+    return [(block.name, block.position, block.trays) for block in site.fabric.blocks(cluster)]
+
+
+# --- placement ---
+
+
+def test_names_and_positions_are_per_slurm_cluster_and_a_split_clique_is_a_block_in_each() -> None:
+    site = shared()
+    assert blocks(site, "alpha") == [("r01", 0, R01), ("r02", 1, R02[:2])]
+    assert blocks(site, "beta") == [("r02", 0, R02[2:])]
+    assert site.fabric.slurm_clusters == ["alpha", "beta"]
+    assert {tray.get("kubernetes_cluster") for name, tray in site.fabric.trays.items() if name in R02} == {"k1"}
+    assert not any("kubernetes_cluster" in site.fabric.trays[name] for name in R01)
+
+
+def test_without_clusters_the_file_has_no_such_key() -> None:
+    site = Site()
+    assert "clusters" not in site.discover().fabric.as_dict()
+    assert site.fabric.slurm_clusters == []
+
+
+def test_a_tray_without_observation_or_setting_keeps_its_clusters() -> None:
+    site = shared()
+    before = fabric_file.serialise(site.fabric)
+    site.site.clear()
+    site.down.update(R02)
+    assert (site.discover(now=LATER).changes, fabric_file.serialise(site.fabric)) == ([], before)
+
+
+def test_the_site_moves_an_unreachable_tray_to_another_cluster_with_a_reason() -> None:
+    site = shared()
+    site.down.add("r02t02")
+    set_site(site, ("r02t02",), slurm_cluster="beta", kubernetes_cluster="")
+    placement = site.discover(now=LATER)
+    assert placement.changes == [
+        {
+            "tray": "r02t02",
+            "from": "r02",
+            "to": "r02",
+            "kind": "cluster",
+            "why": "slurm_cluster alpha -> beta; kubernetes_cluster k1 -> none",
+        }
+    ]
+    assert blocks(site, "beta") == [("r02", 0, R02[1:])]
+    assert "kubernetes_cluster" not in site.fabric.trays["r02t02"]
+
+
+def test_a_block_without_trays_is_retired_and_restored_unchanged() -> None:
+    site = shared()
+    set_site(site, R02[:2], slurm_cluster="beta")
+    site.discover()
+    assert blocks(site, "alpha") == [("r01", 0, R01), ("r02", 1, ())]
+    set_site(site, R01[:1], slurm_cluster="beta")
+    site.discover()
+    assert [row[:2] for row in blocks(site, "beta")] == [("r02", 0), ("r01", 1)]
+    set_site(site, R02[:2], slurm_cluster="alpha")
+    site.discover()
+    assert blocks(site, "alpha")[1] == ("r02", 1, R02[:2])
+
+
+def test_a_tray_that_moves_to_another_clique_gets_a_block_in_its_cluster() -> None:
+    site = shared()
+    site.attach("r02t03", clique_id=9)
+    assert kinds(site.discover()) == {"r02t03": "moved"}
+    assert [row[:2] for row in blocks(site, "beta")] == [("r02", 0), ("r02a", 1)]
+
+
+def test_the_first_cluster_of_a_file_takes_over_all_its_blocks() -> None:
+    site = Site(policy=Policy(moved_percent=100))
+    site.discover()
+    for number, name in enumerate(R01):
+        site.attach(name, clique_id=3 + number // 2)
+    site.discover()
+    running = [(block.name, block.position, block.trays) for block in site.fabric.blocks()]
+    set_site(site, R01[:1], slurm_cluster="new")
+    set_site(site, (*R01[1:], *R02), slurm_cluster="old")
+    site.discover()
+    assert [row[:2] for row in blocks(site, "old")] == [row[:2] for row in running]
+    assert [row[:2] for row in blocks(site, "new")] == [("r01a", 0)]
+
+
+def test_a_clique_takes_the_block_that_runs_in_its_own_slurm() -> None:
+    site = Site()
+    set_site(site, R01, slurm_cluster="alpha", block=("old1", 4))
+    set_site(site, R02, slurm_cluster="beta", block=("old1", 4))
+    placement = site.discover()
+    assert blocks(site, "alpha") == [("old1", 4, R01)]
+    assert blocks(site, "beta") == [("old1", 4, R02)]
+    assert "block_mismatch" not in codes(placement)
+    set_site(site, R01[:2], block=("other", 5))
+    assert [row["tray"] for row in site.discover().findings if row["code"] == "block_mismatch"] == list(R01[:2])
+
+
+def test_two_clusters_may_each_have_a_node_of_one_name() -> None:
+    site = shared()
+    set_site(site, (R01[0], R02[2]), slurm_node="node001")
+    site.discover()
+    set_site(site, (R01[1],), slurm_node="node001")
+    with pytest.raises(
+        NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 of cluster alpha would both be n"
+    ):
+        site.discover()
+
+
+def test_trays_in_no_cluster_are_found_where_there_are_any() -> None:
+    site = shared()
+    set_site(site, R01[:2], slurm_cluster="")
+    messages = [row["message"] for row in site.discover().findings if row["code"] == "tray_in_no_cluster"]
+    assert messages == [
+        "Trays in no Slurm or Kubernetes cluster: r01t01, r01t02; set fabric_slurm_cluster on these hosts."
+    ]
+    set_site(site, R01[:2], kubernetes_cluster="k2")
+    assert "tray_in_no_cluster" not in codes(site.discover())
+
+
+@pytest.mark.parametrize(("cluster", "objects"), [("beta", ["moved_percent"]), ("", ["moved_percent"])])
+def test_trays_that_leave_their_cluster_count_as_moved(cluster: str, objects: list[str]) -> None:
+    site = shared()
+    site.policy = Policy()
+    set_site(site, R01, slurm_cluster=cluster)
+    assert [row["code"] for row in site.discover().objections] == objects
+
+
+def test_no_gate_objects_to_trays_that_enter_their_first_cluster() -> None:
+    site = Site()
+    site.discover()
+    set_site(site, (*R01, *R02), slurm_cluster="alpha")
+    assert site.discover().objections == []
+
+
+def test_a_proposal_of_another_slice_keeps_its_clusters() -> None:
+    site = Site()
+    site.discover()
+    accepted, state = site.fabric, site.state
+    set_site(site, R01, slurm_cluster="alpha", kubernetes_cluster="k1")
+    pending = site.discover(R01).fabric
+    carried = merge_pending(accepted, pending, R02)
+    assert carried.as_dict() == pending.as_dict()
+    site.fabric, site.state = carried, state
+    set_site(site, R02, slurm_cluster="alpha")
+    assert blocks_of(site.discover(R02).fabric, "alpha") == [("r01", 0, 4), ("r02", 1, 4)]
+    # A change that the other slice withdraws is removed.
+    assert merge_pending(accepted, pending, R01).as_dict() == accepted.as_dict()
+
+
+def blocks_of(fabric: Fabric, cluster: str) -> list[tuple[str, int, int]]:
+    return [(block.name, block.position, len(block.trays)) for block in fabric.blocks(cluster)]
+
+
+def test_clusters_that_the_most_trusted_source_does_not_report_come_from_the_next() -> None:
+    measured = Observation("r01t01", "ssh", slurm_cluster="alpha")
+    listed = Observation("r01t01", "rest", slurm_cluster="beta", kubernetes_cluster="k1")
+    merged = merge([Answer("ssh", [measured]), Answer("rest", [listed])], 0, fabric_file=False).observations
+    assert [(row.slurm_cluster, row.kubernetes_cluster) for row in merged] == [("alpha", "k1")]
+
+
+# --- the file ---
+
+
+def document() -> dict[str, Any]:
+    return json.loads(fabric_file.serialise(shared().fabric))
+
+
+def test_the_file_is_read_again_to_the_byte() -> None:
+    data = fabric_file.serialise(shared().fabric)
+    assert fabric_file.serialise(fabric_file.parse(data, "fabric.json")) == data
+
+
+DOCUMENT = json.dumps(document())
+
+
+def at(*where: str | int, put: Any = None) -> Callable[[Any], None]:
+    def change(node: Any) -> None:
+        for key in where[:-1]:
+            node = node[key]
+        if put is None:
+            del node[where[-1]]
+        else:
+            node[where[-1]] = put
+
+    return change
+
+
+BLOCKS = ("clusters", "slurm", "alpha", "blocks")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (at("clusters", put=[]), "clusters must be an object, not []; correct it"),
+        (at("clusters", "pbs", put={}), "clusters has the unknown key 'pbs'; remove it"),
+        (
+            at("clusters", "slurm", "a b", put={"blocks": {}}),
+            "clusters.slurm has the name 'a b'; a name there may contain ",
+        ),
+        (
+            at("clusters", "slurm", "..", put={"blocks": {}}),
+            "clusters.slurm has the name '..'; a name there may contain ",
+        ),
+        (at("clusters", "slurm", "alpha", put={}), "clusters.slurm.alpha lacks blocks; add it"),
+        (at("clusters", "kubernetes", "k1", put={"trays": []}), "clusters.kubernetes.k1 has the unknown key 'trays'; "),
+        (at(*BLOCKS, "r01", "name", put="a b"), "clusters.slurm.alpha.blocks.r01.name must be a block name of "),
+        (
+            at(*BLOCKS, "r01", "position", put=1),
+            "clusters.slurm.alpha.blocks.r02.position is 1, the same as clusters.slurm.alp",
+        ),
+        (
+            at(*BLOCKS, "r01", "name", put="r02"),
+            "clusters.slurm.alpha.blocks.r02.name is r02, the same as clusters.slurm.alpha",
+        ),
+        (
+            at(*BLOCKS, "r09", put={"name": "r09", "position": 9}),
+            "clusters.slurm.alpha.blocks names the unknown clique r09; add it to cliques",
+        ),
+        (
+            at(*BLOCKS, "r02"),
+            "clusters.slurm.alpha.blocks has no block for r02, the clique of its tray r02t01; add one",
+        ),
+        (
+            at("trays", "r01t01", "slurm_cluster", put="gamma"),
+            "trays.r01t01.slurm_cluster names the unknown cluster gamma; add it to clusters",
+        ),
+        (
+            at("trays", "r01t01", "kubernetes_cluster", put="k9"),
+            "trays.r01t01.kubernetes_cluster names the unknown cluster k9; add it to clusters",
+        ),
+        (at("clusters"), "trays.r01t01.slurm_cluster names the unknown cluster alpha; add it to clusters"),
+        (
+            at("trays", "r01t01", "slurm_cluster", put=["alpha", "beta"]),
+            "trays.r01t01.slurm_cluster must be a string, not ",
+        ),
+        (
+            at("clusters", "slurm", "Alpha", put={"blocks": {}}),
+            "clusters.slurm.Alpha is alpha, the same as clusters.slurm.alpha; change one of them",
+        ),
+        (
+            at("trays", "r01t02", "slurm_node", put="r01t01"),
+            "trays.r01t02.slurm_node is r01t01, the same as trays.r01t01.",
+        ),
+    ],
+)
+def test_each_mistake_is_one_sentence_with_its_field(change: Callable[[Any], None], sentence: str) -> None:
+    changed = document()
+    change(changed)
+    with pytest.raises(fabric_file.FabricFileError) as caught:
+        fabric_file.parse(json.dumps(changed).encode(), "fabric.json")
+    assert str(caught.value).startswith(f"fabric.json: {sentence}")
+    assert "\n" not in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["alpha", "r01", "k1"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4) | st.just("r01"), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+def test_any_value_at_any_place_of_clusters_gives_a_fabric_or_one_sentence(data: st.DataObject) -> None:
+    changed = json.loads(DOCUMENT)
+    node, key = changed, data.draw(st.sampled_from(["clusters", "trays"]))
+    while isinstance(node[key], dict) and node[key] and data.draw(st.booleans()):
+        node = node[key]
+        key = data.draw(st.sampled_from(sorted(node)))
+    node[key] = data.draw(JSON)
+    written = json.dumps(changed).encode()
+    wrong = complaint(written)
+    assert "\n" not in wrong
+    if wrong:
+        return
+    # What is taken can be used: each tray of a Slurm cluster is in one block of it.
+    fabric = fabric_file.parse(written, "fabric.json")
+    slurm_renderer.render(fabric, State())
+    plan(fabric, None)
+    for name, tray in fabric.trays.items():
+        reserved = [cluster for cluster in fabric.slurm_clusters for row in fabric.blocks(cluster) if name in row.trays]
+        assert reserved == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
+
+
+# --- the proposal ---
+
+
+def test_the_diff_shows_the_blocks_of_each_cluster() -> None:
+    site = shared()
+    before = site.fabric
+    set_site(site, R01[:1], slurm_cluster="beta")
+    placement = site.discover()
+    assert proposal.diff_text(before, placement.fabric, placement.changes) == [
+        "r01t01: r01 (slurm_cluster alpha -> beta)",
+        "Slurm cluster beta, block of r01: new, name r01, position 1",
+    ]
+    assert "Slurm cluster alpha, block of r02: new, name r02, position 1" in proposal.diff_text(None, before, [])
+
+
+# --- inventory ---
+
+
+def test_the_inventory_has_groups_and_names_of_each_cluster_and_blocks_of_the_tray() -> None:
+    site = shared()
+    set_site(site, ("r01t01",), slurm_cluster="")
+    site.discover()
+    planned = plan(site.fabric, None)
+    assert planned.vars == {"nvlink_slurm_cluster": None, "nvlink_kubernetes_cluster": None}
+    groups = {name: (group.vars, tuple(group.hosts)) for name, group in planned.groups.items() if group.hosts}
+    assert groups["nvlink_slurm_alpha"] == ({"nvlink_slurm_cluster": "alpha"}, (*R01[1:], *R02[:2]))
+    assert groups["nvlink_slurm_beta"] == ({"nvlink_slurm_cluster": "beta"}, R02[2:])
+    assert groups["nvlink_kubernetes_k1"] == ({"nvlink_kubernetes_cluster": "k1"}, R02)
+    # Rack 2's block has one name in both, rack 1 has a tray in none.
+    assert groups["nvlink_clique_r02"][0]["nvlink_block"] == "r02"
+    assert "nvlink_block" not in groups["nvlink_clique_r01"][0]
+    assert [planned.hosts[name]["nvlink_block"] for name in R01] == [None, "r01", "r01", "r01"]
+
+
+def test_a_name_that_no_group_can_have_is_written_with_underscores() -> None:
+    site = Site()
+    set_site(site, R01, slurm_cluster="gb200-a.prod")
+    site.discover()
+    assert plan(site.fabric, None).groups["nvlink_slurm_gb200_a_prod"].hosts == list(R01)
+
+
+def test_without_clusters_the_inventory_is_as_it_was() -> None:
+    site = Site()
+    site.discover()
+    planned = plan(site.fabric, None)
+    assert planned.vars == {}
+    assert not [name for name in planned.groups if name.startswith(("nvlink_slurm", "nvlink_kubernetes"))]
+
+
+def test_a_live_source_alone_shows_clusters_under_provisional_names() -> None:
+    site = shared()
+    fabric, _state = live.provisional(site.observations(), NOW)
+    fabric_file.check(fabric.as_dict(), "live")
+    assert {len(block.trays) for block in fabric.blocks("beta")} == {2}
+    assert all(block.name.startswith("new_") for block in fabric.blocks("alpha"))
+
+
+# --- files and pictures ---
+
+
+def test_each_slurm_cluster_has_its_own_files() -> None:
+    site = shared()
+    files = slurm_renderer.render(site.fabric, State())
+    assert sorted(files) == [
+        "slurm/alpha/topology.conf",
+        "slurm/alpha/topology.yaml",
+        "slurm/beta/topology.conf",
+        "slurm/beta/topology.yaml",
+    ]
+    assert "r02t[01-02]" in files["slurm/alpha/topology.yaml"]
+    assert "r02t[03-04]" in files["slurm/beta/topology.yaml"]
+    assert "r01" not in files["slurm/beta/topology.yaml"]
+
+
+def test_a_cluster_without_trays_has_no_file_and_the_findings_name_their_cluster() -> None:
+    site = shared()
+    set_site(site, R02[2:], slurm_cluster="alpha")
+    site.discover()
+    files = slurm_renderer.render(site.fabric, State())
+    assert not [path for path in files if "beta" in path]
+    set_site(site, R02[:2], slurm_cluster="beta")
+    site.discover()
+    found = slurm_renderer.findings(site.fabric, State())
+    assert found
+    assert all(row["message"].startswith(("Slurm cluster alpha: ", "Slurm cluster beta: ")) for row in found)
+
+
+def test_one_cluster_renders_the_same_text_as_none() -> None:
+    site = Site()
+    site.discover()
+    before = slurm_renderer.render(site.fabric, State())
+    set_site(site, (*R01, *R02), slurm_cluster="alpha")
+    site.discover()
+    after = slurm_renderer.render(site.fabric, State())
+    assert {path.replace("slurm/alpha/", "slurm/"): text for path, text in after.items()} == before
+
+
+def test_domain_map_and_report_show_a_trays_own_block() -> None:
+    site = shared()
+    set_site(site, ("r01t01",), slurm_cluster="")
+    site.discover()
+    lines = "\n".join(domain_map.domain_map(site.fabric, site.state, width=200))
+    assert "beta r02 @0" in lines
+    assert "alpha r02 @1" in lines
+    page = render(site.fabric, site.state, ["report"]).files["report"]["report/index.html"]
+    assert "Slurm: cluster beta, block r02 at position 0, node r02t03" in page
+    assert "alpha r02 @1, beta r02 @0" in page

@@ -1,0 +1,366 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gates, overrides, declared trays and trays whose GPUs are in different cliques."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates as slurm_gates
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, gates
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import (
+    LATER,
+    NOW,
+    Site,
+    codes,
+    kinds,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NEW_UUID = "12345678-1234-4234-8234-123456789abc"
+R01, R02 = (tuple(f"r0{rack}t0{tray}" for tray in range(1, 5)) for rack in (1, 2))
+DECLARED = {"r01": R01, "r02": R02}
+
+
+def objecting(site: Site, **policy: Any) -> dict[str, str]:
+    """The gates that object to what the site shows now, with their messages; moved_percent is out of the way."""
+    site.policy = Policy(**{"moved_percent": 100, **policy})
+    return {row["code"]: row["message"] for row in site.discover().objections}
+
+
+def placed(**simulation: Any) -> Site:
+    site = Site(**simulation)
+    site.discover()
+    return site
+
+
+def test_every_gate_is_in_the_catalogue_as_one() -> None:
+    """Those of discovery and those of a running slurmctld's blocks."""
+    assert {code for code, row in CATALOGUE.items() if row.meaning.startswith("gate: ")} == {*GATES, *slurm_gates.GATES}
+
+
+# --- merged and split ---
+
+
+def test_a_domain_whose_trays_all_join_another_has_merged() -> None:
+    site = placed()
+    for name in R02:
+        site.attach(name, site.uuid_of("r01t01"))
+    assert objecting(site) == {
+        "domain_merged": "NVLink domain r01 takes all trays of r02; check the NVLink switches before you accept it."
+    }
+
+
+# --- groups of cliques ---
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_cliques_that_slurm_cannot_aggregate_for_want_of_a_group_are_named(data: st.DataObject) -> None:
+    """In each Slurm cluster by itself, as its blocks are written; cliques without trays need no group."""
+    of = fabrics.fabric(racks=4, trays=2, split=())
+    own = {name: clique["block"] for name, clique in of.cliques.items()}
+    clusters: Any = data.draw(st.sampled_from([{}, {"slurm": {"alps": {"blocks": own}, "jura": {"blocks": own}}}]))
+    trays: Any = dict(of.trays)
+    for name, row in of.trays.items():
+        where = data.draw(st.sampled_from(["alps", "jura", None]))
+        if where is None:
+            del trays[name]
+        elif clusters:
+            trays[name] = {**row, "slurm_cluster": where}
+    chosen = {name: data.draw(st.sampled_from(["", "east", "west"])) for name in of.cliques}
+    groups = {word: [name for name in chosen if chosen[name] == word] for word in chosen.values()}
+    of, _lines = editing.group(replace(of, trays=trays, clusters=clusters), groups)
+    reasons = [rules.blocks_of_group(blocks(of, cluster))[1] for cluster in of.slurm_clusters or [None]]
+    named = {name for reason in reasons if reason.endswith("in no group") for name in re.findall(r"r\d+", reason)}
+    found = gates.check(gates.Step(of, of, [], NOW), {}, Policy()).findings
+    messages = [row["message"].partition(";")[0] for row in found if row["code"] == "clique_in_no_group"]
+    assert messages == [f"Cliques in no group while others have one: {', '.join(sorted(named))}"] * bool(named)
+
+
+# --- chassis ---
+
+
+def test_another_chassis_in_a_known_domain_is_a_proposal_that_the_gate_stops() -> None:
+    site = placed()
+    for name in R02[:2]:
+        site.facts[name]["chassis_serial"] = "1899999999999"
+    before = site.fabric
+    assert objecting(site) == {
+        "chassis_added": "NVLink domain r02 gets the chassis 1899999999999; "
+        "check the place of the trays that report it before you accept it."
+    }
+    assert site.fabric.domains["r02"]["chassis_serials"] == [*before.domains["r02"]["chassis_serials"], "1899999999999"]
+
+
+def test_the_gate_of_chassis_is_overridden_by_name() -> None:
+    site = placed()
+    for name in R02[:2]:
+        site.facts[name]["chassis_serial"] = "1899999999999"
+    assert objecting(site, override=("chassis_added",)) == {}
+    assert [row["gate"] for row in site.fabric.overrides] == ["chassis_added"]
+
+
+def test_a_domain_whose_trays_divide_has_split() -> None:
+    site = placed()
+    for name in R02[:2]:
+        site.attach(name, NEW_UUID)
+    assert objecting(site) == {
+        "domain_split": "NVLink domain r02 splits into r02, r03; check the NVLink switches before you accept it, "
+        "and if the fabric is built again, discover when all its trays report the new cluster UUID."
+    }
+
+
+def test_a_tray_moved_to_another_rack_neither_merges_nor_splits() -> None:
+    site = placed()
+    site.attach("r02t01", site.uuid_of("r01t01"))
+    assert objecting(site) == {}
+
+
+def test_a_rack_split_into_cliques_keeps_its_domain() -> None:
+    site = placed()
+    for name in R01[:2]:
+        site.attach(name, clique_id=7)
+    assert objecting(site) == {}
+
+
+# --- expected ---
+
+
+@pytest.mark.parametrize("policy", [{"expected": DECLARED}, {"expected_trays": 4}])
+def test_a_domain_that_falls_below_its_expected_size(policy: dict[str, Any]) -> None:
+    site = placed()
+    site.attach("r02t01", site.uuid_of("r01t01"))
+    found = objecting(site, **policy)
+    assert list(found) == ["clique_shrank"]
+    assert "r02 shrinks from 4 to 3 of 4 expected trays; " in found["clique_shrank"]
+
+
+def test_a_declared_clique_that_is_split_shrinks() -> None:
+    site = placed()
+    site.attach("r01t01", clique_id=7)
+    assert objecting(site, expected=DECLARED)["clique_shrank"].startswith("Clique r01 shrinks from 4 to 3 of 4 ")
+    assert objecting(site, expected_trays=4) == {}
+
+
+def test_new_trays_must_be_declared_where_any_is() -> None:
+    site = Site()
+    assert list(objecting(site, expected={"r01": R01})) == ["unknown_trays"]
+    assert objecting(Site(), expected=DECLARED) == {}
+    # Those that the fabric file has are known.
+    assert objecting(site, expected={"r01": R01}) == {}
+
+
+def test_a_new_domain_takes_the_name_under_which_its_trays_are_declared() -> None:
+    site = Site(policy=Policy(expected={"hall_a": (*R01, "r01t05"), "hall_b": R02}))
+    placement = site.discover()
+    assert {name: site.clique_of(name)[:6] for name in ("r01t01", "r02t04")} == {"r01t01": "hall_a", "r02t04": "hall_b"}
+    assert placement.fabric.domains["hall_a"]["expected_trays"] == 5
+    assert [row["message"] for row in placement.findings if row["code"] == "expected_tray_missing"] == [
+        "Trays expected in hall_a have no place: r01t05; discover them, or correct expected."
+    ]
+
+
+def test_a_tray_in_another_rack_than_declared_is_found() -> None:
+    site = Site(policy=Policy(expected={"r01": R01[:3], "r02": (*R02, "r01t04")}))
+    placement = site.discover()
+    assert [row["tray"] for row in placement.findings if row["code"] == "tray_other_domain"] == ["r01t04"]
+
+
+# --- age ---
+
+
+@pytest.mark.parametrize(
+    ("observed_at", "old"),
+    [
+        ("2026-11-21T04:50:00Z", False),
+        ("2026-11-21T05:50:00+01:00", False),
+        ("2026-11-21T04:49:59Z", True),
+        ("2026-13-41T04:49:59Z", True),
+    ],
+)
+def test_an_old_observation_is_an_objection(observed_at: str, old: bool) -> None:
+    site = Site(racks=1, trays_per_rack=1)
+    site.facts["r01t01"]["observed_at"] = observed_at
+    assert list(objecting(site, max_age=600)) == ["source_too_old"] * old
+    # What changes nothing may be of any age.
+    assert objecting(site, max_age=600) == {}
+
+
+# --- overrides ---
+
+
+def test_an_overridden_gate_does_not_object_and_is_recorded() -> None:
+    site = placed()
+    for name in R02:
+        site.attach(name, site.uuid_of("r01t01"))
+    site.policy = Policy(override=("moved_percent", "unknown_trays"))
+    placement = site.discover(now=LATER)
+    assert [row["code"] for row in placement.objections] == ["domain_merged"]
+    assert [(row["gate"], row["when"]) for row in placement.fabric.overrides] == [("moved_percent", LATER)]
+    assert placement.fabric.overrides[0]["what"].startswith("4 of 8 placed trays would move in one run")
+    before = fabric_file.serialise(placement.fabric)
+    assert fabric_file.serialise(site.discover().fabric) == before
+
+
+def merging(site: Site) -> None:
+    for name in R02:
+        site.attach(name, site.uuid_of("r01t01"))
+
+
+def splitting(site: Site) -> None:
+    for name in R02[:2]:
+        site.attach(name, NEW_UUID)
+
+
+def leaving(site: Site) -> None:
+    site.attach("r02t01", site.uuid_of("r01t01"))
+
+
+def growing(site: Site) -> None:
+    site.facts["r01t05"] = Site(racks=1, trays_per_rack=5).facts["r01t05"]
+
+
+def aging(site: Site) -> None:
+    leaving(site)
+    site.facts["r02t01"]["observed_at"] = "2026-11-20T05:00:00Z"
+
+
+def mixing(site: Site) -> None:
+    mixed(site, "r01t02")
+
+
+@pytest.mark.parametrize(
+    ("gate", "happens", "policy"),
+    [
+        ("moved_percent", merging, {"moved_percent": 10}),
+        ("domain_merged", merging, {}),
+        ("domain_split", splitting, {}),
+        ("clique_shrank", leaving, {"expected": DECLARED}),
+        ("unknown_trays", growing, {"expected": DECLARED}),
+        ("source_too_old", aging, {"max_age": 600}),
+        ("mixed_cliques", mixing, {"conflict_policy": "majority"}),
+    ],
+)
+def test_each_gate_can_be_overridden_and_is_recorded(
+    gate: str, happens: Callable[[Site], None], policy: dict[str, Any]
+) -> None:
+    site = placed()
+    before, state = site.fabric, site.state
+    happens(site)
+    objections = objecting(site, **policy)
+    # A tray in two cliques does not even come to its gate.
+    assert gate in objections or (gate == "mixed_cliques" and site.fabric == before)
+    site.fabric, site.state = before, state
+    site.policy = Policy(**{"moved_percent": 100, **policy, "override": [gate]})
+    placement = site.discover(now=LATER if gate != "source_too_old" else NOW)
+    assert gate not in {row["code"] for row in placement.objections}
+    assert [(row["gate"], row["what"]) for row in placement.fabric.overrides] == [
+        (
+            gate,
+            objections.get(
+                gate,
+                "Tray r01t02 enters clique r01a, but some of its GPUs are in another; give all its "
+                "GPUs one NVLink partition.",
+            ),
+        )
+    ]
+    kept = site.discover(now=LATER)
+    assert (kept.changes, kept.fabric.overrides) == ([], placement.fabric.overrides)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"override": ("moved_percnt",)}, r"^override: 'moved_percnt' is not a gate; did you mean moved_percent\?$"),
+        ({"conflict_policy": "drop"}, r"^conflict_policy: 'drop' must be one of keep, error, majority$"),
+        ({"max_age": 0}, r"^max_age: 0 must be seconds above 0; "),
+        ({"expected": {"hall-a": ()}}, r"^expected: 'hall-a' is not valid in a group name; "),
+        ({"expected": {"a": ("t1",), "b": ("t1",)}}, r"^expected: t1 is listed in a and in b; list it once$"),
+    ],
+)
+def test_an_invalid_policy_is_rejected(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(NvlinkError, match=message):
+        Policy(**policy)
+
+
+# --- GPUs of one tray in different cliques ---
+
+
+def mixed(site: Site, name: str, most: int = 3) -> None:
+    """Put the first GPUs of a tray into clique 7 of its domain."""
+    for gpu in site.gpus(name)[:most]:
+        gpu["fabric"]["clique_id"] = 7
+
+
+def test_keep_keeps_the_place_and_gives_none() -> None:
+    site = placed()
+    site.facts["r01t05"] = Site(racks=1, trays_per_rack=5).facts["r01t05"]
+    before = site.fabric
+    mixed(site, "r01t02")
+    mixed(site, "r01t05")
+    placement = site.discover()
+    assert placement.fabric == before
+    assert (site.state_of("r01t02"), site.state_of("r01t05")) == ("conflict", "unplaced")
+
+
+def test_error_stops_the_run_and_names_the_trays() -> None:
+    site = placed()
+    mixed(site, "r01t02")
+    site.policy = Policy(conflict_policy="error")
+    with pytest.raises(NvlinkError, match=r"^conflict_policy: is error, and the GPUs of r01t02 are in different cliq"):
+        site.discover()
+
+
+def test_the_majority_moves_no_tray_without_a_named_override() -> None:
+    site = placed()
+    before = site.fabric
+    mixed(site, "r01t02")
+    site.policy = Policy(conflict_policy="majority")
+    placement = site.discover()
+    assert (placement.fabric, placement.objections, site.state_of("r01t02")) == (before, [], "conflict")
+    assert {"mixed_cliques", "tray_not_attached"} <= codes(placement, "r01t02")
+
+
+def test_the_majority_moves_a_tray_with_a_recorded_override() -> None:
+    site = placed()
+    mixed(site, "r01t02")
+    site.policy = Policy(conflict_policy="majority", override=("mixed_cliques",))
+    placement = site.discover(now=LATER)
+    assert (kinds(placement), site.clique_of("r01t02")) == ({"r01t02": "moved"}, "r01a")
+    assert site.fabric.trays["r01t02"]["why"].startswith(
+        "moved 2026-12-24 from r01: most of its GPUs attached in clique "
+    )
+    assert (site.state_of("r01t02"), placement.fabric.overrides) == (
+        "conflict",
+        [
+            {
+                "gate": "mixed_cliques",
+                "when": LATER,
+                "what": "Tray r01t02 enters clique r01a, but some of its GPUs are in another; give all its "
+                "GPUs one NVLink partition.",
+            }
+        ],
+    )
+    before = fabric_file.serialise(placement.fabric)
+    site.policy = Policy(conflict_policy="majority")
+    assert fabric_file.serialise(site.discover(now=NOW).fabric) == before
+
+
+def test_half_of_the_gpus_are_no_majority() -> None:
+    site = placed()
+    mixed(site, "r01t02", most=2)
+    site.policy = Policy(conflict_policy="majority", override=("mixed_cliques",))
+    assert site.discover().changes == []

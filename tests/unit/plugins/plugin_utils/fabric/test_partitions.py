@@ -1,0 +1,192 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVLink domains that are split per tray, and the policies for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site, kinds
+
+R01 = [f"r01t{tray:02d}" for tray in range(1, 19)]
+SPLIT, WHOLE = R01[6:], R01[:6]
+
+
+def placed(policy: str = "ask", **simulation: Any) -> Site:
+    site = Site(**{"racks": 2, "trays_per_rack": 18, **simulation})
+    site.discover()
+    site.policy = Policy(moved_percent=100, tray_partitions=policy)
+    return site
+
+
+def split(site: Site, trays: list[str], first: int = 100) -> None:
+    """Put each of these trays into a partition of its own."""
+    for clique_id, name in enumerate(trays, first):
+        site.attach(name, clique_id=clique_id)
+
+
+def join(site: Site, trays: list[str]) -> None:
+    for name in trays:
+        site.attach(name, clique_id=32766)
+
+
+def in_blocks(site: Site) -> dict[str, list[str]]:
+    """The blocks with nodes in Slurm's topology."""
+    assert site.fabric
+    return {block.name: list(block.nodes) for block in slurm_blocks.blocks(site.fabric) if block.nodes}
+
+
+def codes(placement: Placement) -> list[str]:
+    return [row["code"] for row in placement.objections]
+
+
+def decision(site: Site) -> str | None:
+    assert site.fabric
+    return site.fabric.domains["r01"].get("tray_partitions")
+
+
+# --- ask ---
+
+
+def test_a_domain_split_per_tray_is_one_objection() -> None:
+    site = placed()
+    split(site, SPLIT)
+    placement = site.discover()
+    assert [row["message"] for row in placement.objections] == [
+        "NVLink domain r01 is split per tray: 12 of its 18 trays are each alone in a clique; ask your provider, or set "
+        "fabric_tray_partitions to own_block, leave_out or keep_block."
+    ]
+    assert placement.findings == []
+    assert kinds(placement) == dict.fromkeys(SPLIT, "moved")
+    assert decision(site) is None
+    # Accepted by a person: what does not change is no objection.
+    assert site.discover().objections == []
+
+
+def test_a_new_domain_split_per_tray_is_one_objection_too() -> None:
+    site = Site(racks=1, trays_per_rack=4, cliques_per_rack=4)
+    assert codes(site.discover()) == ["tray_partitions"]
+
+
+@pytest.mark.parametrize(("trays", "alone", "objects"), [(18, 8, False), (18, 9, True), (4, 1, False), (3, 2, True)])
+def test_at_least_half_of_the_trays_are_alone(trays: int, alone: int, objects: bool) -> None:
+    site = placed(trays_per_rack=trays)
+    split(site, R01[:alone])
+    assert codes(site.discover()) == ["tray_partitions"] * objects
+
+
+@pytest.mark.parametrize(("down", "objects"), [(R01[2:4], False), (R01[3:4], True), (R01[:0], True)])
+def test_trays_that_gave_no_answer_yet_may_share_the_cliques(down: list[str], objects: bool) -> None:
+    site = Site(racks=1, trays_per_rack=4)
+    split(site, R01[:3])
+    site.down = set(down)
+    assert codes(site.discover()) == ["tray_partitions"] * objects
+    # A tray that has its place is where the fabric file has it, also while it is down.
+    site.down = set(R01[3:4])
+    assert site.discover().objections == []
+
+
+def test_a_tray_that_leaves_a_clique_of_two_is_no_split_per_tray() -> None:
+    site = placed(trays_per_rack=2)
+    split(site, R01[:1])
+    assert site.discover().objections == []
+
+
+# --- own_block ---
+
+
+def test_own_block_gives_each_a_block() -> None:
+    site = placed("own_block")
+    split(site, SPLIT)
+    before = site.fabric
+    assert before
+    placement = site.discover()
+    assert placement.objections == []
+    assert in_blocks(site)["r01"] == WHOLE
+    assert sorted(nodes[0] for nodes in in_blocks(site).values() if len(nodes) == 1) == SPLIT
+    assert "domain r01: tray_partitions none -> own_block" in structure_diff(before, placement.fabric)
+    assert site.discover().fabric == placement.fabric
+
+
+# --- leave_out ---
+
+
+def test_leave_out_leaves_them_out_of_the_blocks_until_they_join_again() -> None:
+    site = placed("leave_out")
+    before = in_blocks(site)
+    split(site, SPLIT)
+    placement = site.discover()
+    assert placement.objections == []
+    assert in_blocks(site) == {**before, "r01": WHOLE}
+    assert [placement.fabric.block_of(name) for name in SPLIT] == [None] * len(SPLIT)
+    hosts = plan(placement.fabric, placement.state)
+    assert len(hosts.hosts) == 36
+    assert hosts.groups[f"nvlink_clique_{site.clique_of(SPLIT[0])}"].vars["nvlink_block"] is None
+    assert hosts.groups["nvlink_clique_r01"].vars["nvlink_block"] == "r01"
+    written = fabric_file.serialise(placement.fabric)
+    assert fabric_file.parse(written, "fabric.json") == placement.fabric
+    join(site, SPLIT)
+    site.discover()
+    assert in_blocks(site) == before
+
+
+def test_a_partition_of_two_trays_has_a_block() -> None:
+    site = placed("leave_out")
+    split(site, SPLIT)
+    site.attach(SPLIT[1], clique_id=100)
+    site.discover()
+    assert list(in_blocks(site).values()) == [WHOLE, [f"r02t{tray:02d}" for tray in range(1, 19)], SPLIT[:2]]
+
+
+# --- keep_block ---
+
+
+@pytest.mark.parametrize("trays", [SPLIT, R01])
+def test_keep_block_changes_no_tray(trays: list[str]) -> None:
+    site = placed("keep_block")
+    before, state = in_blocks(site), site.state
+    assert state
+    split(site, trays)
+    placement = site.discover()
+    assert (placement.changes, placement.objections, in_blocks(site)) == ([], [], before)
+    assert {row["state"] for row in placement.state.trays.values()} == {"present"}
+    assert decision(site) == "keep_block"
+    # Other partitions of their own, as after a restart of the provider's software.
+    split(site, trays, first=200)
+    again = site.discover()
+    assert (again.fabric, again.objections) == (placement.fabric, [])
+
+
+def test_a_decision_in_the_fabric_file_holds_without_the_variable_and_for_a_part_of_the_trays() -> None:
+    site = placed("keep_block")
+    split(site, SPLIT)
+    fabric = site.discover().fabric
+    site.policy = Policy(moved_percent=100)
+    split(site, SPLIT, first=300)
+    assert site.discover(targets=SPLIT[:2]).fabric == fabric
+    # A partition of a tenant is one of several trays.
+    for name in SPLIT[:3]:
+        site.attach(name, clique_id=500)
+    assert kinds(site.discover()) == dict.fromkeys(SPLIT[:3], "moved")
+
+
+def test_another_policy_replaces_the_decision() -> None:
+    site = placed("keep_block")
+    split(site, SPLIT)
+    site.discover()
+    site.policy = Policy(moved_percent=100, tray_partitions="own_block")
+    assert kinds(site.discover()) == dict.fromkeys(SPLIT, "moved")
+    assert decision(site) == "own_block"
+
+
+def test_an_unknown_policy_is_an_error() -> None:
+    with pytest.raises(PlacementError, match=r"^tray_partitions: 'drop' must be one of ask, own_block, leave_out, kee"):
+        Policy(tray_partitions="drop")

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import policy, proposal, review
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Change, Fabric, State
+
+from .. import fabrics
+
+BEFORE = fabrics.fabric(racks=3, trays=2, split=())
+
+
+def change(tray: str, before: str | None, after: str | None, kind: str) -> Change:
+    return {"tray": tray, "from": before, "to": after, "kind": kind, "why": f"{kind} 2026-11-21: a | b"}
+
+
+MOVED = change("r01t01", "r01", "r02", "moved")
+PLACED = change("r03t02", None, "r03", "placed")
+
+
+@pytest.mark.parametrize(
+    ("gate", "subject", "concerned"),
+    [
+        ("moved_percent", {}, ["r01t01"]),
+        ("domain_merged", {"domain": "r02"}, ["r01t01"]),
+        ("domain_split", {"domain": "r01"}, ["r01t01"]),
+        ("domain_split", {"domain": "r03"}, []),
+        ("clique_shrank", {"clique": "r01"}, ["r01t01"]),
+        ("clique_shrank", {"domain": "r01"}, ["r01t01"]),
+        ("clique_shrank", {"domain": "r02"}, []),
+        ("unknown_trays", {}, ["r03t02"]),
+        ("source_too_old", {}, ["r03t02"]),
+        ("mixed_cliques", {"tray": "r01t01"}, ["r01t01"]),
+        ("chassis_added", {"domain": "r03"}, ["r03t02"]),
+    ],
+)
+def test_a_gate_stands_with_the_changes_that_it_objects_to(
+    gate: str, subject: dict[str, Any], concerned: list[str]
+) -> None:
+    objection = finding(gate, "No.", **subject)
+    found = review.rows([MOVED, PLACED], [objection], (BEFORE,), declared=["r01t01"], old=["r03t02"])
+    assert [row.tray for row in found if row.gate == gate] == concerned
+    assert {row.gate for row in found} <= {gate, "-"}
+
+
+def test_every_gate_is_known_to_the_table() -> None:
+    for gate in policy.GATES:
+        review.rows([MOVED], [finding(gate, "No.")], (BEFORE,))
+
+
+def test_the_table_has_columns_and_a_bound() -> None:
+    lines = review.table(review.rows([MOVED, PLACED], [], (BEFORE,)), "x.md")
+    assert [line.split()[:3] for line in lines] == [
+        ["tray", "from", "to"],
+        ["r01t01", "r01", "r02"],
+        ["r03t02", "none", "r03"],
+    ]
+    assert lines[1].index("moved 2026") == lines[2].index("placed 2026") == lines[0].index("why")
+    many = [change(f"t{n}", None, "r01", "placed") for n in range(10368)]
+    lines = review.table(review.rows(many, [], (BEFORE,)), "/srv/fabric.proposed.md")
+    assert len(lines) == 1 + review.MAX_ROWS + 1
+    assert lines[-1] == "and 10328 more changes, all of them in /srv/fabric.proposed.md"
+    assert review.table([], "x.md") == []
+
+
+def test_the_markdown_has_every_change_the_objections_and_the_new_blocks() -> None:
+    objection = finding("moved_percent", "1 of 6 placed trays would move.")
+    proposed = proposal.propose(b"{}", BEFORE, [MOVED, PLACED], [objection], "2026-11-21T05:00:00Z")
+    found = review.rows(proposed.changes, proposed.objections, (Fabric(), BEFORE))
+    text = review.markdown(proposed, Fabric(), BEFORE, found, "ansible-playbook accept")
+    assert f"- sha256: `{proposed.sha256}`" in text
+    assert "| moved\\_percent | 1 of 6 placed trays would move. |" in text
+    assert "| r01t01 | r01 | r02 | moved 2026-11-21: a \\| b | moved\\_percent |" in text
+    assert "| r03t02 | none | r03 | placed 2026-11-21: a \\| b | - |" in text
+    assert "- clique r03: new, " in text
+    assert "    ansible-playbook accept\n" in text
+    assert text == review.markdown(proposed, Fabric(), BEFORE, found, "ansible-playbook accept")
+
+
+def test_no_text_of_a_tray_is_markdown() -> None:
+    hostile = change("r01t01", "r01", "r02", "moved")
+    hostile["why"] = "<b>&#8238; ~~x~~ https://evil.example/ [a](b) $x$ \u202e| #1 @ops"
+    proposed = proposal.propose(b"{}", BEFORE, [hostile], [], "2026-11-21T05:00:00Z")
+    text = review.markdown(proposed, BEFORE, BEFORE, review.rows(proposed.changes, [], (BEFORE,)), "accept")
+    assert r"| \<b\>\&\#8238; \~\~x\~\~ https:\//evil.example/ \[a\](b) \$x\$  \| \#1 " + "@\u200bops | - |" in text
+
+
+def tray(state: str, *messages: str) -> Any:
+    rows = [finding("tray_unreachable", message, tray="") for message in messages]
+    return {
+        "state": state,
+        "health": "unknown",
+        "observed_at": None,
+        "source": None,
+        "driver_version": None,
+        "findings": rows,
+    }
+
+
+def test_trays_to_look_at_are_named_by_state_and_cause() -> None:
+    down = "Tray {} keeps its place in {}: root@{}: Permission denied (publickey); restore it and discover again."
+    state = State(
+        {
+            "r01t01": tray("stale", down.format("r01t01", "r01", "a")),
+            "r02t01": tray("stale", down.format("r02t01", "r02", "b")),
+            "r02t02": tray("conflict", "Tray r02t02 reports the GPUs of r01t01; give each tray a single name."),
+            "r03t01": tray("unplaced"),
+            "new": tray("unplaced", "Tray new gets no place: not all its GPUs are attached to one clique; wait."),
+            "r01t02": tray("present", "Tray r01t02 is well; really."),
+        },
+        [finding("not_a_tray", "No GPU.", tray=name) for name in ("login1", "login2", "elsewhere")],
+    )
+    targets = [*(name for name in state.trays), "login1", "login2"]
+    assert review.state_lines(BEFORE, state, targets) == [
+        "stale: 2 trays (r[01-02]t01): Permission denied (publickey)",
+        "conflict: 1 tray (r02t02): reports the GPUs of r01t01",
+        "unplaced: 1 tray (new): not all its GPUs are attached to one clique",
+        "not a tray: 2 hosts (login[1-2]): no GPU found; leave them out of fabric_hosts",
+    ]
+    # A run with a limit has not asked the others, and does not repeat what an earlier one found.
+    assert review.state_lines(BEFORE, state, ["r01t01", "r01t02", "r02t02"]) == [
+        "stale: 1 tray (r01t01): Permission denied (publickey)",
+        "stale: 1 tray (r02t01), not in this run",
+        "conflict: 1 tray (r02t02): reports the GPUs of r01t01",
+        "unplaced: 1 tray (new), not in this run",
+    ]

@@ -1,0 +1,126 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A required signature of the fabric file, made and verified by the real ssh-keygen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, signature
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+
+from .. import fabrics
+
+
+class Signed:
+    """A fabric file, a key that may sign it, and another key."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "site" / "fabric.json"
+        self.path.parent.mkdir()
+        self.path.write_bytes(fabric_file.serialise(fabrics.fabric()))
+        self.folder = folder
+        for key in ("ada", "mallory"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+        self.signers = folder / "allowed_signers"
+        self.signers.write_text(f'ada@example.org namespaces="nvlink-fabric" {(folder / "ada.pub").read_text()}')
+
+    def sign(self, key: str = "ada", namespace: str = "nvlink-fabric") -> None:
+        Path(f"{self.path}.sig").unlink(missing_ok=True)
+        command = signature.command(str(self.path)).replace("KEY", str(self.folder / key))
+        subprocess.run(command.replace("nvlink-fabric", namespace), shell=True, check=True, capture_output=True)
+
+    def problem(self) -> str:
+        with pytest.raises(FabricFileError) as caught:
+            fabric_file.load(str(self.path))
+        return str(caught.value)
+
+
+@pytest.fixture
+def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signed:
+    made = Signed(tmp_path)
+    monkeypatch.setenv(signature.VARIABLE, str(made.signers))
+    return made
+
+
+def test_a_file_with_the_signature_of_an_allowed_key_is_read(signed: Signed) -> None:
+    signed.sign()
+    assert fabric_file.load(str(signed.path)) == fabrics.fabric()
+
+
+def test_a_link_uses_the_signature_next_to_its_target(signed: Signed, tmp_path: Path) -> None:
+    signed.sign()
+    link = tmp_path / "fabric.json"
+    link.symlink_to(signed.path)
+    assert fabric_file.load(str(link)) == fabrics.fabric()
+
+
+def test_without_the_variable_no_signature_is_needed(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(signature.VARIABLE, "")
+    assert fabric_file.load(str(signed.path)) == fabrics.fabric()
+
+
+def test_an_unsigned_file_is_one_sentence_with_the_command(signed: Signed) -> None:
+    assert signed.problem() == (
+        f"{signed.path}: is not signed, and NVLINK_FABRIC_ALLOWED_SIGNERS requires it; review the file, then run: "
+        f"ssh-keygen -Y sign -f KEY -n nvlink-fabric {signed.path}"
+    )
+
+
+def test_one_changed_byte_is_found(signed: Signed) -> None:
+    signed.sign()
+    signed.path.write_bytes(signed.path.read_bytes().replace(b"r01t01", b"r01t99", 1))
+    assert "fabric.json: has changed since it was signed, or was signed for another purpose; review" in signed.problem()
+
+
+@pytest.mark.parametrize(
+    ("key", "namespace", "sentence"),
+    [
+        ("mallory", "nvlink-fabric", "is signed with a key that "),
+        ("ada", "git", "has changed since it was signed, or was signed for another purpose"),
+    ],
+)
+def test_another_key_or_purpose_is_refused(signed: Signed, key: str, namespace: str, sentence: str) -> None:
+    signed.sign(key, namespace)
+    assert sentence in signed.problem()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\x00", b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"]
+)
+def test_a_file_that_is_no_signature_is_refused(signed: Signed, content: bytes) -> None:
+    Path(f"{signed.path}.sig").write_bytes(content)
+    assert "is signed with a key that " in signed.problem()
+
+
+def test_a_missing_list_of_signers_is_no_permission(signed: Signed) -> None:
+    signed.sign()
+    signed.signers.unlink()
+    assert signed.problem() == (
+        f"NVLINK_FABRIC_ALLOWED_SIGNERS: {signed.signers} cannot be read; set it to an allowed_signers file"
+    )
+
+
+def test_without_ssh_keygen_nothing_is_believed(
+    signed: Signed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    signed.sign()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert signed.problem() == (
+        f"{signed.path}: cannot be verified without ssh-keygen (No such file or directory); install OpenSSH's client"
+    )
+
+
+def test_an_ssh_keygen_that_hangs_ends(signed: Signed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    signed.sign()
+    program = tmp_path / "bin" / "ssh-keygen"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(signature, "_SECONDS", 0.2)
+    assert "ssh-keygen has not verified " in signed.problem()

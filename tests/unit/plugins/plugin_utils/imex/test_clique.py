@@ -1,0 +1,343 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import addresses
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import tray as facts
+from hypothesis import given
+from hypothesis import strategies as st
+
+TRAYS = ("a", "b", "c", "d")
+CLIQUE = Clique("r01", TRAYS, ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"))
+NEW, OLD = "new", "old"
+
+
+def record(generation: int, sha256: str, clique: str = "r01") -> dict[str, Any]:
+    return {"clique": clique, "generation": generation, "sha256": sha256}
+
+
+def row(generation: int = 0, sha256: str = OLD, restart: bool = False, **more: Any) -> dict[str, Any]:
+    return {
+        "failed": False,
+        "running": True,
+        "restart_clique": ["the list"] if restart else [],
+        "record": record(generation, sha256) if generation else None,
+        "peers": {},
+        "facts": facts(0, 4),
+        **more,
+    }
+
+
+def decide(rows: dict[str, Any], play: Any = TRAYS, allow_outdated: Any = ()) -> imex_clique.Decision:
+    return imex_clique.decide(CLIQUE, NEW, rows, play, allow_outdated)
+
+
+def test_bare_trays_begin_with_generation_1() -> None:
+    decision = decide({tray: row() for tray in TRAYS})
+    assert (decision.restart, decision.generation, decision.outdated, decision.blocked) == (False, 1, (), None)
+
+
+def test_a_list_that_all_have_keeps_its_generation() -> None:
+    assert decide({tray: row(7, NEW) for tray in TRAYS}).generation == 7
+
+
+def test_a_changed_list_gets_the_next_generation_and_restarts_all() -> None:
+    rows = {tray: row(number, OLD, restart=True) for number, tray in enumerate(TRAYS, 3)}
+    decision = decide(rows)
+    assert (decision.restart, decision.generation) == (True, 7)
+
+
+def test_a_tray_that_comes_back_takes_the_generation_of_its_clique() -> None:
+    rows = {tray: row(5, NEW) for tray in TRAYS[:3]} | {"d": row(4, OLD, running=False)}
+    decision = decide(rows)
+    assert (decision.restart, decision.generation) == (False, 5)
+
+
+def test_a_tray_that_comes_back_alone_takes_the_generation_of_its_peers() -> None:
+    records = {"10.0.0.1": record(5, NEW), "10.0.0.2": record(5, NEW)}
+    decision = decide({"d": row(4, OLD, running=False, peers=records)}, play=["d"])
+    assert (decision.restart, decision.generation, decision.outdated, decision.blocked) == (False, 5, (), None)
+
+
+def test_an_unreachable_tray_is_outdated() -> None:
+    decision = decide({tray: row(3, OLD, restart=True) for tray in TRAYS[:3]})
+    assert decision.outdated == ("d",)
+    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_list_outdated", "d")]
+
+
+def test_a_change_of_a_part_of_the_clique_is_blocked() -> None:
+    decision = decide({"a": row(3, OLD, restart=True)}, play=["a"])
+    assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
+    assert "leaves out b, c, d" in str(decision.blocked)
+    assert decide({"a": row(3, OLD, restart=True)}, play=["a"], allow_outdated=["b", "c", "d"]).outdated == (
+        "b",
+        "c",
+        "d",
+    )
+
+
+def test_a_first_tray_does_not_join_members_of_another_list() -> None:
+    records = {"10.0.0.2": record(3, OLD)}
+    decision = decide({"a": row(running=False, peers=records)}, play=["a"])
+    assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
+
+
+def test_a_failed_member_that_runs_blocks_a_restart_only() -> None:
+    broken = {"failed": True, "running": True, "msg": "two owners"}
+    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
+    decision = decide(rows)
+    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_change_blocked", "d")]
+    calm = decide({tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": broken})
+    assert (calm.blocked, calm.restart, calm.outdated) == (None, False, ("d",))
+
+
+def test_a_failed_member_that_does_not_run_is_outdated() -> None:
+    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "running": False}}
+    decision = decide(rows)
+    assert (decision.blocked, decision.outdated) == (None, ("d",))
+
+
+def test_a_change_goes_on_without_a_failing_member_that_is_named() -> None:
+    """It holds up the others by a failure while its daemon runs, which only that member reports."""
+    broken = row(3, OLD, failed=True, msg="the driver\nis old {{ x }}")
+    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
+    blocked = decide(rows).blocked
+    assert blocked is not None
+    assert "d failed (the driver is old { { x }})" in blocked
+    decision = decide(rows, allow_outdated=["d"])
+    assert (decision.blocked, decision.restart, decision.outdated) == (None, True, ("d",))
+
+
+# One member lies.
+
+
+def test_no_member_alone_changes_the_generation_of_a_list_that_most_have() -> None:
+    for lie in (row(9, OLD), row(2**31 - 1, NEW), row(0)):
+        assert decide({**{tray: row(7, NEW) for tray in TRAYS[1:]}, "a": lie}).generation == 7
+
+
+def test_no_member_alone_exhausts_the_generations() -> None:
+    """In a change, a claim counts only so far above the others."""
+    honest = {tray: row(7, OLD, restart=True) for tray in TRAYS[1:]}
+    assert 7 < decide({**honest, "a": row(2**31 - 1, OLD)}).generation < 2000
+    assert decide({"a": row(2**31 - 1, OLD), "b": row(2**31 - 1, OLD)}).generation == 2**31 - 1
+
+
+def test_the_record_of_a_tray_outside_the_run_is_that_which_most_members_read() -> None:
+    def reads(generation: int, sha256: str) -> dict[str, Any]:
+        return row(7, NEW, peers={CLIQUE.entries[3]: record(generation, sha256)})
+
+    rows = {"a": reads(9, OLD), "b": reads(7, NEW), "c": reads(7, NEW)}
+    assert decide(rows, TRAYS[:3]) == imex_clique.Decision(False, 7, ())
+    assert decide({**rows, "a": reads(7, NEW), "b": reads(6, OLD), "c": reads(6, OLD)}, TRAYS[:3]).blocked is not None
+    # Two that disagree: a person decides.
+    assert decide({tray: rows[tray] for tray in "ab"}, TRAYS[:2]).blocked is not None
+
+
+def test_records_of_another_clique_are_ignored() -> None:
+    rows = {tray: row(1, NEW) for tray in TRAYS[:3]} | {"d": row(record=record(9, OLD, "r02"))}
+    assert decide(rows).generation == 1
+
+
+ROWS = st.dictionaries(
+    st.sampled_from(TRAYS),
+    st.builds(
+        row,
+        generation=st.integers(0, 5),
+        sha256=st.sampled_from([NEW, OLD]),
+        restart=st.booleans(),
+        failed=st.booleans(),
+        running=st.booleans(),
+    ),
+    min_size=1,
+)
+
+
+@given(ROWS, st.sets(st.sampled_from(TRAYS)))
+def test_the_new_generation_is_higher_than_that_of_every_older_list(rows: dict[str, Any], play: set[str]) -> None:
+    decision = decide(rows, play | set(rows))
+    known = [entry["record"] for entry in rows.values() if not entry["failed"] and entry["record"]]
+    kept = [other for other in known if other == record(decision.generation, NEW)]
+    assert 2 * len(kept) > len(known) or all(
+        decision.generation > other["generation"] for other in known if other["sha256"] == OLD
+    )
+    assert decision.generation >= 1
+    assert not set(decision.outdated) & {tray for tray, entry in rows.items() if not entry["failed"]}
+
+
+def test_only_trays_with_the_right_hash_start() -> None:
+    rows = {"a": {"sha256": NEW}, "b": {"sha256": OLD}, "c": {"failed": True, "sha256": None}}
+    verified, findings = imex_clique.startable(CLIQUE, NEW, rows)
+    assert verified == ["a"]
+    assert [(note["code"], note["tray"]) for note in findings] == [("imex_list_differs", "b")]
+
+
+# Pending changes, reported before trays are drained.
+
+MEMBERS = Clique("r01", ("t0", "t1", "t2"), tuple(addresses(3)))
+
+
+def inspected(number: int, **more: Any) -> dict[str, Any]:
+    """The row of a tray in the desired state."""
+    kept = {**record(4, NEW), "outdated": []}
+    return {**row(), "record": kept, "pending": [], "approved": True, "facts": facts(number, 3), **more}
+
+
+def pending(rows: dict[str, Any], tray: str = "t0", play: Any = MEMBERS.trays) -> list[str]:
+    return imex_clique.pending_changes(MEMBERS, rows, imex_clique.decide(MEMBERS, NEW, rows, play, []), tray)
+
+
+def unchanged() -> dict[str, Any]:
+    return {tray: inspected(number) for number, tray in enumerate(MEMBERS.trays)}
+
+
+def test_a_clique_in_the_desired_state_has_no_pending_changes() -> None:
+    assert [pending(unchanged(), tray) for tray in MEMBERS.trays] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"pending": ["change /etc/nvidia-imex/config.cfg"]}, "change /etc/nvidia-imex/config.cfg"),
+        ({"running": False}, "start nvidia-imex.service"),
+        ({"record": {**record(3, NEW), "outdated": []}}, "generation 4 of the list"),
+        ({"record": None}, "generation 4 of the list"),
+        ({"failed": True, "msg": "Two owners."}, "Two owners."),
+        ({"facts": {**facts(0, 3), "ready": False}}, "wait until it is connected to the other members"),
+        ({"facts": {**facts(0, 3), "peers": []}}, "wait until it is connected to the other members"),
+        ({"facts": {**facts(0, 3), "domain_state": "degraded"}}, "wait until it is connected to the other members"),
+    ],
+)
+def test_a_tray_with_a_difference_has_pending_changes(change: dict[str, Any], why: str) -> None:
+    rows = {**unchanged(), "t0": inspected(0, **change)}
+    assert pending(rows) == [why]
+    assert pending(rows, "t1") == [], "the rollout, not this function, drains the rest of the clique"
+
+
+def lost(number: int, *peers: int) -> dict[str, Any]:
+    """The facts of a tray that is not connected to some peers."""
+    observed = facts(number, 3)
+    entries = {MEMBERS.entries[peer] for peer in peers}
+    changed = [{**p, "connection": "map_mismatch"} if p["host"] in entries else p for p in observed["peers"]]
+    return {**observed, "peers": changed}
+
+
+def test_a_restart_of_the_clique_is_pending_on_each_of_its_trays() -> None:
+    """For a change on one tray where another one is not connected to it, and for one on most of them."""
+    change = {"restart_clique": ["the list of clique r01"]}
+    rows = {**unchanged(), "t1": inspected(1, **change), "t2": inspected(2, facts=lost(2, 1))}
+    assert [bool(pending(rows, tray)) for tray in MEMBERS.trays] == [True, True, True]
+    rows = {**unchanged(), "t1": inspected(1, **change), "t2": inspected(2, **change)}
+    assert [bool(pending(rows, tray)) for tray in MEMBERS.trays] == [True, True, True]
+    assert pending({}, "t0") == ["it returned no preview"]
+
+
+def test_a_tray_to_which_all_are_connected_restarts_alone() -> None:
+    rows = {**unchanged(), "t1": inspected(1, restart_clique=["the list of clique r01"], facts=lost(1, 0, 2))}
+    assert [bool(pending(rows, tray)) for tray in MEMBERS.trays] == [False, True, False]
+
+
+def test_records_of_outdated_trays_and_a_boot_are_not_pending() -> None:
+    """The approval is gone after a boot, and is written again while the daemon runs."""
+    rows = {**unchanged(), "t0": inspected(0, approved=False, record={**record(4, NEW), "outdated": ["t2"]})}
+    assert pending(rows) == []
+
+
+def test_an_unreachable_tray_is_not_pending_for_the_others() -> None:
+    rows = {tray: entry for tray, entry in unchanged().items() if tray != "t2"}
+    for entry in rows.values():
+        lost = [
+            {**peer, "connection": "lost"} if peer["host"] == MEMBERS.entries[2] else peer
+            for peer in entry["facts"]["peers"]
+        ]
+        entry["facts"].update(peers=lost, domain_state="degraded")
+    assert [pending(rows, tray) for tray in rows] == [[], []]
+    assert pending({**rows, "t2": inspected(2)}) == ["wait until it is connected to the other members"]
+
+
+def test_a_blocked_change_is_pending() -> None:
+    rows = {"t0": inspected(0, restart_clique=["the list of clique r01"])}
+    assert "leaves out t1, t2" in pending(rows, play=["t0"])[0]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(MEMBERS.trays),
+        st.builds(
+            inspected,
+            number=st.integers(0, 2),
+            restart_clique=st.sampled_from([[], ["the list"]]),
+            pending=st.sampled_from([[], ["change a file"]]),
+            record=st.none() | st.builds(record, st.integers(1, 5), st.sampled_from([NEW, OLD])),
+            failed=st.booleans(),
+            running=st.booleans(),
+        ),
+        min_size=1,
+    )
+)
+def test_no_daemon_is_stopped_or_started_without_pending_changes(rows: dict[str, Any]) -> None:
+    """For any rows, the decision from them restarts no daemon of such a tray."""
+    decision = imex_clique.decide(MEMBERS, NEW, rows, MEMBERS.trays, [])
+    for tray, entry in rows.items():
+        if not pending(rows, tray):
+            assert not decision.restart
+            assert entry["running"]
+            assert not entry["pending"]
+            assert imex_clique.is_up_to_date(
+                {**entry, "record": {**entry["record"], "outdated": list(decision.outdated)}}, decision
+            )
+
+
+@pytest.mark.parametrize(
+    ("decision", "why"),
+    [
+        ({"pending": []}, []),
+        ({"pending": ["mask nvidia-imex.service"]}, ["mask nvidia-imex.service"]),
+        ({"failed": True, "msg": "No driver."}, ["No driver."]),
+        (None, ["it returned no preview"]),
+    ],
+)
+def test_pending_changes_without_a_node_list(decision: Any, why: list[str]) -> None:
+    assert imex_clique.pending_without_list(decision) == why
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 18])
+def test_long_lists_of_trays_stay_one_sentence(count: int) -> None:
+    trays = tuple(f"t{number:02}" for number in range(count + 1))
+    clique = Clique("r01", trays, tuple(f"10.0.0.{number}" for number in range(count + 1)))
+    decision = imex_clique.decide(clique, NEW, {"t00": row(3, OLD, restart=True)}, ["t00"], [])
+    assert decision.blocked is not None
+    assert len(decision.blocked) < 300
+
+
+@pytest.mark.parametrize(
+    ("serial", "sizes"),
+    [([], [7]), ([3], [3, 3, 1]), ([1, 4], [1, 4, 2]), (["50%"], [3, 3, 1]), (["1%"], [1] * 7), ([0], [7]), ([9], [7])],
+)
+def test_batches_are_those_of_ansible(serial: list[Any], sizes: list[int]) -> None:
+    from ansible.executor.playbook_executor import PlaybookExecutor
+
+    hosts = [f"t{number}" for number in range(7)]
+
+    class Inventory:
+        def get_hosts(self, _pattern: str, order: Any = None) -> list[str]:
+            return list(hosts)
+
+    class Play:
+        hosts, order = "all", None
+
+    Play.serial = serial  # type: ignore[attr-defined]
+    executor = PlaybookExecutor.__new__(PlaybookExecutor)
+    executor._inventory = Inventory()
+    parts = executor._get_serialized_batches(Play())
+    assert [len(part) for part in parts] == sizes
+    for part in parts:
+        for host in part:
+            assert imex_clique.batch(hosts, serial, host) == part

@@ -1,0 +1,145 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Concurrent requests, and a server that is slow or rejects them; integration tests have a real API server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
+    NODE,
+    Cluster,
+    KubernetesError,
+    Work,
+    run_concurrently,
+)
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import Reply, Request
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["", "", "", "object", "server"])), max_size=40))
+def test_works_of_one_key_keep_their_order_and_end_with_the_first_error(rows: list[tuple[str, str]]) -> None:
+    begun: dict[str, list[int]] = defaultdict(list)
+    lock = threading.Lock()
+
+    def work(position: int, key: str, problem: str) -> None:
+        with lock:
+            begun[key].append(position)
+        if problem:
+            raise KubernetesError("no", 409) if problem == "object" else NvlinkError("gone")
+
+    works = [
+        Work(key, lambda position=position, key=key, problem=problem: work(position, key, problem))  # type: ignore[misc]
+        for position, (key, problem) in enumerate(rows)
+    ]
+    done, errors = run_concurrently(works)
+    failed = {position for positions in begun.values() for position in positions} - done
+    assert len(failed) == len(errors)
+    assert all(rows[position][1] == "" for position in done)
+    for key, positions in begun.items():
+        of_key = [position for position, (name, _problem) in enumerate(rows) if name == key]
+        assert positions == of_key[: len(positions)]
+        assert all(position in done for position in positions[:-1])
+        if not any(problem == "server" for _key, problem in rows):
+            # Only its own first error ends the works of a key.
+            first = next((n for n, position in enumerate(of_key) if rows[position][1]), len(of_key))
+            assert len(positions) == min(first + 1, len(of_key))
+    if not errors:
+        assert done == set(range(len(rows)))
+
+
+def test_an_error_of_the_server_stops_works_of_further_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MAX_WORKERS", 1)
+
+    def gone() -> None:
+        raise KubernetesError("no right", 403)
+
+    done, errors = run_concurrently([Work("a", str), Work("b", gone), Work("c", str)])
+    assert (done, [str(error) for error in errors]) == ({0}, ["no right"])
+
+
+def test_other_exceptions_are_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_concurrently([Work("a", lambda: 1 // 0)])
+
+
+def patch_all(cluster: Cluster, names: list[str]) -> tuple[set[int], list[NvlinkError]]:
+    bodies: list[dict[str, Any]] = [{"metadata": {"name": name}} for name in names]
+    return run_concurrently(
+        [Work(body["metadata"]["name"], lambda body=body: cluster.apply(NODE, body, "x")) for body in bodies]  # type: ignore[misc]
+    )
+
+
+def test_concurrent_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    http_servers.without_proxy(monkeypatch)
+    lock, now, most, ports = threading.Lock(), [0], [0], set()
+
+    def slow(_request: Request, reply: Reply) -> None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+            ports.add(reply.port)
+        time.sleep(0.05)
+        with lock:
+            now[0] -= 1
+        reply.json({})
+
+    names = [f"n{number}" for number in range(48)]
+    with http_servers.served(slow, keep=True) as server:
+        cluster = api.connect({"api_url": server.url}, "k8s_topology")
+        started = time.monotonic()
+        done, errors = patch_all(cluster, names)
+        took = time.monotonic() - started
+        del cluster
+    assert (done, errors) == (set(range(48)), [])
+    assert 1 < most[0] <= api.MAX_WORKERS
+    assert len(ports) <= api.MAX_WORKERS
+    # One after the other they would take 2.4 seconds.
+    assert took < 1.8
+    assert sorted(request.target.partition("?")[0].rpartition("/")[2] for request in server.requests) == sorted(names)
+
+
+def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    http_servers.without_proxy(monkeypatch)
+
+    def refuse_some(request: Request, reply: Reply) -> None:
+        gone = request.target.partition("?")[0].endswith(("n1", "n3"))
+        reply.json({"message": "uid differs"} if gone else {}, 409 if gone else 200)
+
+    with http_servers.served(refuse_some, keep=True) as server:
+        cluster = api.connect({"api_url": server.url}, "k8s_topology")
+        done, errors = patch_all(cluster, [f"n{number}" for number in range(5)])
+        del cluster
+    assert done == {0, 2, 4}
+    assert sorted(str(error).partition(" patch ")[2].partition(" (")[0] for error in errors) == [
+        "Node n1",
+        "Node n3",
+    ]
+
+
+def test_only_metadata_is_requested_where_it_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata is half of a Node; a server without that type may send the whole object."""
+    http_servers.without_proxy(monkeypatch)
+    node = {"metadata": {"name": "n1"}}
+
+    def answer(request: Request, reply: Reply) -> None:
+        reply.json({"items": [node]} if request.method == "GET" else node)
+
+    with http_servers.served(answer, keep=True) as server:
+        cluster = api.connect({"api_url": server.url}, "k8s_topology")
+        assert cluster.items(NODE) == cluster.items(NODE, metadata=True) == [node]
+        assert cluster.apply(NODE, node, "x") == cluster.apply(NODE, node, "x", metadata=True) == node
+        del cluster
+    accepted = [request.headers["accept"].split(",") for request in server.requests]
+    part = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+    whole = "application/json"
+    assert accepted == [[whole], [part.format("List"), whole], ["*/*"], [part.format(""), whole]]

@@ -1,0 +1,130 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Run:ai client, against the stand-in of runai_standin.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import runai
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.kubernetes.runai_standin import (
+    CLUSTER,
+    SECRET,
+    Standin,
+)
+
+TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
+
+
+@pytest.fixture
+def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
+    http_servers.without_proxy(monkeypatch)
+    made = Standin()
+    with http_servers.served(made.answer) as server:
+        made.url = server.url
+        yield made
+
+
+def test_a_topology_and_its_pool_are_created_once(standin: Standin) -> None:
+    steps, found = standin.client().plan(TOPOLOGY)
+    assert [(row.action, row.what) for row in steps] == [
+        ("create", "Run:ai network topology nvlink"),
+        ("create", "Run:ai node pool nvlink"),
+    ]
+    assert (found, standin.changes) == ([], [])
+    standin.client().apply(TOPOLOGY)
+    (_post, _path, topology), (_post2, _path2, pool) = standin.changes
+    assert topology == {"name": "nvlink", "clusterId": CLUSTER, "levels": TOPOLOGY.keys}
+    assert pool["networkTopologyId"] == "id-1"
+    assert (pool["labelKey"], pool["labelValue"]) == ("nvidia.com/gpu.present", "true")
+    assert standin.client().plan(TOPOLOGY) == ([], [])
+    standin.client().apply(TOPOLOGY)
+    assert len(standin.changes) == 2
+
+
+def test_only_the_topology_fields_of_an_existing_pool_are_set(standin: Standin) -> None:
+    mine = {
+        "id": 5,
+        "name": "nvlink",
+        "clusterId": CLUSTER,
+        "labelKey": "a",
+        "labelValue": "b",
+        "overProvisioningRatio": 1,
+    }
+    standin.rows[runai.POOLS] = [{**mine, "id": 4, "clusterId": "another"}, mine]
+    client = standin.client()
+    assert [row.action for row in client.plan(TOPOLOGY)[0]] == ["create", "update"]
+    client.apply(TOPOLOGY)
+    method, path, body = standin.changes[1]
+    assert (method, path) == ("PATCH", f"{runai.POOLS}/5")
+    assert body == {
+        "networkTopologyId": "id-1",
+        "gpuNetworkAccelerationDetection": "Auto",
+        "gpuNetworkAccelerationLabelKey": "nvidia.com/gpu.clique",
+    }
+    assert client.plan(TOPOLOGY) == ([], [])
+
+
+def test_a_topology_with_other_levels_is_not_changed(standin: Standin) -> None:
+    standin.rows[runai.TOPOLOGIES] = [{"id": "1", "name": "nvlink", "clusterId": CLUSTER, "levels": ["a", "b"]}]
+    steps, (found,) = standin.client().plan(TOPOLOGY)
+    assert (steps, found["code"]) == ([], "k8s_runai_conflict")
+    assert "a, b" in found["message"]
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_all_pages_and_bare_lists_are_read(standin: Standin, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runai, "PAGE", 2)
+    standin.bare = bare
+    others = [{"id": str(n), "name": f"x{n}", "clusterId": CLUSTER, "levels": []} for n in range(4)]
+    standin.rows[runai.TOPOLOGIES] = [
+        *others,
+        {"id": "9", "name": "nvlink", "clusterId": CLUSTER, "levels": TOPOLOGY.keys},
+    ]
+    assert [row.what for row in standin.client().plan(TOPOLOGY)[0]] == ["Run:ai node pool nvlink"]
+
+
+def test_a_rejected_token_is_not_in_the_message(standin: Standin, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{SECRET}-old\n")
+    client = runai.RunAi({"url": standin.url, "cluster_id": CLUSTER, "token_file": str(file)})
+    with pytest.raises(HttpError, match="rejects the credentials") as caught:
+        client.plan(TOPOLOGY)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "url is missing"),
+        ({"url": "https://runai.example.org"}, "cluster_id is missing"),
+        ({"url": "https://runai.example.org", "cluster_id": CLUSTER}, "token_file is missing"),
+        (
+            {"url": f"https://me:{SECRET}@runai.example.org", "cluster_id": CLUSTER, "token": "x"},
+            "contains a user name",
+        ),
+        ({"url": "https://runai.example.org", "clusterid": CLUSTER}, "did you mean cluster_id"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((SourceError, HttpError), match=words) as caught:
+        runai.RunAi(options)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_answer_without_an_id_is_an_error(standin: Standin) -> None:
+    def forgetful(path: str, body: dict[str, Any], reply: http_servers.Reply) -> None:
+        reply.json({}, 201)
+
+    standin.create = forgetful  # type: ignore[method-assign]
+    with pytest.raises(HttpError, match="without an id"):
+        standin.client().apply(TOPOLOGY)

@@ -1,0 +1,111 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import metrics
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+GOLDEN = Path(__file__).parents[3] / "fixtures" / "metrics"
+FAILURE = {"code": "slurm_tray_other_block", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
+VERDICT = {
+    "ok": False,
+    "checked_at": "2026-11-21T06:00:00+01:00",
+    "layers": {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no cluster"},
+    "failures": [FAILURE],
+    "compute_domains": {
+        "unknown": [],
+        "cliques": {
+            "r01": {
+                "nodes": 18,
+                "free_nodes": 16,
+                "stranded_gpus": 3,
+                "blocked_by": {"jobs/infer": ["r01t02"], "jobs/train": ["r01t01"]},
+            },
+            "r02a": {"nodes": 9, "free_nodes": 8, "stranded_gpus": 0, "blocked_by": {"jobs/full": ["r02t01"]}},
+            "r02b": {"nodes": 9, "free_nodes": 8, "stranded_gpus": None, "blocked_by": {"jobs/x": ["r02t10"]}},
+        },
+    },
+}
+SAMPLE = re.compile(r"(?m)^(nvlink_[a-z_]+)(\{.*\})? (\d+)$")
+
+
+def _two_racks() -> tuple[Fabric, State]:
+    fabric = fabrics.fabric()
+    finding = {"code": "fabric_unhealthy", "severity": "error", "message": "Drain it.", "gpu": 2}
+    sick = {"health": "unhealthy", "findings": [finding]}
+    old = {"state": "stale", "observed_at": "2026-11-20T04:00:00Z"}
+    return fabric, fabrics.state(fabric, r02t12=sick, r01t07=old, spare={"state": "unplaced"})
+
+
+def _prom(fabric: Fabric, state: State, context: RenderContext | None = None) -> str:
+    return metrics.render(fabric, state, context or RenderContext())["metrics/nvlink_fabric.prom"]
+
+
+def test_both_files_have_the_expected_bytes() -> None:
+    files = metrics.render(*_two_racks(), RenderContext(verdict=verdict(VERDICT, "verdict.json")))
+    assert {Path(path).name: text for path, text in files.items()} == {
+        path.name: path.read_text() for path in GOLDEN.iterdir()
+    }
+
+
+def test_every_series_is_unique_and_families_are_contiguous() -> None:
+    text = _prom(*_two_racks())
+    samples = SAMPLE.findall(text)
+    assert len({sample[:2] for sample in samples}) == len(samples)
+    families = [name for name, _labels, _value in samples]
+    assert [*dict.fromkeys(families)] == re.findall(r"(?m)^# TYPE (\S+) gauge$", text)
+    assert len([name for at, name in enumerate(families) if name != families[at - 1]]) == len(set(families))
+    assert len(text.splitlines()) == len(samples) + 2 * len(set(families))
+
+
+def test_no_series_is_per_tray() -> None:
+    fabric = fabrics.fabric(racks=576, split=())
+    assert len(_prom(fabric, fabrics.state(fabric)).splitlines()) < 576 * 15
+
+
+def test_hostile_names_are_escaped_in_label_values() -> None:
+    fabric = fabrics.fabric(racks=1)
+    fabric.cliques["r01"]["block"]["name"] = 'a"} 1\nnvlink_evil 1\\'
+    text = _prom(fabric, State())
+    assert 'block="a\\"} 1\\nnvlink_evil 1\\\\"' in text
+    assert not re.search(r"(?m)^nvlink_evil", text)
+
+
+@pytest.mark.parametrize(
+    "time", [None, "", "yesterday", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "2026-11-21"]
+)
+def test_an_invalid_time_is_left_out(time: str | None) -> None:
+    fabric = fabrics.fabric(racks=1)
+    state = fabrics.state(fabric, **{name: {"observed_at": time} for name in fabric.trays})
+    text = _prom(fabric, State(state.trays, [], time))
+    assert "timestamp" not in text
+    assert "nvlink_clique_working_trays" in text
+
+
+def test_times_with_zones_and_fractions_are_converted_to_utc() -> None:
+    fabric = fabrics.fabric(racks=1)
+    values = set()
+    for text in ("2026-11-21T05:00:00Z", "2026-11-21T06:00:00.5+01:00", "2026-11-21t05:00:00z"):
+        values |= set(re.findall(r"written_timestamp_seconds (\d+)", _prom(fabric, State({}, [], text))))
+    assert values == {"1795237200"}
+
+
+def test_without_a_verdict_there_are_no_layer_metrics() -> None:
+    text = _prom(*_two_racks())
+    assert "nvlink_verify" not in text
+    assert "nvlink_layer" not in text
+
+
+def test_an_empty_fabric_has_metrics() -> None:
+    files = metrics.render(Fabric(), State(), RenderContext())
+    assert json.loads(files["metrics/nvlink_fabric.json"])["cliques"] == {}
+    assert "nvlink_unplaced_trays 0" in files["metrics/nvlink_fabric.prom"]

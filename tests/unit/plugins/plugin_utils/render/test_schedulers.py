@@ -1,0 +1,346 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, examples, schedulers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
+
+EXPECTED = Path(__file__).resolve().parents[3] / "fixtures" / "kubernetes"
+R01 = "00000001-1111-4222-8333-444444444444.32766"
+R02A, R02B = "00000002-1111-4222-8333-444444444444.1", "00000002-1111-4222-8333-444444444444.2"
+needs_crds = pytest.mark.skipif(not crds.FOLDER.is_dir(), reason=crds.MISSING)
+
+
+def rendered(fabric: model.Fabric) -> dict[str, str]:
+    made: dict[str, str] = {}
+    for module in (dra, schedulers, examples):
+        made.update(module.render(fabric, State()))
+    return made
+
+
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+def small() -> model.Fabric:
+    return fabrics.fabric(racks=2, trays=4)
+
+
+def shared_fabric() -> model.Fabric:
+    """Rack r01 belongs to cluster east, r02 to cluster west; a third cluster has no tray."""
+    fabric = small()
+    trays: Any = {
+        name: {**tray, "kubernetes_cluster": "east" if name.startswith("r01") else "west"}
+        for name, tray in fabric.trays.items()
+    }
+    clusters: Any = {"kubernetes": {"west": {}, "east": {}, "south": {}}}
+    made = model.Fabric(fabric.domains, fabric.cliques, trays, [], clusters)
+    assert model.Fabric.from_dict(made.as_dict()) == made
+    return made
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXPECTED.iterdir()))
+def test_every_file_is_the_expected_one(name: str) -> None:
+    assert rendered(small())[f"kubernetes/{name}"] == (EXPECTED / name).read_text()
+
+
+def test_every_file_has_an_expected_one() -> None:
+    assert sorted(rendered(small())) == sorted(f"kubernetes/{path.name}" for path in EXPECTED.iterdir())
+
+
+@needs_crds
+@pytest.mark.parametrize("fabric", [small(), fabrics.fabric(racks=3, split=(1, 3))], ids=["small", "split"])
+def test_the_objects_are_valid_by_the_schedulers_own_definitions(fabric: model.Fabric) -> None:
+    checked = set()
+    for text in rendered(fabric).values():
+        for row in documents(text):
+            if (row.get("apiVersion"), row.get("kind")) in crds.known():
+                assert crds.complaint(row) is None
+                checked.add(row["kind"])
+    topologies = {"Topology", "ResourceFlavor", "HyperNode", "ClusterTopologyBinding"}
+    assert checked == topologies | {"ComputeDomain", "ClusterQueue", "LocalQueue"}
+
+
+@needs_crds
+def test_the_check_against_the_definitions_finds_faults() -> None:
+    (topology,) = schedulers.kai(schedulers.describe(small()))
+    assert crds.complaint({**topology, "spec": {"levels": [{"alias": "x"}]}}) is not None
+    assert crds.complaint({**topology, "spec": {**topology["spec"], "tiers": 1}}) == "Topology.spec has no field tiers"
+    assert crds.complaint({**topology, "apiVersion": "kai.scheduler/v9"}) is not None
+
+
+def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
+    zone = schedulers.Level("topology.kubernetes.io/zone", "zone")
+    topology = schedulers.describe(small(), above=[zone])
+    assert topology.keys == ["topology.kubernetes.io/zone", "nvidia.com/gpu.clique", "kubernetes.io/hostname"]
+    for make in (schedulers.kai, schedulers.kueue):
+        assert [row["nodeLabel"] for row in make(topology)[0]["spec"]["levels"]] == topology.keys
+    assert [row["domain"] for row in schedulers.grove(topology)[0]["spec"]["levels"]] == ["zone", "rack", "host"]
+    assert schedulers.runai(topology)[0]["body"]["levels"] == topology.keys
+
+
+@pytest.mark.parametrize(
+    ("above", "word"),
+    [
+        ([("no label", "zone")], "not a label key"),
+        ([("zone", "Zone")], "not a level name"),
+        ([("nvidia.com/gpu.clique", "zone")], "is used twice"),
+        ([("zone", "rack")], "is used twice"),
+        ([("a", "zone"), ("b", "zone")], "is used twice"),
+        ([("example.org/" + "a" * 64, "zone")], "not a label key"),
+    ],
+)
+def test_an_invalid_level_is_rejected(above: list[tuple[str, str]], word: str) -> None:
+    with pytest.raises(schedulers.SchedulersError, match=word):
+        schedulers.describe(small(), above=[schedulers.Level(*row) for row in above])
+
+
+def test_a_flavor_without_labels_and_a_wrong_name_are_rejected() -> None:
+    with pytest.raises(schedulers.SchedulersError, match="flavor_labels"):
+        schedulers.describe(small(), flavor_labels={})
+    with pytest.raises(schedulers.SchedulersError, match="is not an object name"):
+        schedulers.describe(small(), name="NVLink_1")
+
+
+def test_a_clique_is_named_by_its_full_text() -> None:
+    nodes = schedulers.volcano(schedulers.describe(small()))
+    assert [row["spec"]["members"][0]["selector"]["labelMatch"]["matchLabels"] for row in nodes] == [
+        {"nvidia.com/gpu.clique": text} for text in (R01, R02A, R02B)
+    ]
+
+
+def test_clusters_of_one_fabric_get_only_their_own_trays() -> None:
+    files = rendered(shared_fabric())
+    assert {path.split("/")[1] for path in files} == {"east", "west"}
+    east = documents(files["kubernetes/east/topology-slinky.yaml"])
+    assert [row["metadata"]["name"] for row in east] == ["r01t01", "r01t02", "r01t03", "r01t04"]
+    assert [row["metadata"]["name"] for row in documents(files["kubernetes/west/topology-volcano.yaml"])] == [
+        "nvlink-r02a",
+        "nvlink-r02b",
+    ]
+    # One clique there, so nothing can go across two.
+    assert "kubernetes/east/example-two-cliques.yaml" not in files
+
+
+def test_a_retired_clique_is_not_rendered() -> None:
+    fabric = small()
+    retired: Any = {"gone": {"domain": "r01", "clique_id": 7, "block": {"name": "gone", "position": 9}}}
+    bent = model.Fabric(fabric.domains, {**fabric.cliques, **retired}, fabric.trays, [])
+    assert rendered(bent) == rendered(fabric)
+
+
+def test_slinky_names_the_block_of_the_slurm_topology() -> None:
+    first = schedulers.slinky(schedulers.describe(small()))[0]
+    assert first["metadata"] == {"name": "r01t01", "annotations": {"topology.slinky.slurm.net/spec": "nvlink:r01"}}
+
+
+def test_an_invalid_node_name_is_a_finding_and_omitted() -> None:
+    fabric = small()
+    fabric.trays["r01t02"]["kubernetes_node"] = "R01_T02"
+    (found,) = schedulers.findings(fabric, State())
+    assert (found["code"], found["tray"], found["severity"]) == ("k8s_node_name", "r01t02", "warning")
+    assert "R01_T02" not in "".join(rendered(fabric).values())
+
+
+def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
+    fabric = small()
+    cliques: Any = {
+        "r02_a" if name == "r02a" else "R02-A" if name == "r02b" else name: row for name, row in fabric.cliques.items()
+    }
+    new = {"r02a": "r02_a", "r02b": "R02-A"}
+    trays: Any = {name: {**row, "clique": new.get(row["clique"], row["clique"])} for name, row in fabric.trays.items()}
+    bent = model.Fabric(fabric.domains, cliques, trays, [])
+    (found,) = schedulers.findings(bent, State())
+    assert (found["code"], found["clique"]) == ("k8s_object_name", "R02-A")
+    assert [row["metadata"]["name"] for row in schedulers.volcano(schedulers.describe(bent))] == [
+        "nvlink-r01",
+        "nvlink-r02-a",
+    ]
+
+
+def test_a_correct_fabric_has_no_finding() -> None:
+    assert schedulers.findings(fabrics.fabric(), State()) == []
+
+
+@pytest.mark.parametrize(("trays", "limit"), [(18, None), (36, "36")])
+def test_the_limit_is_raised_for_a_clique_above_it(trays: int, limit: str | None) -> None:
+    values = dra.values(schedulers.describe(fabrics.fabric(racks=1, trays=trays)))
+    env = values.get("controller", {}).get("containers", {}).get("computeDomain", {}).get("env", [])
+    assert [row["value"] for row in env] == ([limit] if limit else [])
+    assert values["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
+
+
+@pytest.mark.skipif(not crds.FOLDER.is_dir(), reason=crds.MISSING)
+def test_the_real_chart_has_every_value() -> None:
+    chart = yaml.safe_load((crds.FOLDER.parent / "samples" / "dra-chart" / "values.yaml").read_text())
+
+    def unknown(values: Any, known: Any) -> list[str]:
+        if not isinstance(values, dict) or not isinstance(known, dict) or not known:
+            return []
+        return [key for key in values if key not in known] + [
+            inner for key in values if key in known for inner in unknown(values[key], known[key])
+        ]
+
+    assert unknown(dra.values(schedulers.describe(fabrics.fabric(racks=1, trays=36))), chart) == []
+
+
+# Examples.
+
+
+def jobs(text: str) -> list[Any]:
+    return [row for row in documents(text) if row["kind"] == "MPIJob"]
+
+
+def spread(job: Any) -> tuple[list[str], list[str], list[str]]:
+    """(cliques that workers may be in, labels they must share, labels in which they must differ)."""
+    affinity = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["affinity"]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    (term,) = affinity["nodeAffinity"][required]["nodeSelectorTerms"]
+    (wanted,) = term["matchExpressions"]
+    together = [row["topologyKey"] for row in affinity.get("podAffinity", {}).get(required, [])]
+    apart = [row["topologyKey"] for row in affinity.get("podAntiAffinity", {}).get(required, [])]
+    return wanted["values"], together, apart
+
+
+def test_nvbandwidth_covers_each_clique_and_stays_in_it() -> None:
+    made = jobs(rendered(fabrics.fabric())["kubernetes/example-nvbandwidth.yaml"])
+    sizes = [job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] for job in made]
+    assert [spread(job)[0] for job in made] == [[R01], [R02A], [R02B]]
+    assert sizes == [18, 9, 9]
+    for job, size in zip(made, sizes, strict=True):
+        assert spread(job)[1:] == (["nvidia.com/gpu.clique"], ["kubernetes.io/hostname"])
+        (launcher,) = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+        assert launcher["args"][launcher["args"].index("-np") + 1] == str(size * 4)
+
+
+def test_the_negative_test_puts_one_worker_in_each_of_two_cliques() -> None:
+    (job,) = jobs(rendered(fabrics.fabric())["kubernetes/example-two-cliques.yaml"])
+    assert spread(job) == ([R01, R02A], [], ["nvidia.com/gpu.clique"])
+    assert job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 2
+
+
+def test_every_compute_domain_sets_num_nodes_and_every_claim_has_its_domain() -> None:
+    for path, text in rendered(fabrics.fabric()).items():
+        if "/example-" not in path:
+            continue
+        rows = documents(text)
+        domains = [row for row in rows if row["kind"] == "ComputeDomain"]
+        assert domains
+        assert all(row["spec"]["numNodes"] == 0 for row in domains)
+        templates = {row["spec"]["channel"]["resourceClaimTemplate"]["name"] for row in domains}
+        assert templates == set(claims(rows))
+
+
+def claims(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["resourceClaimTemplateName"]] if "resourceClaimTemplateName" in value else []
+        return own + [name for part in value.values() for name in claims(part)]
+    return [name for part in value for name in claims(part)] if isinstance(value, list) else []
+
+
+def test_long_names_stay_unique_and_fit_into_a_pod_name() -> None:
+    fabric = fabrics.fabric(racks=1, trays=4, split=(1,))
+    new = {"r01a": "a" * 60 + "1", "r01b": "a" * 60 + "2"}
+    cliques: Any = {new[name]: row for name, row in fabric.cliques.items()}
+    trays: Any = {name: {**row, "clique": new[row["clique"]]} for name, row in fabric.trays.items()}
+    text = rendered(model.Fabric(fabric.domains, cliques, trays, []))["kubernetes/example-nvbandwidth.yaml"]
+    names = [job["metadata"]["name"] for job in jobs(text)]
+    assert len(set(names)) == 2
+    assert all(len(f"{name}-worker-17") <= 63 for name in names)
+
+
+def example(name: str, fabric: model.Fabric, *kinds: str) -> list[Any]:
+    return [row for row in documents(rendered(fabric)[f"kubernetes/example-{name}.yaml"]) if row["kind"] in kinds]
+
+
+def pods_of(value: Any) -> list[Any]:
+    """All pod templates inside objects."""
+    if isinstance(value, list):
+        return [found for part in value for found in pods_of(part)]
+    if not isinstance(value, dict):
+        return []
+    if "containers" in value.get("spec", {}):
+        return [value]
+    return [found for part in value.values() for found in pods_of(part)]
+
+
+def test_no_file_has_an_anchor() -> None:
+    assert not [path for path, text in rendered(small()).items() if re.search(r"[&*]id[0-9]", text)]
+
+
+def test_every_pod_that_claims_a_channel_tolerates_the_taint_of_gpu_nodes() -> None:
+    claiming = [
+        pod
+        for path, text in rendered(fabrics.fabric()).items()
+        if "/example-" in path
+        for pod in pods_of(documents(text))
+        if "resourceClaims" in pod["spec"]
+    ]
+    assert len(claiming) == 15
+    for pod in claiming:
+        assert pod["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize("name", ["jobset", "kai"])
+def test_a_job_larger_than_a_clique_has_one_compute_domain_per_index(name: str) -> None:
+    """Two cliques of 18 trays give two halves of 16."""
+    fabric = fabrics.fabric(split=())
+    (job_set,) = example(name, fabric, "JobSet")
+    parts = [row["template"]["spec"] for row in job_set["spec"]["replicatedJobs"]]
+    assert [part["parallelism"] for part in parts] == [16, 16]
+    domains = [claims(part) for part in parts]
+    assert [len(set(one)) for one in domains] == [1, 1]
+    assert domains[0] != domains[1]
+
+
+def test_the_halves_for_kueue_are_slices_of_one_pod_set() -> None:
+    (job_set,) = example("kueue", fabrics.fabric(split=()), "JobSet")
+    (part,) = job_set["spec"]["replicatedJobs"]
+    (pod,) = pods_of(job_set)
+    assert part["template"]["spec"]["parallelism"] == 32
+    assert pod["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/podset-slice-required-topology": "nvidia.com/gpu.clique",
+        "kueue.x-k8s.io/podset-slice-size": "16",
+    }
+
+
+def test_the_queues_have_every_gpu_and_every_channel() -> None:
+    fabric = fabrics.fabric()
+    (queue,) = example("kueue", fabric, "ClusterQueue")
+    (group,) = queue["spec"]["resourceGroups"]
+    quotas = {row["name"]: row["nominalQuota"] for row in group["flavors"][0]["resources"]}
+    assert quotas == {"nvidia.com/gpu": 144, "nvidia.com/compute-domain-channel": 36}
+    assert group["coveredResources"] == list(quotas)
+    parent, leaf = example("kai", fabric, "Queue")
+    assert leaf["spec"]["parentQueue"] == parent["metadata"]["name"]
+    assert {row["spec"]["resources"]["gpu"]["quota"] for row in (parent, leaf)} == {144}
+    jobs = example("kai", fabric, "PyTorchJob", "JobSet")
+    assert {row["metadata"]["labels"]["kai.scheduler/queue"] for row in jobs} == {leaf["metadata"]["name"]}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "names"),
+    [
+        (fabrics.fabric(racks=1, trays=1), ["kai", "kueue", "lws", "statefulset"]),
+        (fabrics.fabric(racks=1, trays=4), ["kai", "kueue", "lws", "nvbandwidth", "statefulset"]),
+        (fabrics.fabric(racks=0), []),
+    ],
+    ids=["one tray", "one clique", "no tray"],
+)
+def test_a_cluster_has_only_the_examples_that_fit(fabric: model.Fabric, names: list[str]) -> None:
+    files = [path for path in rendered(fabric) if "/example-" in path]
+    assert sorted(files) == [f"kubernetes/example-{name}.yaml" for name in names]
+
+
+def test_a_pytorch_job_of_one_tray_has_no_workers() -> None:
+    (job,) = example("kai", fabrics.fabric(racks=1, trays=1), "PyTorchJob")
+    assert list(job["spec"]["pytorchReplicaSpecs"]) == ["Master"]

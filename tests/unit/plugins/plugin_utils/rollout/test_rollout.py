@@ -1,0 +1,163 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Waves of a rollout: whole cliques, a canary first, and the progress file of a run that ended early."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress import Unfinished
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..fabrics import fabric, state
+
+TWO = fabric(racks=2, trays=4)
+CLIQUES = {"r01": ["r01t01", "r01t02"], "r02": ["r02t01"]}
+
+
+def names(planned: list[waves.Wave]) -> list[list[str]]:
+    return [list(wave.cliques) for wave in planned]
+
+
+@given(
+    racks=st.integers(1, 12),
+    trays=st.integers(1, 6),
+    split=st.sets(st.integers(1, 12)),
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    chance=st.randoms(use_true_random=False),
+)
+def test_every_addressed_tray_is_in_one_wave_with_all_of_its_clique(
+    racks: int, trays: int, split: set[int], sizes: list[int], chance: Any
+) -> None:
+    made = fabric(racks, 2 * trays, tuple(split))
+    addressed = {tray for tray in made.trays if chance.random() < 0.8} | {"not-of-the-fabric"}
+    planned = waves.plan(made, addressed, sizes)
+    assert sorted(tray for wave in planned for tray in wave.trays) == sorted(addressed & made.trays.keys())
+    cliques = [name for wave in planned for name in wave.cliques]
+    assert len(cliques) == len(set(cliques)), "every clique is in one wave"
+    assert not planned or len(planned[0].cliques) == 1, "the canary goes alone"
+    for number, wave in enumerate(planned[1:]):
+        domains = {made.cliques[name]["domain"] for name in wave.cliques}
+        assert len(domains) <= sizes[min(number, len(sizes) - 1)]
+
+
+def test_the_canary_is_one_clique_and_the_rest_of_its_rack_follows() -> None:
+    assert names(waves.plan(TWO, TWO.trays, [5], "r02a")) == [["r02a"], ["r01", "r02b"]]
+    assert names(waves.plan(TWO, TWO.trays)) == [["r01"], ["r02a", "r02b"]]
+
+
+def test_domains_at_a_time_may_grow_and_the_last_number_repeats() -> None:
+    made = fabric(racks=9, trays=1, split=())
+    assert [len(wave.cliques) for wave in waves.plan(made, made.trays, [1, 3])] == [1, 1, 3, 3, 1]
+
+
+def test_an_unhealthy_clique_is_no_canary() -> None:
+    ill = state(TWO, r01t02={"health": "unhealthy"})
+    assert names(waves.plan(TWO, TWO.trays, state=ill))[0] == ["r02a"]
+    away = state(TWO, **{tray: {"state": "stale"} for tray in TWO.trays})
+    assert names(waves.plan(TWO, TWO.trays, state=away))[0] == ["r01"], "one has to be the first"
+
+
+def test_a_resumed_rollout_has_only_unfinished_cliques() -> None:
+    assert names(waves.plan(TWO, TWO.trays, canary="r01", only=["r02b"])) == [["r02b"]]
+    assert waves.plan(TWO, TWO.trays, only=[]) == []
+
+
+@pytest.mark.parametrize(("domains", "canary"), [([], ""), ([0], ""), ([1, -1], ""), ([1], "r09")])
+def test_an_invalid_plan_is_rejected(domains: list[int], canary: str) -> None:
+    with pytest.raises(RolloutError, match=r"^rollout_(domains|canary): "):
+        waves.plan(TWO, TWO.trays, domains, canary)
+
+
+def test_trays_are_named_by_hostlists_cliques_and_domains() -> None:
+    assert TWO.trays_of("r01t[01-02]") == ["r01t01", "r01t02"]
+    assert TWO.trays_of("r02a,r02t01") == ["r02t01", "r02t02"]
+    assert TWO.trays_of("r02 r03t01") == [*(f"r02t0{n}" for n in range(1, 5)), "r03t01"]
+    assert waves.cliques_of(TWO, ["r02t01", "r02t04", "r03t01"]) == ["r02a", "r02b"]
+
+
+def test_a_clique_is_finished_when_every_tray_passed() -> None:
+    rows = {tray: {"state": "passed"} for trays in CLIQUES.values() for tray in trays}
+    result = progress.evaluate(CLIQUES, rows)
+    assert (result.unfinished, set(result.passed)) == ({}, {"r01t01", "r01t02", "r02t01"})
+
+
+def test_a_tray_lost_during_the_wave_fails_its_clique_alone() -> None:
+    rows = {"r01t01": {"state": "passed"}, "r01t02": {"state": "observed"}, "r02t01": {"state": "passed"}}
+    result = progress.evaluate(CLIQUES, rows)
+    assert result.unfinished == {"r01": Unfinished("failed", {"r01t02": "it became unreachable during the wave"})}
+    assert result.passed == ("r01t01", "r02t01")
+
+
+def test_a_tray_unreachable_before_the_wave_is_skipped() -> None:
+    rows: dict[str, Any] = {"r01t01": {"state": "passed"}, "r01t02": {"state": "skipped"}}
+    result = progress.evaluate(CLIQUES, rows)
+    assert {name: row.state for name, row in result.unfinished.items()} == {"r01": "skipped", "r02": "skipped"}
+    rows["r01t01"] = {"state": "failed", "reason": "no list"}
+    assert progress.evaluate(CLIQUES, rows).unfinished["r01"].state == "failed", (
+        "a failed tray of the clique is a failure"
+    )
+
+
+@given(
+    cliques=st.dictionaries(st.sampled_from("abcdef"), st.just(()), min_size=1),
+    drawn=st.data(),
+)
+def test_every_tray_is_passed_or_unfinished(cliques: dict[str, Any], drawn: Any) -> None:
+    trays = {name: [f"{name}{number}" for number in range(3)] for name in cliques}
+    word = st.sampled_from(["passed", "failed", "skipped", "observed"])
+    rows = {tray: {"state": drawn.draw(word)} for each in trays.values() for tray in each if drawn.draw(st.booleans())}
+    result = progress.evaluate(trays, rows)
+    for name, each in trays.items():
+        wrong = set(result.unfinished[name].trays) if name in result.unfinished else set()
+        assert wrong | (set(result.passed) & set(each)) == set(each)
+        assert not wrong & set(result.passed)
+
+
+def test_it_stops_after_the_limit_of_failures_and_after_a_failed_canary() -> None:
+    assert not progress.must_stop(2, False, 3)
+    assert progress.must_stop(3, False, 3)
+    assert progress.must_stop(1, True, 3)
+
+
+def test_the_progress_file_is_read_back_and_removed_when_complete(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    unfinished = {"r01": Unfinished("failed", {"r01t02": "no list"}), "r02": Unfinished("pending")}
+    progress.write(str(path), "imex", unfinished, "2026-11-21T04:00:00Z")
+    assert progress.read(str(path)) == unfinished
+    assert progress.summary(unfinished, str(path), "imex") == (
+        "Rollout imex: 2 cliques unfinished: r01 (failed: r01t02, no list), r02 (pending); fix the cause and run"
+        f" it again with -e rollout_resume={path}."
+    )
+    progress.write(str(path), "imex", {}, "2026-11-21T04:00:00Z")
+    assert not path.exists()
+    progress.write(str(path), "imex", {}, "2026-11-21T04:00:00Z")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema_version": 2}', '{"schema_version": 1, "left": []}'])
+def test_any_other_file_is_rejected(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "progress.json"
+    path.write_text(text)
+    with pytest.raises(RolloutError, match="is not the progress file of a rollout"):
+        progress.read(str(path))
+    with pytest.raises(RolloutError, match="cannot be read"):
+        progress.read(str(tmp_path / "none.json"))
+
+
+def test_the_progress_file_is_next_to_the_fabric_file() -> None:
+    assert progress.default_path("/srv/fabric.json", "imex") == "/srv/fabric.rollout-imex.json"
+    with pytest.raises(RolloutError, match="one lower-case word"):
+        progress.default_path("/srv/fabric.json", "../etc")
+
+
+def test_a_progress_file_with_unknown_cliques_is_rejected(tmp_path: Path) -> None:
+    assert waves.known_cliques(TWO, ["r02a"], "progress.json") == ["r02a"]
+    with pytest.raises(RolloutError, match=r"progress\.json: 'r02' is no clique"):
+        waves.known_cliques(Fabric(TWO.domains, {"r01": TWO.cliques["r01"]}), ["r02"], "progress.json")

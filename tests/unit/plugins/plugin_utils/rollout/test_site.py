@@ -1,0 +1,174 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Phases of the playbook site and errors of its inventory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
+
+from ..fabrics import fabric
+
+TWO = fabric(racks=1, trays=2, split=())
+WELL = Inventory({"r01t01": "10.0.0.1", "r01t02": "10.0.0.2"}, ["ctl"], {})
+
+
+@pytest.mark.parametrize(
+    ("controllers", "variables", "expected"),
+    [
+        (["ctl"], {}, "discover slurm imex verify report"),
+        ([], {}, "discover verify report"),
+        ([], {"imex_owner": "domain"}, "discover imex verify report"),
+        ([], {"dra_driver_shape": "compute_domains"}, "discover kubernetes verify report"),
+        (["ctl"], {"k8s_topology_schedulers": ["kai"]}, "discover slurm imex kubernetes verify report"),
+    ],
+)
+def test_the_inventory_decides_the_default_phases(
+    controllers: list[str], variables: dict[str, Any], expected: str
+) -> None:
+    assert site.default_phases(Inventory(WELL.trays, controllers, variables)) == expected.split()
+
+
+def test_a_valid_inventory_has_no_problem() -> None:
+    assert site.problems(WELL, site.default_phases(WELL), TWO) == []
+    assert site.warnings(WELL, site.default_phases(WELL), TWO) == []
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    both = {"r01t01": "10.0.0.1", "r01t02": "10.0.0.1"}
+    broken = Inventory(both, [], {"imex_owner": "domian"}, slurm="new", misplaced={"site_phases"})
+    assert site.problems(broken, ["slurm", "kubernetes", "varify"], TWO) == [
+        "site_phases: 'varify' is not a phase; did you mean verify?",
+        "group slurm_controller: is empty; add the host of slurmctld to it, or remove slurm from site_phases",
+        "dra_driver_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster",
+        "ansible_host: r01t01, r01t02 have the same address 10.0.0.1; give each tray its own",
+        "imex_owner: 'domian' is not an owner; did you mean domain?",
+        "site_slurm: 'new' must be existing or managed",
+        "site_phases: set for trays and not for localhost, where it is read; set it for the group all",
+    ]
+
+
+def test_only_one_phase_configures_imex() -> None:
+    """The phases imex and kubernetes together would change the owner twice a run."""
+    driver = replace(WELL, variables={"dra_driver_shape": "compute_domains"}, kubeconfig="")
+    assert "remove imex" in site.problems(driver, ["imex", "kubernetes"], TWO)[0]
+    assert site.problems(driver, site.default_phases(driver), TWO) == []
+    labels = replace(driver, variables={"k8s_topology_schedulers": ["kai"]})
+    assert site.problems(labels, ["imex", "kubernetes"], TWO) == []
+
+
+def test_a_controller_is_no_tray_and_trays_are_required() -> None:
+    both = replace(WELL, trays={**WELL.trays, "ctl": "10.0.0.9"})
+    assert "ctl of group slurm_controller would be a tray too" in site.problems(both, ["slurm"], None)[0]
+    none = replace(WELL, trays={}, groups=["all", "trays"])
+    demand = "put the trays into the group trays, or set site_tray_hosts to their pattern"
+    assert demand in site.problems(none, ["discover"], None)[0]
+    wrong = replace(none, pattern="tryas")
+    assert site.problems(wrong, [], None) == ["site_tray_hosts: 'tryas' matches no host; did you mean trays?"]
+    assert "set it to the pattern" in site.problems(replace(none, pattern="gpu0"), [], None)[0]
+
+
+class HostVars(dict[str, Any]):
+    def raw_get(self, host: str) -> Any:
+        return self[host]
+
+
+@pytest.mark.parametrize(("path", "misplaced"), [("/srv/fabric.json", set()), ("/srv/other.json", {"fabric_file"})])
+def test_a_fabric_file_of_trays_that_the_inventory_reads_too_is_not_misplaced(path: str, misplaced: set[str]) -> None:
+    hosts = HostVars(localhost={"nvlink_fabric_file": "/srv/fabric.json"}, r01t01={"fabric_file": path})
+    options = {"trays": ["r01t01"], "controllers": [], "pattern": None}
+    assert inventory.read(options, {"hostvars": hosts, "groups": {}}).misplaced == misplaced
+
+
+def test_several_kubeconfig_files_are_named_before_the_first_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/a:/nowhere/b")
+    options = {"trays": [], "controllers": [], "pattern": None}
+    found = inventory.read(options, {"hostvars": HostVars(localhost={}), "groups": {}})
+    assert site.problems(found, ["kubernetes"], None)[0] == (
+        "dra_driver_kubeconfig: /nowhere/a:/nowhere/b names several files, as KUBECONFIG may; "
+        "set it to the kubeconfig of the cluster"
+    )
+
+
+def test_a_fabric_file_that_is_not_set_or_not_for_localhost_is_one_sentence() -> None:
+    assert "is not set; set its absolute path for the group all" in site.wrong_path("", ())
+    assert "set for trays and not for localhost" in site.wrong_path("", {"fabric_file"})
+    assert site.wrong_path("f.json", ()) == (
+        "fabric_file: 'f.json' is not an absolute path; use one, such as /srv/site/fabric.json."
+    )
+
+
+def test_a_tray_without_an_imex_address_is_a_problem_of_the_service_alone() -> None:
+    TWO.trays["r01t02"]["imex_address"] = None
+    try:
+        assert "r01t02 lacks one" in site.problems(WELL, ["imex"], TWO)[0]
+        assert site.problems(replace(WELL, variables={"imex_owner": "none"}), ["imex"], TWO) == []
+    finally:
+        TWO.trays["r01t02"]["imex_address"] = "10.0.1.2"
+
+
+def test_a_limit_without_the_controllers_of_a_managed_slurm_is_a_problem() -> None:
+    managed = replace(WELL, slurm="managed", limit=["r01t01", "localhost"])
+    assert site.problems(managed, ["imex"], TWO) == []
+    problems = site.problems(managed, ["slurm"], TWO)
+    assert [line.partition(";")[0] for line in problems] == [
+        "--limit: excludes ctl, without which Slurm is not installed"
+    ]
+    assert site.problems(replace(managed, limit=["r01t01", "ctl", "localhost"]), ["slurm"], TWO) == []
+
+
+def test_a_limit_without_controllers_is_a_warning() -> None:
+    wanted = site.default_phases(WELL)
+    warnings = site.warnings(replace(WELL, limit=["r01t01", "localhost"]), wanted, TWO)
+    assert [line.split(",")[0] for line in warnings] == ["--limit excludes slurm_controller"]
+    assert site.warnings(replace(WELL, limit=["r01t01", "ctl", "localhost"]), wanted, TWO) == []
+    missing = replace(WELL, trays={"r01t01": "10.0.0.1"})
+    assert "r01t02: in the fabric file and not in the inventory" in site.warnings(missing, wanted, TWO)[0]
+
+
+@pytest.mark.parametrize(
+    ("run", "skip", "expected"),
+    [
+        (["all"], [], "discover slurm kubernetes verify"),
+        (["slurm", "verify"], [], "slurm verify"),
+        (["all"], ["discover", "tiers"], "slurm kubernetes verify"),
+        (["slurm", "verify"], ["verify"], "slurm"),
+        (["tagged"], [], "discover slurm kubernetes verify"),
+        # A part of a phase selects the phase; Ansible leaves out the rest of it.
+        (["tiers"], [], "slurm"),
+        (["topology", "quick"], [], "kubernetes verify"),
+        (["report"], [], ""),
+        (["always"], [], ""),
+        (["all"], ["all"], ""),
+        # The tag of a playbook that imports this one.
+        (["ours"], [], "discover slurm kubernetes verify"),
+        (["ours", "slurm"], [], "slurm"),
+    ],
+)
+def test_tags_choose_among_the_phases(run: list[str], skip: list[str], expected: str) -> None:
+    assert site.select_by_tags(["discover", "slurm", "kubernetes", "verify"], run, skip) == expected.split()
+
+
+def test_an_unused_tag_is_a_warning() -> None:
+    def warnings(*tags: str) -> list[str]:
+        return site.warnings(replace(WELL, tags=tags), site.select_by_tags(["slurm", "verify"], tags, ()), TWO)
+
+    assert warnings("all") == warnings("slurm", "tiers") == warnings("ours") == []
+    assert warnings("imex") == ["--tags: phase imex does not apply to this inventory and is skipped."]
+
+
+def test_schedulers_alone_install_no_dra_driver() -> None:
+    """The driver would take over IMEX, which the phase imex configures."""
+    labels = replace(WELL, variables={"k8s_topology_schedulers": ["kai"]})
+    assert not site.installs_dra_driver(labels)
+    assert "k8s_topology_kubeconfig: no such file" in site.problems(labels, ["kubernetes"], TWO)[0]
+    both = replace(labels, variables={**labels.variables, "dra_driver_shape": "compute_domains"})
+    assert site.installs_dra_driver(both)
+    # With the phase alone the default of the role applies.
+    assert site.installs_dra_driver(WELL)

@@ -1,0 +1,271 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tags, limits, patterns and trays that do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import targets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+CHECKOUT = Path(__file__).resolve().parents[5]
+PLAYBOOKS = CHECKOUT / "playbooks"
+GROUPS = {
+    "all": ["ctl", "r01t01", "r01t02"],
+    "slurm_controller": ["ctl"],
+    "nvlink": ["r01t01", "r01t02"],
+    "nvlink_unhealthy": [],
+}
+
+
+def run(limit: str = "", selected: Sequence[str] = ("ctl", "r01t01", "r01t02"), unread: str = "") -> Run:
+    def match(pattern: str) -> Sequence[str]:
+        return GROUPS.get(pattern, [pattern] if pattern in GROUPS["all"] else [])
+
+    return Run(GROUPS, selected, limit, match, lambda: unread)
+
+
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def _tags(entries: list[dict[str, Any]], folder: Path) -> Iterator[str]:
+    """The tags of plays and tasks, and of the playbooks and roles that they import."""
+    for entry in entries:
+        yield from entry.get("tags", ())
+        for word in ("tasks", "block", "rescue", "always"):
+            yield from _tags(entry.get(word, []), folder)
+        # Not of an included role, which runs only where its own task is selected.
+        if "ansible.builtin.import_role" in entry:
+            given = entry["ansible.builtin.import_role"]
+            role = CHECKOUT / "roles" / given["name"].rpartition(".")[2]
+            yield from _tags(_read(role / f"tasks/{given.get('tasks_from', 'main')}.yml"), role / "tasks")
+        if "ansible.builtin.import_playbook" in entry and folder.name == "site":
+            yield from _tags(_read(PLAYBOOKS / entry["ansible.builtin.import_playbook"]), PLAYBOOKS)
+
+
+@pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.stem)
+def test_the_table_has_the_tags_of_each_playbook(path: Path) -> None:
+    found = set(_tags(_read(path), PLAYBOOKS / path.stem)) - {"always"}
+    assert set(targets.TAGS.get(path.stem, ())) == found
+
+
+@pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.stem)
+def test_each_playbook_begins_with_the_check_under_any_tag(path: Path) -> None:
+    first = _read(path)[0]
+    assert first.get("tags") == ["always"]
+    # Ansible reports a task that runs once for the first host.
+    assert "localhost:all" in first["hosts"]
+    (task,) = [task for task in first["tasks"] if "rackscale.nvlink.run_check" in task]
+    assert task["run_once"] is True
+
+
+@pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.stem)
+def test_the_hosts_of_a_play_have_a_value_before_the_run(path: Path) -> None:
+    """With --syntax-check and --list-tasks no earlier play has stored them."""
+    for play in _read(path):
+        hosts = str(play.get("hosts", ""))
+        assert "hostvars" not in hosts or "default(" in hosts
+
+
+def test_playbooks_of_this_collection_are_known_by_name_and_by_path(tmp_path: Path) -> None:
+    folder = str(PLAYBOOKS)
+    assert targets.own_playbooks(["rackscale.nvlink.site", f"{folder}/drain.yml"], folder) == ["site", "drain"]
+    (tmp_path / "link").symlink_to(PLAYBOOKS)
+    assert targets.own_playbooks([f"{tmp_path}/link/site.yml"], folder) == ["site"]
+    assert targets.own_playbooks(["rackscale.nvlink.site", "mine.yml"], folder) is None
+    assert targets.own_playbooks([], folder) is None
+
+
+@pytest.mark.parametrize(
+    ("playbooks", "option", "tag", "expected"),
+    [
+        (["site"], "--tags", "discovr", "--tags: 'discovr' is no tag of the playbook site; did you mean discover?"),
+        (["verify"], "--tags", "x", "--tags: 'x' is no tag of the playbook verify; use one of trays, quick"),
+        (["drain"], "--tags", "imex", "--tags: the playbook drain has no tags; leave --tags out"),
+        (["drain"], "--tags", "tagged", "--tags: the playbook drain has no tags; leave --tags out"),
+        (["site"], "--skip-tags", "imx", "--skip-tags: 'imx' is no tag of the playbook site; did you mean imex?"),
+        (None, "--tags", "discovr", "--tags: 'discovr' is no tag of rackscale.nvlink; did you mean discover?"),
+    ],
+)
+def test_an_unknown_tag(playbooks: list[str] | None, option: str, tag: str, expected: str) -> None:
+    assert list(targets.wrong_tags(playbooks, {option: [tag]})) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("playbooks", "option", "tag"),
+    [
+        (["site"], "--tags", "imex"),
+        (["site"], "--tags", "quick"),
+        (["verify"], "--tags", "tagged"),
+        (["drain"], "--tags", "all"),
+        (["drain"], "--skip-tags", "never"),
+        (["drain", "verify"], "--tags", "quick"),
+        # Of a site's own playbook.
+        (None, "--tags", "storage"),
+    ],
+)
+def test_a_known_tag(playbooks: list[str] | None, option: str, tag: str) -> None:
+    assert list(targets.wrong_tags(playbooks, {option: [tag]})) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("r01t03", "--limit: 'r01t03' matches no host of the inventory; did you mean r01t0"),
+        ("storage", "--limit: 'storage' matches no host of the inventory; check the name"),
+        ("r01t01", ""),
+        ("localhost", ""),
+        # No tray may be unhealthy just now, and no group be there for those that are excluded.
+        ("nvlink_unhealthy", ""),
+        ("!nvlink_stale", ""),
+        ("@hosts.retry", ""),
+    ],
+)
+def test_a_limit(part: str, expected: str) -> None:
+    found = "".join(targets.wrong_limit(run(), [part], localhost=False))
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("selected", "localhost", "expected"),
+    [
+        (["r01t01"], True, ["This playbook runs on localhost too: use --limit @limit,localhost"]),
+        (["localhost", "r01t01"], True, []),
+        (["r01t01"], False, []),
+    ],
+)
+def test_a_limit_without_localhost(selected: list[str], localhost: bool, expected: list[str]) -> None:
+    assert list(targets.wrong_limit(run("@limit", selected), ["@limit"], localhost)) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value", "in_run", "expected"),
+    [
+        (run(), "imex_hosts", None, True, ""),
+        (run(), "slurm_controller_hosts", "ctl", True, ""),
+        (
+            run(),
+            "imex_hosts",
+            "nvlnk",
+            True,
+            "imex_hosts: 'nvlnk' matches no host of the inventory; did you mean nvlink?",
+        ),
+        (
+            run("r01t01", ["r01t01"]),
+            "slurm_controller_hosts",
+            None,
+            True,
+            "--limit r01t01: leaves no host of slurm_controller; add one: --limit r01t01,ctl",
+        ),
+        (
+            run("r01t01", ["r01t01"]),
+            "slurm_controller_hosts",
+            "ctl",
+            True,
+            "--limit r01t01: leaves no host of slurm_controller_hosts (ctl); add one: --limit r01t01,ctl",
+        ),
+        (run("r01t01", ["r01t01"]), "slurm_controller_hosts", None, False, ""),
+        (run(), "verify_hosts", "nvlink_unhealthy", False, "verify_hosts: 'nvlink_unhealthy' matches no host"),
+    ],
+)
+def test_a_pattern(given: Run, name: str, value: object, in_run: bool, expected: str) -> None:
+    found = targets.wrong_pattern(given, name, value, in_run)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "unread", "expected"),
+    [
+        ("slurm_controller_hosts", "", "group slurm_controller: the inventory has no host in it; put the host"),
+        ("imex_hosts", "", "group nvlink: the inventory has no host in it; add an inventory source"),
+        ("imex_hosts", "/f.json: is empty", "group nvlink: the inventory has no host in it, since /f.json: is empty"),
+        ("fabric_hosts", "", "inventory: it has no host; name its file with -i"),
+    ],
+)
+def test_an_inventory_without_the_hosts(name: str, unread: str, expected: str) -> None:
+    empty = Run({"all": []}, (), "", lambda pattern: [], lambda: unread)
+    assert targets.wrong_pattern(empty, name, None, True).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "placed", "expected"),
+    [
+        ("r01t[01-02],r02", True, ""),
+        (["r01t01", "r02"], True, ""),
+        (None, True, ""),
+        ("ctl", False, ""),
+        ("ctl", True, "drain_trays: 'ctl' is no tray, clique or domain of the fabric file; check the name"),
+        ("r01t03", True, "drain_trays: 'r01t03' is no tray, clique or domain of the fabric file; did you mean r"),
+        (
+            "r09t01",
+            False,
+            "drain_trays: 'r09t01' is no tray, clique or domain of the fabric file, and no host of the inv",
+        ),
+        (",", True, "drain_trays: ',' names no tray"),
+        ("r[", True, "drain_trays: The hostlist 'r[' has a bracket that is not closed: close it"),
+    ],
+)
+def test_trays(value: object, placed: bool, expected: str) -> None:
+    fabric = fabrics.fabric(racks=2, trays=2, split=())
+    found = targets.wrong_trays(run(), fabric, "drain_trays", value, placed)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_a_clique() -> None:
+    fabric = fabrics.fabric(racks=2, trays=2, split=())
+    assert targets.wrong_clique(fabric, "rollout_canary", "r02") == ""
+    found = targets.wrong_clique(fabric, "rollout_canary", "r03")
+    assert found.startswith("rollout_canary: 'r03' is no clique of the fabric file; did you mean r0")
+
+
+@pytest.mark.parametrize(
+    ("value", "whole", "is_number"),
+    [
+        (None, False, True),
+        (60, False, True),
+        ("60", True, True),
+        ("1.5", False, True),
+        ("1.5", True, False),
+        ("abc", False, False),
+        ("-1", True, False),
+        ("", False, False),
+        ("²", True, False),
+        (".", False, False),
+    ],
+)
+def test_numbers(value: object, whole: bool, is_number: bool) -> None:
+    assert (targets.wrong_number("drain_wait", value, whole) == "") is is_number
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ""),
+        ("r01t03:tray3, r01t04:tray4", ""),
+        ("r01t03", "edit_rename: 'r01t03' is not OLD:NEW; write such as edit_rename=r01t03:tray3"),
+        ("r01t03:", "edit_rename: 'r01t03:' is not OLD:NEW"),
+        ("a:b:c", "edit_rename: 'a:b:c' is not OLD:NEW"),
+        ("a:b,a:c", "edit_rename: 'a' is renamed twice; name it once"),
+    ],
+)
+def test_pairs(value: object, expected: str) -> None:
+    found = targets.wrong_pairs("edit_rename", value)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_a_variable_that_is_not_set() -> None:
+    assert targets.wrong_value("rollout_name", None) == "rollout_name: is not set; add -e rollout_name=imex"
+    assert targets.wrong_value("rollout_name", "imex") == ""
+    assert targets.wrong_value("spares_active", 0) == ""

@@ -1,0 +1,361 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The configuration files of a new Slurm cluster: every node of the fabric file, also of trays that did not answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf as slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.conf import Rendered, Site
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..fabrics import fabric
+
+GRACE = {
+    "CPUs": 144,
+    "Boards": 1,
+    "SocketsPerBoard": 2,
+    "CoresPerSocket": 72,
+    "ThreadsPerCore": 1,
+    "RealMemory": 877568,
+}
+OTHER = {**GRACE, "RealMemory": 1024000}
+SITE = Site(
+    "nvl", {"ctl": "198.51.100.2"}, accounting_host="ctl", partitions=[{"name": "all", "Nodes": "ALL", "Default": True}]
+)
+
+
+def rendered(
+    of: Fabric,
+    measured: dict[str, Any],
+    before: dict[str, str] | None = None,
+    site: Site = SITE,
+    channels: tuple[int, ...] = (),
+) -> Rendered:
+    counts = dict(zip(of.trays, channels, strict=False))
+    return slurm_conf.render(site, slurm_conf.nodes_of(of, None, {}, {}), measured, counts, before or {})
+
+
+def lines(made: Rendered, name: str = cluster.NODES) -> list[str]:
+    return made.texts[name].splitlines()[1:]
+
+
+def test_trays_of_one_kind_are_one_line() -> None:
+    of = fabric(racks=2)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE))
+    assert lines(made) == [
+        "NodeName=r[01-02]t[01-18] CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72 ThreadsPerCore=1"
+        " RealMemory=877568 Gres=gpu:4"
+    ]
+    assert lines(made, cluster.GRES) == ["NodeName=r[01-02]t[01-18] Name=gpu File=/dev/nvidia[0-3]"]
+    assert made.findings == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "Features={}"),
+        ({"Weight": 2}, "Weight=2 Features={}"),
+        ({"Feature": "gb200, fast"}, "Feature=gb200,fast,{}"),
+        ({"FEATURES": "r01,r02a,r02", "Weight": 2}, None),
+    ],
+)
+def test_features_of_rack_and_clique_follow_the_sites(given: dict[str, Any], expected: str | None) -> None:
+    of = fabric(racks=2, split=(2,))
+    site = replace(SITE, node=given)
+    nodes = slurm_conf.nodes_of(of, None, {}, {}, features=True)
+    made = slurm_conf.render(site, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
+    places = [(of.cliques[view.clique]["domain"], view.clique) for view in of.blocks(None)]
+    for line, place in zip(lines(made), places, strict=True):
+        if expected is None:
+            words = next(word for word in line.split() if word.startswith("FEATURES=")).partition("=")[2].split(",")
+            assert words[:3] == ["r01", "r02a", "r02"]
+            assert set(place) <= set(words)
+            assert len(words) == len(set(words))
+        else:
+            assert line.endswith(f" {expected.format(','.join(dict.fromkeys(place)))}")
+    assert len(lines(rendered(of, dict.fromkeys(of.trays, GRACE), site=site))) == 1
+
+
+def test_a_run_of_one_tray_changes_the_line_of_that_tray_alone() -> None:
+    of = fabric(racks=1)
+    before = rendered(of, dict.fromkeys(of.trays, GRACE)).texts
+    assert rendered(of, {}, before).texts == before
+    made = rendered(of, {"r01t03": OTHER}, before)
+    records = hardware.parse_nodes(made.texts[cluster.NODES])
+    assert records.pop("r01t03") == OTHER
+    assert set(records) == {*of.trays} - {"r01t03"}
+    assert all(record == GRACE for record in records.values())
+
+
+def test_a_tray_that_never_answered_gets_the_hardware_of_its_clique() -> None:
+    of = fabric(racks=2)
+    measured = {**dict.fromkeys(of.cliques and of.members["r01"], GRACE), "r02t01": OTHER, "r02t03": OTHER}
+    records = hardware.parse_nodes(rendered(of, measured).texts[cluster.NODES])
+    assert set(records) == set(of.trays)
+    assert records["r02t02"] == OTHER, "its clique's, not the most common one"
+    assert records["r02t18"] == GRACE, "no tray of its clique answered"
+    found = rendered(of, measured).findings
+    assert {row["code"] for row in found} == {"slurm_hardware_assumed"}
+    assert len(found) == 16
+
+
+def test_without_any_measurement_nothing_is_invented() -> None:
+    with pytest.raises(SlurmError, match="The hardware of no tray is known"):
+        rendered(fabric(racks=1), {})
+
+
+@pytest.mark.parametrize(
+    ("driver_counts", "before", "count"),
+    [
+        ((), "", 2047),
+        ((2048, 2048), "", 2047),
+        ((2048, 512), "", 511),
+        ((), "SwitchParameters=imex_channel_count=64,imex_dev_major=4\n", 64),
+        ((2048,), "SwitchParameters=imex_channel_count=64\n", 64),
+        ((1, 0), "SwitchParameters=imex_channel_count=x\n", 2047),
+    ],
+)
+def test_channels_fit_the_smallest_driver(driver_counts: tuple[int, ...], before: str, count: int) -> None:
+    of = fabric(racks=1)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), {cluster.CONF: before}, channels=driver_counts)
+    assert cluster.settings(made.texts[cluster.CONF])["switchparameters"] == f"imex_channel_count={count}"
+
+
+@pytest.mark.parametrize(
+    ("driver_counts", "settings", "codes"),
+    [
+        ((2048,), {}, set()),
+        ((2048, 64), {"imex_channel_count": 63}, set()),
+        ((2048, 64), {"imex_channel_count": 64}, {"slurm_channels_beyond_driver"}),
+        # Slurm never uses channel 0, and this driver has no other: none of Slurm's numbers exists there.
+        ((1,), {}, {"slurm_channels_beyond_driver"}),
+        ((0,), {}, {"slurm_channels_beyond_driver"}),
+        ((0,), {"imex": False}, set()),
+        ((19,), {}, set()),
+        ((18,), {}, {"slurm_channels_few"}),
+        # The one that is left next to channel 0 is one that Slurm before 25.11 does not assign.
+        ((2,), {}, {"slurm_channels_few", "slurm_channels_none"}),
+        ((3,), {}, {"slurm_channels_few"}),
+    ],
+)
+def test_channels_that_cannot_serve_the_cluster_are_findings(
+    driver_counts: tuple[int, ...], settings: dict[str, Any], codes: set[str]
+) -> None:
+    of = fabric(racks=1)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, **settings), channels=driver_counts)
+    assert {row["code"] for row in made.findings} == codes
+
+
+def test_the_sites_settings_override_the_defaults_in_any_case() -> None:
+    of = fabric(racks=1)
+    site = replace(
+        SITE,
+        settings={
+            "selecttypeparameters": "CR_Core",
+            "HealthCheckInterval": None,
+            "PriorityType": "priority/multifactor",
+        },
+        cgroup={"ConstrainDevices": False},
+        node={"Weight": 10},
+        lines=["NodeName=login CPUs=4"],
+        gpu_type="gb200",
+        health_check="/x",
+    )
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=site)
+    conf = made.texts[cluster.CONF]
+    assert "SelectTypeParameters=CR_Core\n" in conf
+    assert conf.lower().count("selecttypeparameters") == 1
+    assert "HealthCheckInterval" not in conf
+    assert "PriorityType=priority/multifactor\n" in conf
+    assert "DefMemPerCPU=6094\n" in conf
+    assert "PartitionName=all Nodes=ALL Default=YES\n" in conf
+    assert conf.endswith("NodeName=login CPUs=4\n")
+    assert lines(made)[0].endswith("Gres=gpu:gb200:4 Weight=10")
+    assert "ConstrainDevices=NO\n" in made.texts[cluster.CGROUP]
+
+
+def test_without_gres_no_file_names_gpus() -> None:
+    of = fabric(racks=1)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, gres="none", imex=False, accounting_host=""))
+    text = "".join(made.texts.values())
+    assert not any(word in text.lower() for word in ("gres", "gpu:", "imex", "accounting"))
+
+
+def test_addresses_are_in_the_order_of_their_names() -> None:
+    of = fabric(racks=2)
+    addresses = {name: f"198.51.100.{number}" for number, name in enumerate(of.trays, 11) if name.startswith("r01")}
+    nodes = slurm_conf.nodes_of(of, None, {}, addresses)
+    made = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
+    first, *others = lines(made)
+    names, given = (
+        dict(word.split("=") for word in first.split()[:2])[key].split(",") for key in ("NodeName", "NodeAddr")
+    )
+    assert dict(zip(names, given, strict=True)) == addresses
+    assert all("NodeAddr" not in line for line in others)
+
+
+def test_gpus_missing_in_the_fabric_file_are_those_of_the_clique() -> None:
+    of = fabric(racks=1)
+    of.trays["r01t02"]["gpu_uuids"] = []
+    assert {node.gpus for node in slurm_conf.nodes_of(of, None, {}, {})} == {4}
+    assert slurm_conf.nodes_of(of, None, {"r01t02": 2}, {})[1].gpus == 2
+
+
+def test_a_partition_without_a_name_is_one_sentence() -> None:
+    of = fabric(racks=1)
+    with pytest.raises(SlurmError, match=r"An entry of the option partitions has no name: .* \(it has Nodes\)\."):
+        rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, partitions=[{"Nodes": "ALL"}]))
+
+
+def test_ten_thousand_trays_are_rendered_in_seconds() -> None:
+    """10,368 trays of two kinds, mixed in every clique: the work must not grow with cliques times trays."""
+    of = fabric(racks=576, split=())
+    kinds = {name: (GRACE, OTHER)[number % 5 == 0] for number, name in enumerate(of.trays)}
+    began = time.process_time()
+    made = rendered(of, kinds)
+    again = rendered(of, {}, made.texts)
+    assert time.process_time() - began < 8
+    assert again.texts == made.texts
+    assert len(hardware.parse_nodes(made.texts[cluster.NODES])) == 10368
+    assert max(map(len, lines(made))) < 4096
+
+
+def conf(site: Site) -> dict[str, str]:
+    of = fabric(racks=1)
+    return cluster.settings(rendered(of, dict.fromkeys(of.trays, GRACE), site=site).texts[cluster.CONF])
+
+
+def test_tiers_turn_on_the_settings_that_they_need() -> None:
+    assert "accountingstorageenforce" not in conf(SITE)
+    tiers = [{"name": "all", "all": True}, {"name": "gold", "qos": {"priority": 10}}]
+    made = conf(replace(SITE, tiers=tiers))
+    assert made["accountingstorageenforce"] == "associations,limits,qos"
+    assert made["enforcepartlimits"] == "ALL"
+    assert int(made["priorityweightqos"]) > 0
+    assert "preempttype" not in made
+    made = conf(replace(SITE, tiers=[*tiers, {"name": "x", "qos": {"preempt": ["gold"]}}]))
+    assert (made["preempttype"], made["preemptmode"]) == ("preempt/qos", "REQUEUE")
+    made = conf(replace(SITE, tiers=tiers, settings={"accountingstorageenforce": "limits", "PriorityWeightQOS": None}))
+    assert made["accountingstorageenforce"] == "limits", "a site's settings win"
+    assert "priorityweightqos" not in made
+
+
+def test_programs_of_jobs_are_named_where_a_site_has_them() -> None:
+    assert not {"prolog", "epilog", "taskprolog"} & set(conf(SITE))
+    made = conf(replace(SITE, prolog="/etc/slurm/prolog.d/*", epilog="/e/*", task_prolog="/t"))
+    assert (made["prolog"], made["epilog"], made["taskprolog"]) == ("/etc/slurm/prolog.d/*", "/e/*", "/t")
+
+
+# ------------------------------------------------------------------------------------------------------ one odd tray
+
+ODD = "r01t02"
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+RECORDS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(hardware.KEYS, st.integers(-2, 10_000_000) | st.integers() | VALUES)
+)
+ANSWERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "hardware": RECORDS | VALUES | st.dictionaries(st.text(max_size=5), VALUES, max_size=3),
+        "channel_count": st.integers(0, 4096) | VALUES | RECORDS,
+    },
+)
+
+
+def slurm(of: Fabric, answers: dict[str, Any], before: dict[str, str]) -> Rendered:
+    """The files of a run with these answers of trays."""
+    measured, channels = {}, {}
+    for tray, answer in answers.items():
+        record, count, _findings = slurm_conf.accepted(tray, answer)
+        measured.update({tray: record} if record is not None else {})
+        channels.update({tray: count} if count is not None else {})
+    return slurm_conf.render(SITE, slurm_conf.nodes_of(of, None, {}, {}), measured, channels, before)
+
+
+HONEST = {"hardware": GRACE, "channel_count": 2048}
+
+
+@given(ANSWERS, st.booleans(), st.booleans())
+def test_any_answer_of_one_tray_changes_nothing_of_the_others(
+    answer: dict[str, Any], is_first_run: bool, is_alone: bool
+) -> None:
+    of = fabric(racks=1, trays=4, split=())
+    honest = dict.fromkeys(of.trays, HONEST)
+    expected = slurm(of, honest, {}).texts
+    others = {ODD: answer} if is_alone and not is_first_run else {**honest, ODD: answer}
+    made = slurm(of, others, {} if is_first_run else expected).texts
+    assert made[cluster.CONF] == expected[cluster.CONF]
+    assert made[cluster.GRES] == expected[cluster.GRES]
+    records = hardware.parse_nodes(made[cluster.NODES])
+    assert set(records) == set(of.trays)
+    mine = records.pop(ODD)
+    assert all(record == GRACE for record in records.values())
+    assert all(0 < value <= slurm_conf.MAX_MEMORY for value in mine.values())
+    # Healed by the next honest run.
+    assert hardware.parse_nodes(slurm(of, honest, made).texts[cluster.NODES])[ODD] == GRACE
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"CPUs": None}, "no CPUs"),
+        ({"CPUs": 0}, "CPUs is not a number from 1 to 8192"),
+        ({"CoresPerSocket": -72}, "CoresPerSocket is not a number"),
+        ({"CPUs": True}, "CPUs is not a number"),
+        ({"RealMemory": 1}, "1 MiB of memory for 144 CPUs"),
+        ({"RealMemory": 1 << 60}, "RealMemory is not a number"),
+        # Each fits its field of 16 bits, and slurmctld would keep a bit for each of 67 million cores.
+        ({"SocketsPerBoard": 8192, "CoresPerSocket": 8192}, "144 CPUs of 67108864 hardware threads"),
+        ({"CPUs": 145}, "145 CPUs of 144 hardware threads"),
+    ],
+)
+def test_impossible_hardware_is_a_finding_of_its_tray(change: dict[str, Any], words: str) -> None:
+    record, count, findings = slurm_conf.accepted(ODD, {"hardware": {**GRACE, **change}, "channel_count": -1})
+    assert (record, count) == (None, None)
+    assert [(row["code"], row["tray"]) for row in findings] == [("slurm_hardware_invalid", ODD)] * 2
+    assert words in findings[0]["message"]
+
+
+def test_real_hardware_is_accepted() -> None:
+    without_slurmd = {"hardware": None, "channel_count": None}
+    assert slurm_conf.accepted(ODD, HONEST) == (GRACE, 2048, [])
+    assert slurm_conf.accepted(ODD, without_slurmd) == (None, None, [])
+    virtual = {
+        "CPUs": 2,
+        "Boards": 1,
+        "SocketsPerBoard": 1,
+        "CoresPerSocket": 1,
+        "ThreadsPerCore": 2,
+        "RealMemory": 980,
+    }
+    assert slurm_conf.accepted(ODD, {"hardware": virtual})[0] == virtual
+
+
+def test_a_smaller_driver_is_a_finding_of_its_tray_and_changes_no_other() -> None:
+    of = fabric(racks=1)
+    counts = {**dict.fromkeys(of.trays, 2048), ODD: 2}
+    nodes = slurm_conf.nodes_of(of, None, {}, {})
+    made = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, {})
+    assert cluster.settings(made.texts[cluster.CONF])["switchparameters"] == "imex_channel_count=2047"
+    assert [(row["code"], row["tray"]) for row in made.findings] == [("slurm_channels_beyond_driver", ODD)]
+    # What an earlier release has made of such a tray does not stay.
+    lowered = {cluster.CONF: "SwitchParameters=imex_channel_count=1\n"}
+    healed = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, lowered)
+    assert healed.texts[cluster.CONF] == made.texts[cluster.CONF]
+
+
+def test_memory_per_cpu_is_that_of_most_trays() -> None:
+    of = fabric(racks=1)
+    made = rendered(of, {**dict.fromkeys(of.trays, GRACE), ODD: {**GRACE, "RealMemory": 144}})
+    assert cluster.settings(made.texts[cluster.CONF])["defmempercpu"] == "6094"

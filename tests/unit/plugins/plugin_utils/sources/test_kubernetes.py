@@ -1,0 +1,280 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import kubernetes
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
+    Reply,
+    Request,
+    served,
+    without_proxy,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = "2026-11-21T05:00:00Z"
+UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
+CLIQUE = f"{UUID}.32766"
+SECRET = "eyJhbGciOiJSUzI1NiJ9.service-account-token"
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_proxy(monkeypatch)
+
+
+def node(name: Any, clique: Any = CLIQUE, ready: str = "True", **labels: Any) -> dict[str, Any]:
+    """A node as the API server describes it, less what no source reads."""
+    reported = {"nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "NVIDIA-GB200", "nvidia.com/gpu.clique": clique}
+    return {
+        "metadata": {"name": name, "labels": {key: value for key, value in {**reported, **labels}.items() if value}},
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": "10.0.1.1"},
+                {"type": "Hostname", "address": "10.9.9.9"},
+                {"type": "InternalIP", "address": "fd00::1"},
+            ],
+            "conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-11-20T01:02:03Z"}],
+        },
+    }
+
+
+class ApiServer:
+    """Answers as a Kubernetes API server does: pages of `limit` nodes, each but the last with a continue token."""
+
+    def __init__(self, nodes: Sequence[Any], expire: int = 0) -> None:
+        self.nodes, self.expire = nodes, expire
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(request.target).query))
+        start, limit = int(query.get("continue", "0").partition("-")[2] or 0), int(query["limit"])
+        if start and self.expire:
+            self.expire -= 1
+            reply.json({"kind": "Status", "code": 410, "reason": "Expired"}, status=410)
+            return
+        more = f"page-{start + limit}" if start + limit < len(self.nodes) else ""
+        items = self.nodes[start : start + limit]
+        reply.json({"kind": "NodeList", "metadata": {"continue": more}, "items": items})
+
+
+def discover(url: str, **options: Any) -> list[Observation]:
+    return kubernetes.discover({"api_url": url, "timeout": 5, **options}, NOW).observations
+
+
+def found(*nodes: Any, **options: Any) -> list[Observation]:
+    with served(ApiServer(nodes)) as server:
+        return discover(server.url, **options)
+
+
+def test_a_node_becomes_an_observation() -> None:
+    assert found(node("r01t01")) == [
+        Observation(
+            "r01t01",
+            "kubernetes",
+            observed_at=NOW,
+            identity=(UUID, 32766),
+            gpu_count=4,
+            addresses=(Address("InternalIP", "10.0.1.1", 0), Address("InternalIP", "fd00::1", 0)),
+            kubernetes_node="r01t01",
+        )
+    ]
+
+
+def test_the_site_names_the_cluster_of_the_nodes() -> None:
+    assert [row.kubernetes_cluster for row in found(node("r01t01"), kubernetes_cluster="k-1.prod")] == ["k-1.prod"]
+    with pytest.raises(NvlinkError, match=r"^kubernetes: kubernetes_cluster is '\.\./etc', write a cluster name of "):
+        discover("http://127.0.0.1:1", kubernetes_cluster="../etc")
+
+
+def test_all_pages_are_read_once() -> None:
+    nodes = [node(f"t{number}") for number in range(7)]
+    with served(ApiServer(nodes)) as server:
+        observed = discover(server.url, token=SECRET, page_size=3, label_selector="a=b,c in (d)")
+    assert [row.tray for row in observed] == [f"t{number}" for number in range(7)]
+    first, second, third = (urllib.parse.parse_qs(request.target.partition("?")[2]) for request in server.requests)
+    assert first == {"limit": ["3"], "labelSelector": ["a=b,c in (d)"]}
+    assert (second["continue"], third["continue"]) == (["page-3"], ["page-6"])
+    assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {SECRET}"}
+    assert server.requests[0].target.startswith("/api/v1/nodes?")
+
+
+def test_an_expired_list_is_read_again_once() -> None:
+    nodes = [node(f"t{number}") for number in range(4)]
+    with served(ApiServer(nodes, expire=1)) as server:
+        assert [row.tray for row in discover(server.url, page_size=2)] == ["t0", "t1", "t2", "t3"]
+    with served(ApiServer(nodes, expire=9)) as server, pytest.raises(NvlinkError, match=r"expire.*larger page_size"):
+        discover(server.url, page_size=2)
+    assert len(server.requests) == 4
+
+
+def test_nodes_without_gpus_are_no_trays_unless_selected() -> None:
+    control = {"metadata": {"name": "cp1", "labels": {}}, "status": {"capacity": {"nvidia.com/gpu": "0"}}}
+    plugin_only = {"metadata": {"name": "t2"}, "status": {"capacity": {"nvidia.com/gpu": "4"}}}
+    assert [(row.tray, row.gpu_count) for row in found(control, node("t1"), plugin_only)] == [("t1", 4), ("t2", 4)]
+    assert [row.tray for row in found(control, node("t1"), label_selector="x")] == ["cp1", "t1"]
+
+
+def test_a_node_that_is_not_ready_keeps_its_clique_as_old_as_its_heartbeat() -> None:
+    (observed,) = found(node("t1", ready="Unknown"))
+    assert observed.reachable
+    assert (observed.identity, observed.observed_at, observed.health) == (
+        (UUID, 32766),
+        "2026-11-20T01:02:03Z",
+        "unknown",
+    )
+    assert [row["code"] for row in observed.findings] == ["node_not_ready"]
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["32766", f"{UUID}", f"{UUID}.", f"{UUID}.-1", f"{UUID}.4294967296", f"{UUID}.01", "{{ 1 }}.1", 7,
+     "00000000-0000-0000-0000-000000000000.1", f"{UUID}.1\n"],
+)  # fmt: skip
+def test_an_invalid_clique_label_is_a_finding(label: Any) -> None:
+    bad, good = found(node("t1", clique=label), node("t2"))
+    assert bad.identity is None
+    assert [(row["code"], row["tray"]) for row in bad.findings] == [("clique_label_unusable", "t1")]
+    assert "{{" not in bad.findings[0]["message"]
+    assert good.identity == (UUID, 32766)
+
+
+def test_no_clique_label_is_no_finding() -> None:
+    (observed,) = found(node("t1", clique=None))
+    assert (observed.identity, observed.findings, observed.gpu_count) == (None, (), 4)
+
+
+@pytest.mark.parametrize(
+    ("written", "place"), [(f"{UUID.upper()}.7", (UUID, 7)), ("nvl-domain-1", None), (7, None), ({"a": 1}, None)]
+)
+def test_the_annotation_of_topograph_counts_without_the_label(written: Any, place: Any) -> None:
+    unlabelled, labelled = node("t1", clique=None), node("t2")
+    unlabelled["metadata"]["annotations"] = {"topograph.run/cluster-id": written}
+    labelled["metadata"]["annotations"] = {"topograph.run/cluster-id": f"{UUID}.7"}
+    first, second = found(unlabelled, labelled)
+    assert (first.identity, first.findings) == (place, ())
+    assert second.identity == (UUID, 32766)
+
+
+@pytest.mark.parametrize("count", ["four", "-1", "4.0", "9" * 40, "²"])
+def test_an_unusable_number_of_gpus_is_a_finding(count: str) -> None:
+    (observed,) = found(node("t1", **{"nvidia.com/gpu.count": count}))
+    assert (observed.gpu_count, [row["code"] for row in observed.findings]) == (0, ["unusable_value"])
+
+
+def test_a_site_names_its_trays_by_expression() -> None:
+    nodes = [node("r01t01.example.org"), node("r01t02.example.org")]
+    observed = found(*nodes, tray_name="split('.', metadata.name)[0]")
+    assert [(row.tray, row.kubernetes_node) for row in observed] == [
+        ("r01t01", "r01t01.example.org"),
+        ("r01t02", "r01t02.example.org"),
+    ]
+
+
+def test_nodes_without_a_usable_name_are_counted_and_left_out() -> None:
+    nodes = [node("{{ evil }}"), node("t1"), node(None), None, "x"]
+    with served(ApiServer(nodes)) as server:
+        result = kubernetes.discover({"api_url": server.url, "timeout": 5, "label_selector": "all"}, NOW)
+    assert [(row.tray, row.findings) for row in result.observations] == [("t1", ())]
+    assert [row["code"] for row in result.findings] == ["trays_unnamed"]
+    assert "4 of 5 nodes" in result.findings[0]["message"]
+
+
+def test_one_name_for_all_nodes_is_found() -> None:
+    (observed,) = found(node("a"), node("b"), tray_name="'t1'")
+    assert (observed.identity, [row["code"] for row in observed.findings]) == ((UUID, 32766), ["tray_listed_twice"])
+    (observed,) = found(node("a"), node("b", clique=f"{UUID}.1"), tray_name="'t1'")
+    assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["tray_listed_twice"])
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [None, 7, [], {}, {"metadata": []}, {"metadata": {"name": "t1", "labels": 7}, "status": []},
+     {"metadata": {"name": "t1"}, "status": {"conditions": [None, {"type": "Ready"}], "addresses": [7, {"type": []}]}}],
+)  # fmt: skip
+def test_hostile_nodes_do_not_stop_the_others(hostile: Any) -> None:
+    assert "t9" in [row.tray for row in found(hostile, node("t9"), label_selector="all")]
+
+
+@pytest.mark.parametrize(
+    ("page", "reported"),
+    [
+        ({"kind": "Status"}, "did not return a list of nodes"),
+        ([], "did not return a list of nodes"),
+        ({"items": {}}, "did not return a list of nodes"),
+        ({"items": [], "metadata": {"continue": "again"}}, "returns the same page again and again"),
+        ({"items": [], "metadata": {"continue": 7}}, "returns the same page again and again"),
+    ],
+)
+def test_a_service_that_is_not_a_kubernetes_api(page: Any, reported: str) -> None:
+    with served(lambda _request, reply: reply.json(page)) as server, pytest.raises(NvlinkError, match=reported):
+        discover(server.url)
+
+
+def test_the_error_of_a_wrong_token_does_not_show_it() -> None:
+    with (
+        served(lambda _request, reply: reply.json({"message": SECRET}, status=401)) as server,
+        pytest.raises(NvlinkError) as caught,
+    ):
+        discover(server.url, token=SECRET)
+    assert "rejects the credentials (HTTP 401)" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+# ----------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ({}, "kubeconfig or api_url must be set"),
+        ({"api_url": "http://x", "kubeconfig": "/x"}, "kubeconfig or api_url must be set"),
+        ({"api_url": "http://x", "context": "c"}, "context belongs to kubeconfig"),
+        ({"kubeconfig": "/x", "token": SECRET}, "token belongs to api_url"),
+        ({"kubeconfig": "config"}, "kubeconfig is 'config', write an absolute path"),
+        ({"kubeconfig": "/nowhere/config"}, "kubeconfig /nowhere/config cannot be read"),
+        ({"api_url": "example.org"}, "api_url is not a valid http or https address"),
+        ({"api_url": "http://x", "page_size": 0}, "page_size is 0"),
+        ({"api_url": "http://x", "tray_name": "a["}, "tray_name is not a valid JMESPath expression"),
+        (
+            {"api_url": "http://x", "tray_name": "splt(a)"},
+            "tray_name calls 'splt', which is not a function; did you mean",
+        ),
+        ({"api_url": "http://x", "tray_name": "split(a)"}, "tray_name calls split() with 1 instead of 2 arguments"),
+        ({"api_ulr": "http://x"}, "'api_ulr' is not a known option; did you mean api_url?"),
+        ([{"token": SECRET}], "is not a mapping of options"),
+    ],
+)
+def test_wrong_options(options: Any, reported: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        kubernetes.discover(options, NOW)
+    assert str(caught.value).startswith(f"kubernetes: {reported}")
+    assert SECRET not in str(caught.value)
+
+
+def json_values(*words: str) -> st.SearchStrategy[Any]:
+    """Any JSON document, with words of the real one as keys and values more often than chance has them."""
+    texts = st.sampled_from(words) | st.text(max_size=8)
+    leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
+    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=4))
+
+
+@given(
+    json_values(
+        "metadata", "labels", "status", "conditions", "addresses", "capacity", "type", "Ready", "address", "name",
+        "t1", kubernetes.CLIQUE, kubernetes.COUNT, kubernetes.RESOURCE, CLIQUE, "InternalIP", "4",
+    )
+)  # fmt: skip
+def test_no_node_whatsoever_raises(hostile: Any) -> None:
+    for each in (hostile, {"metadata": {"name": "t1", "labels": hostile}, "status": hostile}):
+        kubernetes._has_gpus(each)
+        observed = kubernetes._observation(each, None, None, NOW)
+        assert observed is None or "{{" not in repr(observed.findings)

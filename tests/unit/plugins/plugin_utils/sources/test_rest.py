@@ -1,0 +1,396 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import rest
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
+    Reply,
+    Request,
+    served,
+    without_proxy,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = "2026-11-21T05:00:00Z"
+UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
+SECRET = "0123456789abcdef-netbox-token"
+COOKBOOK = Path(__file__).resolve().parents[5] / "docs" / "sources.md"
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_proxy(monkeypatch)
+
+
+def result(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> SourceResult:
+    path = folder / "cmdb.json"
+    path.write_text(json.dumps(document))
+    options = {"file": str(path), "trays": trays, "fields": {"name": "name", **(fields or {})}}
+    return rest.discover(options, NOW)
+
+
+def discover(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> list[Observation]:
+    return result(document, folder, fields, trays).observations
+
+
+def from_web(url: str, **options: Any) -> list[Observation]:
+    settings = {"url": url, "trays": "items", "fields": {"name": "name"}, "timeout": 5, **options}
+    return rest.discover(settings, NOW).observations
+
+
+FULL = {
+    "name": "r01t01",
+    "clique": f"{UUID.upper()}.32766",
+    "serial": 1820925000123,
+    "slot": "3",
+    "gpus": ["GPU-11111111-2222", "GPU-11111111-3333"],
+    "count": 4,
+    "addresses": ["198.51.100.11/24", {"address": "fd00::1", "interface": "host0", "prefix": 64}],
+    "driver": "580.95.05",
+    "health": "Healthy",
+    "at": "2026-11-21T04:00:00Z",
+    "slurm": "s1",
+    "k8s": "k1",
+    "host": "198.51.100.11",
+    "of": {"slurm": "gb-prod", "kubernetes": "k1"},
+}
+FIELDS = {
+    "clique": "clique",
+    "chassis_serial": "serial",
+    "tray_index": "slot",
+    "gpu_uuids": "gpus",
+    "gpu_count": "count",
+    "addresses": "addresses",
+    "driver_version": "driver",
+    "health": "health",
+    "observed_at": "at",
+    "slurm_node": "slurm",
+    "kubernetes_node": "k8s",
+    "ansible_host": "host",
+    "slurm_cluster": "of.slurm",
+    "kubernetes_cluster": "of.kubernetes",
+}
+
+
+def test_every_field_is_read(tmp_path: Path) -> None:
+    assert discover([FULL], tmp_path, FIELDS) == [
+        Observation(
+            "r01t01",
+            "rest",
+            observed_at="2026-11-21T04:00:00Z",
+            identity=(UUID, 32766),
+            chassis_serial="1820925000123",
+            tray_index=3,
+            gpu_uuids=("GPU-11111111-2222", "GPU-11111111-3333"),
+            gpu_count=4,
+            addresses=(Address("", "198.51.100.11", 24), Address("host0", "fd00::1", 64)),
+            driver_version="580.95.05",
+            health="healthy",
+            slurm_node="s1",
+            kubernetes_node="k1",
+            ansible_host="198.51.100.11",
+            slurm_cluster="gb-prod",
+            kubernetes_cluster="k1",
+        )
+    ]
+
+
+def test_a_missing_value_is_unknown_without_a_finding(tmp_path: Path) -> None:
+    assert discover([{"name": "t1"}], tmp_path, FIELDS) == [Observation("t1", "rest", observed_at=NOW)]
+
+
+def test_a_clique_by_its_two_parts(tmp_path: Path) -> None:
+    fields = {"cluster_uuid": "uuid", "clique_id": "id"}
+    rows = [
+        {"name": "t1", "uuid": UUID, "id": "7"},
+        {"name": "t2", "uuid": UUID},
+        {"name": "t3", "uuid": "00000000-0000-0000-0000-000000000000", "id": 7},
+    ]
+    assert [row.identity for row in discover(rows, tmp_path, fields)] == [(UUID, 7), None, None]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("clique", "32766"),
+        ("clique", 7),
+        ("cluster_uuid", "x"),
+        ("clique_id", -1),
+        ("clique_id", "1.5"),
+        ("clique_id", True),
+        ("clique_id", 2**32),
+        ("chassis_serial", "{{ evil }}"),
+        ("chassis_serial", "a\nb"),
+        ("tray_index", "first"),
+        ("gpu_uuids", "GPU-1"),
+        ("gpu_uuids", ["GPU-1", None]),
+        ("gpu_uuids", ["GPU-1"] * 2000),
+        ("gpu_count", 4.5),
+        ("addresses", "nowhere"),
+        ("addresses", ["10.0.0.1", "10.0.0.1/x"]),
+        ("addresses", {"interface": "x"}),
+        ("driver_version", "1; rm"),
+        ("health", "meh"),
+        ("health", {}),
+        ("observed_at", "yesterday"),
+        ("problem", True),
+        ("slurm_node", "a b"),
+        ("kubernetes_node", ["x"]),
+        ("slurm_cluster", "../etc"),
+        ("kubernetes_cluster", 7),
+        ("ansible_host", "-oProxyCommand=x"),
+    ],
+)
+def test_an_invalid_value_is_a_finding_and_null(tmp_path: Path, field: str, value: Any) -> None:
+    (observed,) = discover([{"name": "t1", "v": value}], tmp_path, {field: "v"})
+    assert [(row["code"], row["tray"]) for row in observed.findings] == [("unusable_value", "t1")]
+    assert field in observed.findings[0]["message"]
+    assert observed == Observation("t1", "rest", observed_at=NOW, findings=observed.findings)
+
+
+def test_a_tray_with_a_problem_is_unreachable(tmp_path: Path) -> None:
+    problem = "power != 'On' && 'its BMC reports that it is off' || null"
+    on, off = discover([{"name": "a", "power": "On"}, {"name": "b", "power": "Off"}], tmp_path, {"problem": problem})
+    assert (on.reachable, off.reachable, off.problem) == (True, False, "its BMC reports that it is off")
+
+
+def test_trays_without_a_name_are_counted_and_none_at_all_is_an_error(tmp_path: Path) -> None:
+    reported = result([{"name": "[all]"}, {"name": "t1"}, 7], tmp_path)
+    assert reported.observations == [Observation("t1", "rest", observed_at=NOW)]
+    assert reported.findings == [
+        {
+            "code": "trays_unnamed",
+            "severity": "warning",
+            "message": "Source rest lists 2 of 3 items without a usable tray name, first at position 1; correct the "
+            "expression name, or exclude such items in trays.",
+        }
+    ]
+    with pytest.raises(NvlinkError, match="rest: none of 1 items has a usable tray name; correct the expression name"):
+        discover([{"nam": "t1"}], tmp_path)
+
+
+def test_an_empty_list_is_an_answer(tmp_path: Path) -> None:
+    assert discover([], tmp_path) == []
+
+
+def test_added_functions(tmp_path: Path) -> None:
+    row = {"name": "R01T01.example.org", "domain": "nmx-1", "x": 1}
+    expression = "sub('^r', 'rack', lower(split('.', name)[0]))"
+    cluster_uuid = f'pick(`{{"nmx-1": "{UUID}"}}`, domain)'
+    fields = {"name": expression, "cluster_uuid": cluster_uuid, "clique_id": "x"}
+    (observed,) = discover([row], tmp_path, fields)
+    assert (observed.tray, observed.identity) == ("rack01t01", (UUID, 1))
+
+
+# ------------------------------------------------------------------------------------------------------------- pages
+
+
+def pages(request: Request, reply: Reply) -> None:
+    """Three pages of one tray each, which name the next one in the document and in the header Link."""
+    number = int(request.target.partition("page=")[2] or 1)
+    there = f"/api/trays?page={number + 1}" if number < 3 else None
+    link = {"Link": f'</first>; rel="first", <{there}>; title="a, b"; rel="next"'} if there else {}
+    reply.json(
+        {"items": [{"name": f"t{number}"}], "next": there, "n": {"other": f"http://198.51.100.1{there}"}}, **link
+    )
+
+
+@pytest.mark.parametrize("follow", ["next", "link"])
+def test_pages_are_followed(follow: str) -> None:
+    with served(pages) as server:
+        observed = from_web(f"{server.url}/api/trays", next=follow, token=SECRET, token_prefix="Token")
+    assert [row.tray for row in observed] == ["t1", "t2", "t3"]
+    assert {request.headers["authorization"] for request in server.requests} == {f"Token {SECRET}"}
+
+
+def test_one_page_without_next_and_a_header_of_its_own() -> None:
+    with served(pages) as server:
+        assert len(from_web(f"{server.url}/api/trays", token=SECRET, token_header="X-Auth-Token")) == 1
+    assert server.requests[0].headers["x-auth-token"] == SECRET
+
+
+def test_a_next_page_with_scheme_and_port_behind_a_proxy() -> None:
+    def respond(request: Request, reply: Reply) -> None:
+        there = "https://127.0.0.1/b" if request.target == "/a" else None
+        reply.json({"items": [{"name": request.target[1:]}], "next": there})
+
+    with served(respond) as server:
+        assert [row.tray for row in from_web(f"{server.url}/a", next="next")] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("target", "reported"),
+    [
+        ("/loop", "is the next page of itself"),
+        ("http://localhost/x", "returns a next page on another host"),
+        ("file:///etc/passwd", "returns a next page on another host"),
+        ("/a b\r\nX: y", "returns a next page that is not a valid address"),
+        (7, "returns a next page that is not a text"),
+        ({"a": 1}, "returns a next page that is not a text"),
+    ],
+)
+def test_an_invalid_next_page(target: Any, reported: str) -> None:
+    with (
+        served(lambda _request, reply: reply.json({"items": [], "next": target})) as server,
+        pytest.raises(NvlinkError, match=reported) as caught,
+    ):
+        from_web(f"{server.url}/loop", next="next", token=SECRET)
+    assert SECRET not in str(caught.value)
+
+
+def test_too_many_pages() -> None:
+    with (
+        served(lambda request, reply: reply.json({"items": [], "next": f"{request.target}x"})) as server,
+        pytest.raises(NvlinkError, match="would be page 5; raise max_pages"),
+    ):
+        from_web(f"{server.url}/a", next="next", max_pages=4)
+    assert len(server.requests) == 4
+
+
+def test_a_page_without_the_list() -> None:
+    with (
+        served(lambda _request, reply: reply.json({"detail": SECRET})) as server,
+        pytest.raises(NvlinkError, match=r"rest: trays returns no list on the page http://127\.0\.0\.1:\d+/a; correct"),
+    ):
+        from_web(f"{server.url}/a?key={SECRET}")
+
+
+# ----------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ({}, "trays is missing"),
+        ({"trays": "a[", "fields": {"name": "n"}}, "trays is not a valid JMESPath expression"),
+        ({"trays": "a", "fields": {}}, "fields: name is missing"),
+        ({"trays": "a", "fields": "name"}, "fields is not a mapping"),
+        ({"trays": "a", "fields": {"name": "n", "uuid": "u"}}, "fields: 'uuid' is not a known option"),
+        ({"trays": "a", "fields": {"name": "n.[", "health": "h"}}, "fields: name is not a valid JMESPath expression"),
+        ({"trays": "a", "fields": {"name": "n", "health": "lenght(h)"}}, "fields: health calls 'lenght', which is no"),
+        ({"trays": "a", "fields": {"name": "n", "health": ["h"]}}, "fields: health is ['h'], write a JMESPath"),
+        ({"trays": "a", "fields": {"name": "n"}}, "url or file must be set"),
+        ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "file": "/x"}, "url or file must be set"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "cmdb.json"}, "file is 'cmdb.json', write an absolute path"),
+        (
+            {"trays": "a", "fields": {"name": "n"}, "file": "/nowhere.json"},
+            "file /nowhere.json cannot be read (No such file",
+        ),
+        (
+            {"trays": "a", "fields": {"name": "n"}, "file": "/dev/zero"},
+            "file /dev/zero cannot be read (it is not a reg",
+        ),
+        ({"trays": "a", "fields": {"name": "n"}, "file": __file__}, f"file {__file__} is not a complete JSON document"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "/x", "next": "n"}, "next applies to url only"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "/x", "token": SECRET}, "token applies to url only"),
+        (
+            {"trays": "a", "fields": {"name": "n"}, "url": "http://x", "next": "]"},
+            "next is not a valid JMESPath expression",
+        ),
+        ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "token_header": "A: b"}, "token_header is no"),
+        ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "max_pages": 0}, "max_pages is 0"),
+    ],
+)
+def test_wrong_options(options: Any, reported: str) -> None:
+    with pytest.raises(NvlinkError) as caught:
+        rest.discover(options, NOW)
+    assert str(caught.value).startswith(f"rest: {reported}")
+    assert "\n" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_invalid_pattern_of_sub_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NvlinkError, match=r"rest: fields: name calls sub\(\) with an invalid pattern"):
+        discover([{"name": "t1"}], tmp_path, {"name": "sub('(', '', name)"})
+
+
+def test_a_file_larger_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "big.json").write_text("[" + " " * 5000 + "]")
+    options = {"file": str(tmp_path / "big.json"), "trays": "@", "fields": {"name": "n"}, "max_bytes": 4096}
+    with pytest.raises(NvlinkError, match="cannot be read \\(it is larger than 4096 bytes\\)"):
+        rest.discover(options, NOW)
+
+
+def test_a_file_of_too_many_values(tmp_path: Path) -> None:
+    (tmp_path / "many.json").write_text("[" + "[]," * 1000 + "0]")
+    options = {"file": str(tmp_path / "many.json"), "trays": "@", "fields": {"name": "n"}, "max_bytes": 4096}
+    with pytest.raises(NvlinkError, match=r"file .* has more than 128 values; split it, or raise max_bytes"):
+        rest.discover(options, NOW)
+
+
+# ---------------------------------------------------------------------------------------------------------- cookbook
+
+
+def cookbook() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Heading -> (the page that it shows, the inventory file that it shows) of docs/sources.md."""
+    shown = re.findall(
+        r"^### ([^\n]+)\n.*?^```json\n(.*?)^```\n.*?^```yaml\n(.*?)^```\n",
+        COOKBOOK.read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    return {name: (json.loads(page), yaml.safe_load(config)) for name, page, config in shown}
+
+
+def cooked(name: str, folder: Path) -> list[Observation]:
+    page, config = cookbook()[name]
+    options = {key: value for key, value in config["rest"].items() if key in ("trays", "fields")}
+    assert not set(config["rest"]) - set(rest.OPTIONS)
+    (folder / "page.json").write_text(json.dumps(page))
+    observed = rest.discover({**options, "file": str(folder / "page.json")}, NOW).observations
+    assert [finding for tray in observed for finding in tray.findings] == []
+    return observed
+
+
+def test_the_page_has_three_examples() -> None:
+    assert list(cookbook()) == ["NetBox", "NMX-M", "A BMC inventory"]
+
+
+def test_the_netbox_example(tmp_path: Path) -> None:
+    first, second = cooked("NetBox", tmp_path)
+    assert (first.tray, first.identity, first.tray_index) == ("r01t01", (UUID, 32766), 0)
+    assert first.addresses == (Address("", "198.51.100.11", 24),)
+    assert (second.reachable, second.problem) == (False, "NetBox calls it offline")
+
+
+def test_the_nmx_m_example(tmp_path: Path) -> None:
+    first, second = cooked("NMX-M", tmp_path)
+    assert (first.tray, first.identity, first.health, first.tray_index) == ("r01t01", (UUID, 32766), "healthy", 0)
+    assert (second.chassis_serial, second.health) == ("1820925000123", "unknown")
+
+
+def test_the_bmc_example(tmp_path: Path) -> None:
+    first, second = cooked("A BMC inventory", tmp_path)
+    assert (first.tray, first.identity, first.tray_index, first.reachable) == ("r01t01", None, 0, True)
+    assert (second.tray, second.reachable, second.problem) == ("r01t02", False, "its BMC reports that it is off")
+
+
+HOSTILE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=12)
+    | st.sampled_from(list(FULL.values())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["address", "x"]), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(list(FULL)[1:]), HOSTILE))
+def test_no_item_whatsoever_raises(reported: dict[str, Any]) -> None:
+    fields = {key: rest.Expression(text, key) for key, text in {"name": "name", **FIELDS, "problem": "problem"}.items()}
+    observed = rest._observation({**reported, "name": "t1"}, fields, NOW)
+    assert observed is not None
+    assert {row["code"] for row in observed.findings} <= {"unusable_value"}
+    assert "{{" not in repr(observed)

@@ -1,0 +1,347 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import topograph
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
+    Reply,
+    Request,
+    Responder,
+    served,
+    without_proxy,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = "2026-11-21T05:00:00Z"
+UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
+SECRET = "creds-of-the-fabric-manager"
+CONF = f"""# block001={UUID}.32766
+BlockName=block001 Nodes=r01t[01-02]
+# block002={UUID}.1
+BlockName=block002 Nodes=r02t01
+BlockName=block003
+BlockSizes=2
+"""
+YAML = """- topology: blocks
+  cluster_default: true
+  block:
+    block_sizes:
+        - 2
+    blocks:
+        - block: block1
+          nodes: r01t[01-02]
+        - block: block2
+- topology: rest
+  cluster_default: false
+  flat: true
+"""
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_proxy(monkeypatch)
+
+
+class Topograph:
+    """Answers as Topograph does: a request ID, 202 so many times, then what it ends with."""
+
+    def __init__(self, body: str = CONF, status: int = 200, pending: int = 0, request: str = "1f2e3d") -> None:
+        self.body, self.status, self.pending, self.request = body, status, pending, request
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        if request.method == "POST":
+            reply.send(202, f"{self.request}\n".encode())
+        elif self.pending:
+            self.pending -= 1
+            reply.send(202, b"pending")
+        else:
+            reply.send(self.status, self.body.encode())
+
+
+def discover(url: str, **options: Any) -> list[Observation]:
+    settings = {"url": url, "provider": {"name": "infiniband-bm"}, "poll_interval": 0.05, "timeout": 5, **options}
+    return topograph.discover(settings, NOW).observations
+
+
+def found(body: str, **options: Any) -> list[Observation]:
+    with served(Topograph(body)) as server:
+        return discover(server.url, **options)
+
+
+def refused(respond: Any, **options: Any) -> str:
+    with served(respond) as server, pytest.raises(NvlinkError) as caught:
+        discover(server.url, **options)
+    assert str(caught.value).startswith("topograph: http://127.0.0.1:")
+    assert SECRET not in str(caught.value)
+    return str(caught.value)
+
+
+def test_blocks_with_cliques_as_domains() -> None:
+    first, second, third = found(CONF)
+    assert first == Observation("r01t01", "topograph", observed_at=NOW, identity=(UUID, 32766), slurm_node="r01t01")
+    assert (second.tray, second.identity) == ("r01t02", (UUID, 32766))
+    assert (third.tray, third.identity) == ("r02t01", (UUID, 1))
+
+
+def test_the_site_names_the_slurm_that_the_blocks_are_for() -> None:
+    assert {row.slurm_cluster for row in found(CONF, slurm_cluster="alpha")} == {"alpha"}
+
+
+def test_the_requests_and_their_number() -> None:
+    with served(Topograph(pending=2)) as server:
+        provider = {"name": "netq", "params": {"apiUrl": "https://nmx"}, "creds": {"username": "u", "password": SECRET}}
+        discover(f"{server.url}/", provider=provider, nodes=[{"region": "local", "instances": {"i1": "r01t01"}}])
+    post, *polls = server.requests
+    assert (post.method, post.target) == ("POST", "/v1/generate")
+    assert json.loads(post.body) == {
+        "provider": provider,
+        "engine": {"name": "slurm", "params": {"plugin": "topology/block"}},
+        "nodes": [{"region": "local", "instances": {"i1": "r01t01"}}],
+    }
+    assert [(poll.method, poll.target) for poll in polls] == [("GET", "/v1/topology?uid=1f2e3d")] * 3
+
+
+@pytest.mark.parametrize("domain", ["nvl-domain-7", UUID, "00000000-0000-0000-0000-000000000000.1", "{{x}}.1"])
+def test_a_domain_that_is_no_clique_gives_no_place(domain: str) -> None:
+    (observed,) = found(f"# b1={domain}\nBlockName=b1 Nodes=t1\n")
+    assert (observed.tray, observed.reachable, observed.identity) == ("t1", True, None)
+    assert [(row["code"], row["tray"]) for row in observed.findings] == [("domain_no_clique", "t1")]
+    assert "{{" not in observed.findings[0]["message"]
+
+
+def test_topology_yaml_has_no_domains() -> None:
+    observed = found(YAML)
+    assert [(row.tray, row.identity) for row in observed] == [("r01t01", None), ("r01t02", None)]
+    assert {row["code"] for tray in observed for row in tray.findings} == {"domain_no_clique"}
+
+
+def test_blocks_with_the_name_of_their_domain() -> None:
+    (observed,) = found(YAML.replace("block1", f"{UUID}.7").replace("[01-02]", "01"))
+    assert observed.identity == (UUID, 7)
+
+
+def test_a_site_names_its_trays_by_expression() -> None:
+    observed = found(CONF, tray_name="sub('^r', 'rack', node)")
+    assert [(row.tray, row.slurm_node) for row in observed][:1] == [("rack01t01", "r01t01")]
+
+
+def test_a_node_in_two_cliques_is_in_neither() -> None:
+    (observed,) = found(f"# a={UUID}.1\nBlockName=a Nodes=t1\n# b={UUID}.2\nBlockName=b Nodes=t1\n")
+    assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["tray_listed_twice"])
+
+
+def test_polling_ends_at_the_deadline() -> None:
+    """Polls so far apart that the deadline lies between two of them, not in the middle of an answer."""
+    start = time.monotonic()
+    message = refused(Topograph(pending=10_000), deadline=3, poll_interval=2)
+    assert time.monotonic() - start < 4
+    assert "has no topology yet after 3 seconds; raise deadline" in message
+
+
+def test_an_unknown_request_differs_from_a_failed_one() -> None:
+    assert "does not know the request 1f2e3d" in refused(Topograph(status=404))
+    assert "failed with HTTP 502 (***), 3 times" in refused(Topograph(SECRET, status=502), token=SECRET)
+    assert "has no topology (***); correct provider" in refused(Topograph(SECRET, status=400), token=SECRET)
+
+
+@pytest.mark.parametrize(
+    ("status", "reported"),
+    [
+        (400, "answered HTTP 400 (no *** here); "),
+        (404, "does not exist"),
+        (500, "failed with HTTP 500 (no *** here); "),
+    ],
+)
+def test_a_refused_request(status: int, reported: str) -> None:
+    assert reported in refused(
+        lambda _request, reply: reply.send(status, f"no {SECRET} here".encode()),
+        provider={"name": "x", "creds": {"k": [SECRET]}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("block topology contains no accelerator domains", "set provider.params.accelerator: {source: nvidia-smi}, "),
+        ("cannot determine blockSizes: topology contains no blocks", "run sudo ibnetdiscover on a node: "),
+    ],
+)
+def test_a_block_topology_without_blocks_has_its_remedy(reason: str, remedy: str) -> None:
+    """Texts of Topograph 1.0, as tests/integration/test_topograph.py gets them from the program itself."""
+    assert f"has no topology ({reason}); {remedy}" in refused(Topograph(f"{reason}\n", status=400))
+
+
+@pytest.mark.parametrize(
+    ("body", "reported"),
+    [
+        (f"{'x ' * 8_190}{SECRET}", "(x x x"),
+        (f"{'a ' * 149}{SECRET}", "(a a a"),
+        ("{{ lookup('pipe', 'id') }}; done\n\tnow", "({ { lookup('pipe', 'id') }}, done now)"),
+        ("password=hunter2 of netq", "(password=*** of netq)"),
+    ],
+)
+def test_a_reason_is_one_short_sentence_without_a_secret(body: str, reported: str) -> None:
+    message = refused(Topograph(body, status=400), token=SECRET)
+    assert reported in message
+    assert len(message) < 500
+    assert SECRET[:8] not in message
+    assert "hunter2" not in message
+
+
+def test_the_page_of_a_proxy_is_no_reason() -> None:
+    page = refused(lambda _request, reply: reply.send(400, b"<html>busy</html>", Content_Type="text/html"))
+    assert "answered HTTP 400; check" in page
+
+
+@pytest.mark.parametrize("request_id", ["", "a b", "../etc", "x" * 200, "<html>"])
+def test_a_service_that_is_not_topograph(request_id: str) -> None:
+    assert "returned no request ID" in refused(Topograph(request=request_id))
+
+
+@pytest.mark.parametrize(
+    ("body", "reported"),
+    [
+        (
+            "OK",
+            "writes its topology elsewhere; leave out the engine's topologyConfigPath, or read what the engine slinky",
+        ),
+        ('{"instances": []}', "returns a topology without blocks; set the engine slurm"),
+        ('{"instances": ', "cannot be parsed (Expecting value"),
+        ("[" * 100_000, "cannot be parsed"),
+        ('{"a":' * 100_000, "cannot be parsed"),
+        ("", "returns a topology without blocks"),
+        ("SwitchName=s1 Nodes=t[1-2]\n", "returns a topology without blocks"),
+        ("- topology: a\n  flat: true\n", "returns a topology without blocks"),
+        ("BlockName=b Nodes=t[1-\n", "cannot be parsed (The hostlist"),
+        ("- topology: a\n  block: {\n", "cannot be parsed (Line 3"),
+        ("- topology: [a: b\n", "cannot be parsed"),
+        (f"BlockName=b Nodes={SECRET}[1-\n", "cannot be parsed"),
+        ("BlockName=b Nodes=t[1-65536]\n" * 10, "have more than"),
+        ("-\n" * 2_100_000, "cannot be parsed (has more than 2097152 values)"),
+    ],
+)
+def test_a_topology_that_cannot_be_used(body: str, reported: str) -> None:
+    assert reported in refused(Topograph(body), token=SECRET)
+
+
+def test_a_topology_that_is_no_text() -> None:
+    def respond(request: Request, reply: Reply) -> None:
+        reply.send(202 if request.method == "POST" else 200, b"id" if request.method == "POST" else b"\xff\xfe")
+
+    assert "it is not UTF-8" in refused(respond)
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ({"url": None}, "url is missing"),
+        ({"provider": None}, "provider is missing"),
+        ({"provider": "netq"}, "provider is not a mapping"),
+        ({"provider": [{"creds": SECRET}]}, "provider is not a mapping"),
+        ({"provider": {}}, "provider: name is missing"),
+        ({"provider": {"name": "x", "credentials": SECRET}}, "provider: 'credentials' is not a known option; did you"),
+        ({"provider": {"name": "x", "creds": SECRET}}, "provider: creds is not a mapping"),
+        ({"engine": {"name": "slurm", "params": {"a": {1, 2}}}}, "engine: params: has a value without a JSON type"),
+        ({"nodes": "r01t01"}, "nodes is 'r01t01', write a list"),
+        ({"poll_interval": 0}, "poll_interval is 0"),
+        ({"tray_name": ""}, "tray_name is '', write a text"),
+        ({"kubeconfig": "in-cluster"}, "kubeconfig belongs to config_map; leave it out with url"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], reported: str) -> None:
+    with pytest.raises(NvlinkError) as caught:
+        discover(**{"url": "http://127.0.0.1:1", **options})
+    assert str(caught.value).startswith(f"topograph: {reported}")
+    assert SECRET not in str(caught.value)
+
+
+def test_instances_of_the_engine_graph() -> None:
+    """As pkg/engines/graph of Topograph 1.0 writes them; an instance without a domain is a tray without a clique."""
+    rows = [
+        {"id": "r01t01", "network_layers": ["l1", "s1"], "labels": {topograph.DOMAIN: f"{UUID}.32766", "gpu": "GB200"}},
+        {"id": "r01t02", "network_layers": [], "labels": {topograph.DOMAIN: "nvl-1"}},
+        {"id": "r01t03"},
+    ]
+    observed = found(json.dumps({"instances": rows}), engine={"name": "graph"})
+    assert [(row.tray, row.identity) for row in observed] == [
+        ("r01t01", (UUID, 32766)),
+        ("r01t02", None),
+        ("r01t03", None),
+    ]
+    assert [[row["code"] for row in tray.findings] for tray in observed] == [
+        [],
+        ["domain_no_clique"],
+        ["domain_no_clique"],
+    ]
+
+
+def config_map(data: Any) -> Responder:
+    """An API server with one ConfigMap, as the engine slinky writes it."""
+
+    def respond(request: Request, reply: Reply) -> None:
+        if request.target == "/api/v1/namespaces/slurm/configmaps/slurm-config":
+            reply.json({"kind": "ConfigMap", "data": data})
+        else:
+            reply.json({"kind": "Status", "code": 404}, 404)
+
+    return respond
+
+
+def read_config_map(url: str, **options: Any) -> list[Observation]:
+    names = {"namespace": "slurm", "name": "slurm-config"}
+    settings = {"api_url": url, "token": SECRET, "config_map": names, "timeout": 5, **options}
+    return topograph.discover(settings, NOW).observations
+
+
+def test_a_config_map_of_the_engine_slinky() -> None:
+    with served(config_map({"slurm.conf": "", "topology.conf": CONF})) as server:
+        observed = read_config_map(server.url, slurm_cluster="alpha")
+    assert [(row.tray, row.identity, row.slurm_cluster) for row in observed][-1] == ("r02t01", (UUID, 1), "alpha")
+    assert [request.method for request in server.requests] == ["GET"]
+    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "reported"),
+    [
+        ({"topology.yaml": YAML}, {}, "has no key topology.conf; set config_map.key; it has topology.yaml"),
+        (None, {}, "has no key topology.conf; set config_map.key; it has none"),
+        ({"topology.conf": 1}, {}, "has no key topology.conf"),
+        ({}, {"config_map": {"namespace": "slurm", "name": "other"}}, "does not exist (HTTP 404); correct config_map"),
+        ({}, {"config_map": {"namespace": "slurm"}}, "config_map: name is missing"),
+        ({}, {"config_map": {"namespace": "../..", "name": "x"}}, "config_map: namespace is '../..', write the namesp"),
+        ({}, {"provider": {"name": "dra"}}, "provider and config_map are both set; keep one"),
+        ({"topology.conf": "BlockName=b Nodes=t[1-"}, {}, "cannot be parsed (The hostlist"),
+    ],
+)
+def test_a_config_map_that_cannot_be_used(data: Any, options: dict[str, Any], reported: str) -> None:
+    with served(config_map(data)) as server, pytest.raises(NvlinkError) as caught:
+        read_config_map(server.url, **options)
+    assert reported in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_account_may_not_read_the_config_map() -> None:
+    with served(lambda _request, reply: reply.json({}, 403)) as server, pytest.raises(NvlinkError) as caught:
+        read_config_map(server.url)
+    assert "give the account the verb get on configmaps" in str(caught.value)
+
+
+@given(
+    st.lists(
+        st.sampled_from([*CONF.splitlines(), *YAML.splitlines(), "", "#", "- ", "[", "{", "\\"]) | st.text(max_size=20)
+    )
+)
+def test_any_text_gives_blocks_or_a_slurm_error(lines: list[str]) -> None:
+    with suppress(NvlinkError, ValueError, RecursionError):
+        assert all(isinstance(node, str) for block in topograph.read("\n".join(lines)) for node in block.nodes)

@@ -1,0 +1,154 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Evidence of racks on which all layers agree, for tests to change: simulated GPUs, IMEX facts from their own reader,
+Slurm and Kubernetes results in the form of their readers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
+
+NOW = "2026-11-21T05:00:00Z"
+VERSION = imex_fleet.VERSION
+Row = dict[str, Any]
+
+
+class World:
+    """Evidence of agreeing layers; every part is plain data that a test may change."""
+
+    def __init__(self, racks: int = 2, trays: int = 4, **shape: Any) -> None:
+        fleet = simulation.fleet(racks, trays, observed_at=NOW, **shape)
+        for row in fleet.values():
+            row["driver_version"] = VERSION
+        observed = [ansible_facts.from_facts(tray, row) for tray, row in fleet.items()]
+        policy = Policy(imex_networks=("10.0.0.0/8",), expected_trays=trays)
+        self.fabric: Fabric = place(None, None, observed, list(fleet), NOW, policy).fabric
+        self.trays: dict[str, Row] = {tray: self._tray(tray, row) for tray, row in fleet.items()}
+        self.unreachable: dict[str, str] = {}
+        self.info: Row = self._slurm()
+        self.tiers: Row | None = {"changed": False, "changes": [], "findings": []}
+        self.kubernetes: Row = self._kubernetes()
+
+    def _tray(self, tray: str, fabric: Row) -> Row:
+        clique = self.fabric.trays[tray]["clique"]
+        entries = [str(self.fabric.trays[name]["imex_address"]) for name in self.fabric.members[clique]]
+        imex = self.imex(tray, entries)
+        return {
+            "gpu": fabric,
+            "imex": imex,
+            "channels": {**copy.deepcopy(imex["channels"]), "parameters": {}, "findings": []},
+            "versions": {
+                "driver": VERSION,
+                "imex": VERSION,
+                "imex_package": f"{VERSION}-1",
+                "slurmd": "25.11.2",
+                "kernel": "6.8.0",
+                "findings": [],
+            },
+            "findings": [],
+        }
+
+    def imex(self, tray: str, entries: list[str], **changes: Any) -> Row:
+        """The IMEX facts of a tray with this node list, assembled by the real code."""
+        own = str(self.fabric.trays[tray]["imex_address"])
+        read = imex_fleet.read(
+            addresses=[own],
+            nodes={"path": files.NODES_FILE, "text": files.render_nodes(entries), "changed_at": 900.0},
+            answers={
+                "state": imex_fleet.answer("READY\n"),
+                "domain": imex_fleet.answer(imex_fleet.domain_json(entries)),
+            },
+        )
+        return facts.assemble({**read, **changes})
+
+    def report(self, tray: str, part: str, *codes: str) -> None:
+        """Add findings to a part of a tray's facts."""
+        notes = [finding(code, f"Something is wrong ({code}).") for code in codes]
+        self.trays[tray][part]["findings"] += notes
+        self.trays[tray]["findings"] += [dict(note, part=part) for note in notes]
+
+    def entries(self, clique: str) -> list[str]:
+        return [str(self.fabric.trays[tray]["imex_address"]) for tray in self.fabric.members[clique]]
+
+    def _slurm(self) -> Row:
+        blocks = [{"name": view.name, "nodes": list(view.trays)} for view in self.fabric.blocks()]
+        return {
+            "version": "25.11.2",
+            "cluster": "alps",
+            "plugin": "topology/block",
+            "topology": {"name": "nvlink", "cluster_default": True, "block_sizes": [4], "blocks": blocks},
+            "file": {"path": "/etc/slurm/topology.yaml", "exists": True, "running": True},
+            "findings": [],
+        }
+
+    def block(self, name: str) -> list[str]:
+        """The nodes that the running block of that name has."""
+        return next(block["nodes"] for block in self.info["topology"]["blocks"] if block["name"] == name)
+
+    def _kubernetes(self) -> Row:
+        nodes, slices = [], []
+        for tray, row in self.fabric.trays.items():
+            labels = {"nvidia.com/gpu.clique": self.fabric.clique_text(row["clique"])}
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            nodes.append({"metadata": {"name": tray, "labels": labels}, "status": ready})
+            for driver, devices in (("compute-domain.nvidia.com", 2), ("gpu.nvidia.com", len(row["gpu_uuids"]))):
+                spec = {"driver": driver, "nodeName": tray, "devices": [{"name": str(at)} for at in range(devices)]}
+                slices.append({"metadata": {"name": f"{tray}-{driver}"}, "spec": spec})
+        clique = next(iter(self.fabric.cliques))
+        daemons = [
+            {"nodeName": tray, "cliqueID": self.fabric.clique_text(clique), "status": "Ready"}
+            for tray in self.fabric.members[clique]
+        ]
+        return {
+            "groups": {"resource.nvidia.com": ["v1beta1"]},
+            "not_readable": [],
+            "nodes": nodes,
+            "slices": slices,
+            "compute_domain_cliques": [{"metadata": {}, "daemons": daemons}],
+            **{key: [] for key in ("compute_domains", "claims", "pods")},
+        }
+
+    def node(self, tray: str) -> Row:
+        return next(node for node in self.kubernetes["nodes"] if node["metadata"]["name"] == tray)
+
+    def gpus(self, tray: str) -> list[Row]:
+        return list(self.trays[tray]["gpu"]["gpus"])
+
+    def attach(self, tray: str, uuid: str | None, clique_id: int | None) -> None:
+        """Let all GPUs of the tray report this cluster UUID and clique ID."""
+        fabric = self.trays[tray]["gpu"]
+        for gpu in fabric["gpus"]:
+            gpu["fabric"].update(cluster_uuid=uuid, clique_id=clique_id)
+        fabric.update(cluster_uuid=uuid, clique_id=clique_id, attached=uuid is not None)
+        fabric["clique"] = f"{uuid}.{clique_id}" if uuid else None
+
+    def evidence(self, **changes: Any) -> Evidence:
+        made = Evidence(
+            self.fabric,
+            "fabric.json",
+            trays=self.trays,
+            unreachable=self.unreachable,
+            slurm=[Controller("ctl", self.info, self.tiers)],
+            kubernetes=self.kubernetes,
+        )
+        return replace(made, **changes)
+
+    def verdict(self, **changes: Any) -> Row:
+        return verify.verify(self.evidence(**changes), NOW)
+
+
+Change = Callable[[World], None]
