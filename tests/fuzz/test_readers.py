@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Each reader of something that others wrote raises its own errors alone, and answers in time.
 
-`make test` tries a few hundred inputs a target, `make fuzz` 100,000.
+`make test` tries a few inputs a target, `make test-all` more, always the same; `make fuzz` searches new ones.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_s
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import tray as facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 TRAYS = ["r01t01", "r01t02"]
@@ -676,7 +676,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.data(), st.sampled_from(RACK), st.sampled_from(["inspect", "stop_and_write", "start", "wait"]))
 def test_an_answer_of_another_shape_is_a_failure_of_that_tray_alone(
     store: Path, data: st.DataObject, liar: str, lying: str
@@ -717,7 +716,6 @@ RECORDS = st.fixed_dictionaries(
 WORDS = st.sampled_from(["connected", "map_mismatch", "version_mismatch", "disconnected", None])
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.data(), st.sampled_from(RACK))
 def test_no_lie_of_a_member_stops_restarts_or_fails_another(store: Path, data: st.DataObject, liar: str) -> None:
     """In the documented shape, on a clique that needs no change."""

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import consta
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, unknown_gpu
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 KEYS = [
@@ -428,7 +428,6 @@ def _expected(facts: dict[str, Any], lost: tuple[int, ...]) -> dict[str, Any]:
     return expected
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tray=_trays())
 def test_both_backends_give_the_same_facts(
     tray: tuple[dict[str, Any], tuple[int, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.i
     tray,
     unit,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 HUNG = child.Result(None, "", "", timed_out=True, survivor_pid=4711)
@@ -215,7 +215,6 @@ def test_a_gpuless_daemon_has_no_version_to_compare() -> None:
     assert codes(facts) == []
 
 
-@settings(deadline=None)
 @given(
     state=st.text(max_size=20),
     domain=st.text(max_size=60),

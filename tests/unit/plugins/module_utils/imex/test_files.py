@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 TEXT = """\
@@ -65,7 +65,6 @@ LINES = st.one_of(
 VALUES = st.dictionaries(st.sampled_from(["LOG_LEVEL", "A", "NEW"]), st.from_regex(r"[a-z0-9/=]{0,8}", fullmatch=True))
 
 
-@settings(deadline=None)
 @given(st.lists(LINES).map("\n".join), VALUES)
 def test_a_change_is_read_back_and_a_second_one_changes_nothing(text: str, values: dict[str, str]) -> None:
     before, after = files.Config(text), files.Config(text).changed(values)
@@ -133,7 +132,6 @@ def test_invalid_lines_of_a_list_are_reported_by_number(text: str, wrong: list[t
 ADDRESS = st.ip_addresses().map(str)
 
 
-@settings(deadline=None)
 @given(st.lists(ADDRESS, unique=True))
 def test_a_rendered_list_is_parsed_to_the_same_entries(entries: list[str]) -> None:
     text = files.render_nodes(entries)
@@ -154,7 +152,6 @@ def test_a_host_finds_its_own_id_by_address_or_name() -> None:
     assert files.own_id(entries, ["198.51.100.1"], ["t2"]) is None
 
 
-@settings(deadline=None)
 @given(st.builds(files.Record, st.text(), st.integers(0, 10**6), st.text(), st.text()))
 def test_a_record_is_parsed_as_it_was_written(record: files.Record) -> None:
     assert files.parse_record(files.render_record(record)) == record

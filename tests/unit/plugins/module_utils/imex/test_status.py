@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 OLD_TABLE = """\
@@ -209,7 +209,6 @@ def _is_clean(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.isascii() and value.isprintable())
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 5000).map(str) | st.text(max_size=3), NODE | JSON, max_size=4), JSON, JSON)
 def test_any_json_value_is_null_or_clean(nodes: dict[str, Any], state: Any, timestamp: Any) -> None:
     text = json.dumps({"nodes": nodes, "status": state, "timestamp": timestamp})
@@ -223,7 +222,6 @@ def test_any_json_value_is_null_or_clean(nodes: dict[str, Any], state: Any, time
     assert status.parse_row(text, status.MAX_NODES + 1000) is None
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=30) | st.sampled_from(TABLE_570.splitlines() + TABLE_OF_NAMES.splitlines())))
 def test_any_table_value_is_null_or_clean_or_an_error(lines: list[str]) -> None:
     try:
@@ -242,7 +240,6 @@ MATRIX = st.integers(1, 7).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(MATRIX)
 def test_table_and_json_of_one_domain_agree(matrix: list[list[str]]) -> None:
     entries = imex_fleet.addresses(len(matrix))

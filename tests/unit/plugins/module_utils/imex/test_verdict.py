@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.i
     tray,
     unit,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 Cells = dict[tuple[int, int], str]
@@ -167,7 +167,6 @@ def cliques(draw: st.DrawFn) -> tuple[int, Cells, list[str]]:
     return count, {pair: word for pair, word in cells.items() if pair[0] != pair[1]}, kinds
 
 
-@settings(deadline=None)
 @given(cliques())
 def test_a_verdict_is_ok_only_without_errors_and_otherwise_has_a_finding(case: tuple[int, Cells, list[str]]) -> None:
     count, cells, kinds = case

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 # Block names that a YAML reader would like to take for something else, and such that nobody would take for it.
@@ -318,7 +318,6 @@ LINES = st.lists(
 ).map("\n".join)
 
 
-@settings(max_examples=300)
 @given(LINES, st.sampled_from(["", "\n"]))
 def test_yaml_is_read_as_pyyaml_reads_it(text: str, end: str) -> None:
     try:

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 SHARED = Path(__file__).resolve().parents[5].parent / "shared" / "crds"
@@ -546,7 +546,6 @@ json = st.recursive(
 objects = st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), json, max_size=3)
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_any_answer_of_a_cluster_is_checked_without_an_exception(data: st.DataObject) -> None:
     cluster = world.installed()

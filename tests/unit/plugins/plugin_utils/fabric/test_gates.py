@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric
     codes,
     kinds,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 NEW_UUID = "12345678-1234-4234-8234-123456789abc"
@@ -66,7 +66,6 @@ def test_a_domain_whose_trays_all_join_another_has_merged() -> None:
 # --- groups of cliques ---
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_cliques_that_slurm_cannot_aggregate_for_want_of_a_group_are_named(data: st.DataObject) -> None:
     """In each Slurm cluster by itself, as its blocks are written; cliques without trays need no group."""

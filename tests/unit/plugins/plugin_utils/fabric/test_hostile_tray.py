@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric
     codes,
     kinds,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 LIAR, VICTIM = "r02t01", "r01t01"
@@ -104,7 +104,6 @@ def test_no_gate_objects_to_another_address_of_its_own() -> None:
     assert (kinds(done), done.objections) == ({LIAR: "address"}, [])
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.from_regex(r"[0-9]{13}", fullmatch=True), min_size=1, max_size=5))
 def test_it_adds_no_chassis_to_its_domain_in_any_number_of_runs(serials: list[str]) -> None:
     planned = site()

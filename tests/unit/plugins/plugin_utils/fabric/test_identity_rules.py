@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import NOW, Site
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 TRAYS = 10
@@ -160,7 +160,6 @@ def disturb(world: World, events: Iterable[tuple[str, str, Any]]) -> int:
     return moved
 
 
-@settings(max_examples=100, deadline=None)
 @given(shapes, rounds)
 def test_every_partition_keeps_its_name_and_every_change_of_ids_is_one_objection(shape: str, history: Any) -> None:
     world = World(shape, Policy(moved_percent=100))
@@ -259,7 +258,6 @@ def happen(world: World, what: str, name: str, more: Any) -> None:
         world.site.down.update(members[:more])
 
 
-@settings(max_examples=150, deadline=None)
 @given(shapes, st.lists(st.lists(anything, max_size=4), min_size=1, max_size=6))
 def test_gates_alone_change_no_name_no_uuid_and_no_position(shape: str, history: Any) -> None:
     world = World(shape, Policy(moved_percent=100))
@@ -282,7 +280,6 @@ def test_gates_alone_change_no_name_no_uuid_and_no_position(shape: str, history:
 # --- tray partitions ---
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shapes,
     st.sampled_from(["ask", "own_block", "leave_out", "keep_block"]),

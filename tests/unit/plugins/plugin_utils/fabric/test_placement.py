@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted, mark_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
@@ -525,7 +525,6 @@ def test_one_name_for_two_chassis_is_found() -> None:
     assert "domain_name_taken" in codes(placement)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), racks=st.integers(1, 6), named=st.booleans())
 def test_domains_keep_distinct_names_whatever_racks_they_are_in(data: st.DataObject, racks: int, named: bool) -> None:
     """Any number of domains in a rack, of racks in a domain, and orders in which they are discovered."""
@@ -841,7 +840,6 @@ def attached(reported: Facts | None) -> tuple[str, int] | None:
     return None if place_[0] in (None, ZERO) else place_
 
 
-@settings(max_examples=300, deadline=None)
 @given(runs, st.randoms())
 def test_every_history_keeps_every_rule(
     history: list[tuple[dict[str, Facts | None], set[str]]], chance: random.Random

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
@@ -246,7 +246,6 @@ def lived(history: History) -> Iterator[Run]:
 def over_histories(check: Callable[[Run], None]) -> Callable[[], None]:
     """A test that the check holds for every run of every history."""
 
-    @settings(max_examples=200, deadline=None)
     @given(histories)
     def test(history: History) -> None:
         for run in lived(history):
@@ -263,7 +262,6 @@ def test_the_histories_reach_what_the_rules_are_about() -> None:
     """Otherwise the properties below would say nothing."""
     reached: set[str] = set()
 
-    @settings(max_examples=400, deadline=None, database=None, derandomize=True)
     @given(histories)
     def collect(history: History) -> None:
         for run in lived(history):
@@ -365,7 +363,6 @@ def test_a_zero_uuid_never_merges_trays(run: Run) -> None:
             assert clique(run.after, name) == clique(run.before, name)
 
 
-@settings(max_examples=200, deadline=None)
 @given(histories)
 def test_names_and_block_positions_never_change_or_get_reused(history: History) -> None:
     given_once: dict[tuple[str, ...], Any] = {}

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 YAML_FILE, CONF_FILE = "slurm/topology.yaml", "slurm/topology.conf"
@@ -107,7 +107,6 @@ def test_groups_that_slurm_cannot_aggregate_are_not_rendered(groups: dict[str, s
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), groups=st.integers(1, 6), level=st.integers(0, 3), retired=st.integers(0, 3))
 def test_aggregated_blocks_are_the_groups(data: st.DataObject, groups: int, level: int, retired: int) -> None:
     """In whatever order the cliques were discovered; cliques without trays and group take the end."""

@@ -167,7 +167,7 @@ STEPS = st.lists(
 
 
 @given(first=st.integers(0, 5), steps=STEPS)
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_growth_alone_is_named_whatever_happens_between_runs(first: int, steps: list[tuple[str, int, int]]) -> None:
     runs, numbers, uuid = Runs(world=HOME), {0: first, 1: 0}, 0
     assert runs.run(gpu(0, "GPU-0", numbers)) == []
@@ -189,7 +189,7 @@ def test_growth_alone_is_named_whatever_happens_between_runs(first: int, steps: 
 
 
 @given(answer=PLAIN, before=PLAIN, field_name=st.sampled_from(["gpus", "xids", "counters", "links", "uuid", "all"]))
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_no_answer_of_a_tray_and_no_edited_file_stops_the_verdict(answer: Any, before: Any, field_name: str) -> None:
     part: Any = {"gpus": [gpu(0, "A", {14: 3})], "xids": [xid(149, 5.0)], "findings": []}
     if field_name == "all":

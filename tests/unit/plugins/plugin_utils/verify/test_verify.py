@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     kubernetes,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from . import verify_world
@@ -519,7 +519,6 @@ def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> No
     assert of_slurm(world) == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_every_tray_whose_blocks_differ_is_in_a_failure_and_no_other(data: st.DataObject) -> None:
     world = copy.deepcopy(HOME)
@@ -727,7 +726,6 @@ def test_faults_of_one_rack_name_no_tray_of_another(world: World) -> None:
 GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([None])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_malformed_facts_of_a_tray_do_not_affect_the_others(data: st.DataObject) -> None:
     world = copy.deepcopy(HOME)
