@@ -27,27 +27,27 @@ demo: venv ## Two simulated NVL72 racks, discovered twice, rendered to build/dem
 	@PATH="$(RUN):$$PATH" ANSIBLE_STDOUT_CALLBACK=$${ANSIBLE_STDOUT_CALLBACK:-rackscale.nvlink.progress} \
 	$(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo"
 
-unit: venv ## The unit tests alone
+unit: venv ## The unit tests (2 minutes)
 	@$(RUN)/python tests/tools/gates.py unit
 
-check: venv ## The quick gates: lint, unit tests, sanity
+check: venv ## Lint, types, documentation and the unit tests (5 minutes, no root)
 	@$(RUN)/python tests/tools/gates.py check
 
-test: venv ## All gates, on virtual racks of real systemd, sshd and slurmctld (root)
+test: venv ## `make check`, and each capability once on virtual racks of real systemd, sshd, slurmctld (15 minutes, root)
 	@$(RUN)/python tests/tools/gates.py test
 
-test-cold: clean ## The same as on a new machine: without environments, caches and the lab's images
+test-cold: clean ## `make test` as on a new machine: without environments, caches and the lab's images
 	@cold=$$(mktemp -d); HOME=$$cold XDG_CACHE_HOME=$$cold/cache $(MAKE) test; status=$$?; \
 	chmod -R u+w $$cold; rm -rf $$cold; exit $$status
 
-test-all: venv ## The long gates too: 36 trays on both Slurm versions
+test-all: venv ## What `make test` leaves out: other releases, 36 trays, long stories, seeded faults (45 minutes, root)
 	@$(RUN)/python tests/tools/gates.py all
 
 soak: venv ## 200 rounds of random faults and repairs on 36 trays of the lab (root)
 	@$(RUN)/python tests/soak/live.py
 
-fuzz: venv ## 100,000 inputs for each reader of something that others wrote (hours; FUZZ_EXAMPLES=N for fewer)
-	@FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-100000} $(RUN)/python -m pytest -q -n auto tests/fuzz
+fuzz: venv ## Search new examples for all properties and readers (hours; EXAMPLES=N each, 100000 if unset); gates nothing
+	@SEARCH=1 EXAMPLES=$${EXAMPLES:-100000} $(RUN)/python -m pytest -q -n auto -m hypothesis tests/fuzz tests/unit
 
 bench: venv ## Measure at 10,368 trays and print the table of docs/performance.md
 	@$(RUN)/python tests/bench/run.py

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     skip = pytest.mark.skip(reason="needs root: the virtual racks are containers with a network of their own")
     for item in items:
-        if item.get_closest_marker("lab") or item.get_closest_marker("two_racks"):
+        if item.get_closest_marker("lab"):
             item.add_marker(skip)
 
 
@@ -113,7 +113,7 @@ class RunningLab:
 
 @contextlib.contextmanager
 def running_lab(
-    directory: Path, scenario: str | Path = "four.yml", name: str | None = None, option: str = "--scenario"
+    directory: Path, scenario: str | Path = "four-forky.yml", name: str | None = None, option: str = "--scenario"
 ) -> Iterator[RunningLab]:
     """A lab of a scenario (a file of tests/lab/scenarios by its name, or a path) that goes down at the end.
 
@@ -133,9 +133,9 @@ LabFactory = Callable[..., AbstractContextManager[RunningLab]]
 
 @pytest.fixture
 def lab(tmp_path: Path) -> LabFactory:
-    """`with lab("four.yml") as racks:`"""
+    """`with lab("four-forky.yml") as racks:`"""
 
-    def start(scenario: str | Path = "four.yml", name: str | None = None) -> AbstractContextManager[RunningLab]:
+    def start(scenario: str | Path = "four-forky.yml", name: str | None = None) -> AbstractContextManager[RunningLab]:
         return running_lab(tmp_path, scenario, name)
 
     return start
@@ -143,7 +143,7 @@ def lab(tmp_path: Path) -> LabFactory:
 
 @pytest.fixture(scope="session")
 def four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """The four trays of four.yml with Slurm 24.11, shared by all tests that leave its hosts as they found them."""
+    """Four trays with Slurm 26.05, shared by the tests of a worker that leave its hosts as they found them."""
     with running_lab(tmp_path_factory.mktemp("lab")) as racks:
         yield racks
 
@@ -158,7 +158,7 @@ def own_four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 # The newest version of the lab runs in `make test-all` alone.
 KUBERNETES_VERSIONS = (
     programs.VERSIONS[0],
-    pytest.param(programs.VERSIONS[1], marks=pytest.mark.two_racks),
+    pytest.param(programs.VERSIONS[1], marks=pytest.mark.long),
 )
 
 

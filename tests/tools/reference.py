@@ -106,7 +106,7 @@ class Playbook(NamedTuple):
 
 
 @functools.cache
-def _read(path: Path, loader: Any = yaml.SafeLoader) -> Any:
+def _read(path: Path, loader: Any = yaml.CSafeLoader) -> Any:
     """The content of a YAML file; not to be changed, since it is read once."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
 
@@ -261,7 +261,7 @@ def _sources() -> dict[str, Any]:
         fragment = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.doc_fragments.{path.stem}")
         name = path.stem.removeprefix("source_")
         if hasattr(fragment, "ModuleDocFragment"):
-            option = yaml.safe_load(fragment.ModuleDocFragment.DOCUMENTATION)["options"].get(name)
+            option = yaml.load(fragment.ModuleDocFragment.DOCUMENTATION, Loader=yaml.CSafeLoader)["options"].get(name)
             entries.update({name: _specification(option)} if option else {})
     return {"type": "list", "elements": "dict", "names": True, "options": dict(sorted(entries.items()))}
 
@@ -458,7 +458,7 @@ def documentation(path: Path) -> dict[str, Any]:
     """What a plugin documents of itself."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DOCUMENTATION":
-            found: dict[str, Any] = yaml.safe_load(ast.literal_eval(node.value))
+            found: dict[str, Any] = yaml.load(ast.literal_eval(node.value), Loader=yaml.CSafeLoader)
             return found
     raise ValueError(f"{path}: has no DOCUMENTATION.")
 

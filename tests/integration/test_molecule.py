@@ -1,0 +1,62 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The scenarios in molecule/: one converged and verified in `make test`, all by `molecule test` in `make test-all`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import CHECKOUT
+
+pytestmark = pytest.mark.lab
+
+SCENARIOS = sorted(path.parent.name for path in (CHECKOUT / "molecule").glob("*/molecule.yml"))
+SECONDS = 1500.0
+
+
+def molecule(command: str, scenario: str) -> None:
+    tools = Path(sys.executable).parent
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [str(tools / "molecule"), command, "-s", scenario],
+        cwd=CHECKOUT,
+        env={**os.environ, "PATH": path, "NO_COLOR": "1", "PY_COLORS": "0"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        f"molecule {command} -s {scenario} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    )
+
+
+@pytest.fixture
+def scenario(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A scenario without the lab that a run before it may have left, and whose lab goes at the end."""
+    name: str = request.param
+    molecule("destroy", name)
+    yield name
+    molecule("destroy", name)
+
+
+@pytest.mark.parametrize("scenario", ["default"], indirect=True)
+def test_a_scenario_converges_and_is_verified(scenario: str) -> None:
+    molecule("converge", scenario)
+    molecule("verify", scenario)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", SCENARIOS, indirect=True)
+def test_a_scenario_passes_its_whole_sequence(scenario: str) -> None:
+    """With check mode and idempotence."""
+    molecule("test", scenario)
