@@ -122,7 +122,8 @@ def running_lab(
     name = name or f"test-{os.getpid()}-{next(_numbers)}"
     file = SCENARIOS / scenario  # an absolute path stays itself
     try:
-        lab_command("up", "--name", name, option, str(file))
+        # The first one builds its tree and, with Kubernetes, the control plane's programs; others wait for that.
+        lab_command("up", "--name", name, option, str(file), timeout=1500.0)
         yield RunningLab(name, directory)
     finally:
         lab_command("down", "--name", name)
