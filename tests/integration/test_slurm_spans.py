@@ -21,14 +21,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
 from .slurm_site import FILE, plan, survey
-from .slurmctld import SUITES, Slurmctld, sandbox
+from .slurmctld import EACH_SUITE, SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
 
 MOST = 6
 
 
-@pytest.fixture(params=sorted(SUITES), scope="module")
+@pytest.fixture(params=EACH_SUITE, scope="module")
 def racks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
     """Six racks of 18; each test configures its topology."""
     with sandbox(request.param, tmp_path_factory.mktemp("spans") / "slurm") as made:
@@ -79,7 +79,8 @@ def away(counts: list[int], up: list[int]) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
 def test_a_job_spans_the_computed_blocks(racks: Slurmctld, seed: int) -> None:
     chance = random.Random(seed)
     # Before 25.05 no block may be below the base size.
@@ -135,44 +136,13 @@ def test_the_chosen_base_size_keeps_a_clique_together(racks: Slurmctld) -> None:
     assert blocks_of(racks, 18) == [18]
 
 
-def test_without_sizes_the_first_block_with_nodes_is_the_base(racks: Slurmctld) -> None:
-    """A rack with fewer trays would change the sizes of all, so block sizes are always written."""
-    load(racks, [16, 18, 17, 18], [])
-    shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
-    assert [line.size for line in shown if not line.aggregated] == [16] * 4
-    assert sorted({line.size for line in shown if line.aggregated}) == [32, 64]
-    assert blocks_of(racks, 17, "r02t[01-09],r04t[01-09],r03t01") == [16, 1]
-
-
-def test_trays_above_the_base_size_can_be_used(racks: Slurmctld) -> None:
-    load(racks, [18, 18], [16])
-    # A whole rack of 18 serves it, as one block is enough, though Slurm would also spread it.
-    assert blocks_of(racks, 18) == [18]
-    assert blocks_of(racks, 36) == [18, 18]
-    assert blocks_of(racks, 18, "r01t01,r02t01") == [17, 1]
-
-
-def test_a_tray_in_two_blocks_counts_in_both(racks: Slurmctld) -> None:
-    """What slurmctld does without a message, and why the linter refuses it."""
-    style = FILE[racks.suite].partition(".")[2]
-    one, two = (tuple(expand(text)) for text in ("r01t[01-18]", "r01t18,r02t[01-17]"))
-    made = Topology("nvlink" if style == "yaml" else "default", blocks=(Block("a", one), Block("b", two)))
-    (racks.conf_dir / FILE[racks.suite]).write_text(files.render([made], style))
-    start = racks.log.stat().st_size
-    assert racks.run("scontrol", "reconfigure").returncode == 0
-    assert "r01t18" not in racks.log.read_text()[start:]
-    shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
-    assert [line.name for line in shown if "r01t18" in line.nodes and not line.aggregated] == ["a", "b"]
-    found = rules.lint(rules.Candidate(version(racks), style, made))
-    assert "slurm_block_overlap" in [row["code"] for row in found]
-
-
 def version(slurmctld: Slurmctld) -> rules.Version:
     return (*slurmctld.version, 5)
 
 
-@pytest.mark.parametrize("segment", [16, 17, 18])
-def test_a_segment_above_the_base_is_refused_before_25_11(racks: Slurmctld, segment: int) -> None:
+@pytest.mark.long
+def test_a_segment_above_the_base_is_refused_before_25_11(racks: Slurmctld) -> None:
+    segment = 17
     load(racks, [18, 18], [16])
     limit = rules.segment_limit(version(racks), 16)
     got = blocks_of(racks, 2 * segment, "", f"--segment={segment}")
@@ -181,6 +151,7 @@ def test_a_segment_above_the_base_is_refused_before_25_11(racks: Slurmctld, segm
         assert got == [segment, segment]
 
 
+@pytest.mark.long
 def test_a_segment_above_every_block_is_spread_from_25_11(racks: Slurmctld) -> None:
     load(racks, [18] * MOST, [18])
     observed = survey(racks)
@@ -194,12 +165,7 @@ def test_a_segment_above_every_block_is_spread_from_25_11(racks: Slurmctld) -> N
         assert [row["code"] for row in found] == ["slurm_segment_spread"]
 
 
-def test_a_size_that_the_segment_does_not_divide_is_refused(racks: Slurmctld) -> None:
-    load(racks, [18] * MOST, [18])
-    assert blocks_of(racks, 20, "", "--segment=8") is None
-    assert blocks_of(racks, 24, "", "--segment=8") in ([16, 8], [8, 8, 8])
-
-
+@pytest.mark.long
 def test_aggregated_blocks_give_a_job_neighbours(racks: Slurmctld) -> None:
     """A job of 36 trays gets the racks 1 and 2, 3 and 4, or 5 and 6, and waits where no two are free; others start."""
     blocks = tuple(Block(f"r{number:02d}", tuple(expand(f"r{number:02d}t[01-18]"))) for number in range(1, MOST + 1))
@@ -256,6 +222,7 @@ def racks_of(slurmctld: Slurmctld, nodes: int, *options: str) -> tuple[set[str],
     return {name[:3] for name in expand(chosen)}, printed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suite", sorted(SUITES))
 def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path: Path) -> None:
     """On 24.11 cli_filter/lua, on 26.05 job_submit/lua, which also spreads and consolidates the segments."""
@@ -306,6 +273,7 @@ def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path
         assert len(racks_of(slurmctld, 36, "-p", "near", "-x", away, "--segment=18")[0]) == 2
 
 
+@pytest.mark.long
 def test_jobs_are_placed_by_the_features_of_rack_and_clique(tmp_path: Path) -> None:
     """With rendered node lines; the site's own feature works as before."""
     of = fabric(racks=3, split=(2,))
