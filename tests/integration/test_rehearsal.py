@@ -393,15 +393,14 @@ def leaves_nothing(stage: Stage, before: object) -> None:
 
 @pytest.mark.long
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
-    """The limit leaves slurmctld a minute to start on a busy machine; the second sbatch and those after it hang."""
+    """The limit leaves slurmctld a minute to start on a busy machine; jobs of 18 trays have no answer."""
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
     programs = stage.code / "hanging"
     programs.mkdir()
     for name in ("scontrol", "slurmctld"):
         (programs / name).symlink_to(f"/usr/{'sbin' if name == 'slurmctld' else 'bin'}/{name}")
-    (programs / "sbatch").write_text(
-        '#!/bin/sh\ncase "$*" in *--nodes=18\\ *) sleep 600;; esac\nexec /usr/bin/sbatch "$@"\n'
-    )
+    hang = 'case "$*" in *--nodes=18*) exec sleep 600;; esac'
+    (programs / "sbatch").write_text(f'#!/bin/sh\n{hang}\nexec /usr/bin/sbatch "$@"\n')
     (programs / "sbatch").chmod(0o755)
     before = stage.traces()
     request = stage.request(folder, WHOLE, [18], timeout=60, bin_dir=str(programs))
