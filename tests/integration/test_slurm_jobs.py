@@ -21,24 +21,24 @@ from .commands import ansible
 from .conftest import SCENARIOS, RunningLab, running_lab
 from .slurm_site import wait_for
 
-SUITES = [pytest.param("trixie", marks=pytest.mark.lab), pytest.param("forky", marks=pytest.mark.two_racks)]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
+
 # The cliques in block order, as trays of each.
 COUNTS = [18, 9, 9]
-SIZES = (1, 4, 9, 16, 18, 20, 36)
+# That of the largest clique.
+BASE = 18
 
 
 class Site:
     """The lab after the playbooks discover and slurm, with their fabric file."""
 
-    def __init__(self, lab: RunningLab, suite: str, directory: Path) -> None:
-        self.lab, self.suite = lab, suite
+    def __init__(self, lab: RunningLab, directory: Path) -> None:
+        self.lab = lab
         self.file = directory / "fabric.json"
         self.play("discover", fabric_hosts="trays", fabric_accept="gates")
         self.play("slurm", slurm_topology_manage_conf=True)
         fabric: dict[str, Any] = json.loads(self.file.read_text())
         self.clique_of = {tray["slurm_node"]: tray["clique"] for tray in fabric["trays"].values()}
-        # 24.11 cannot load a block below the base size, 26.05 takes the largest clique's.
-        self.base = 9 if suite == "trixie" else 18
         wait_for(lambda: len(expand(self.ctl("sinfo", "-h", "-t", "idle", "-o", "%N"))) == 36, 60)
 
     def play(self, name: str, **variables: Any) -> None:
@@ -76,63 +76,53 @@ class Site:
             )
 
 
-@pytest.fixture(scope="module", params=SUITES)
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("jobs")
     scenario = directory / "racks.yml"
     text = (SCENARIOS / "two-racks.yml").read_text()
-    scenario.write_text(re.sub(r"(?m)^suite: .*$", f"suite: {request.param}", text))
+    scenario.write_text(re.sub(r"(?m)^suite: .*$", "suite: forky", text))
     with running_lab(directory, scenario) as lab:
-        yield Site(lab, request.param, directory)
+        yield Site(lab, directory)
 
 
 def test_the_blocks_are_the_cliques(site: Site) -> None:
     shown = site.ctl("scontrol", "show", "topology")
     blocks = re.findall(r"^BlockName=(\S+) BlockIndex=\d+ Nodes=(\S+) BlockSize=(\d+)", shown, re.M)
     assert [len(expand(nodes)) for _name, nodes, _size in blocks] == COUNTS
-    assert {int(size) for _name, _nodes, size in blocks} == {site.base}
+    assert {int(size) for _name, _nodes, size in blocks} == {BASE}
     assert all(len({site.clique_of[node] for node in expand(nodes)}) == 1 for _name, nodes, _size in blocks)
 
 
-@pytest.mark.parametrize("nodes", SIZES)
+@pytest.mark.parametrize("nodes", [9, 20])
 def test_a_job_spans_no_more_than_computed(site: Site, nodes: int) -> None:
-    [span] = spans.spans(COUNTS, [site.base], [nodes])
-    if not span.starts:
-        # 36 trays need three blocks, of which a base of 18 allows two.
-        assert (site.suite, nodes) == ("forky", 36)
-        assert site.waits_for_ever(f"-N{nodes}")
-        return
+    [span] = spans.spans(COUNTS, [BASE], [nodes])
     used = site.ran_on(f"-N{nodes}")
     assert used.total() == nodes
     assert span.needed is not None
     assert span.needed <= len(used) <= span.allowed
-    if nodes <= 9:
-        assert len(used) == 1
 
 
-@pytest.mark.parametrize(("nodes", "segment"), [(16, 8), (18, 9), (20, 4), (36, 9), (36, 12), (36, 18)])
-def test_every_segment_stays_in_one_clique(site: Site, nodes: int, segment: int) -> None:
-    room = sum(count // segment for count in COUNTS) * segment >= nodes
-    # Above the base size 24.11 refuses it.
-    if not room or (site.suite == "trixie" and segment > site.base):
-        assert site.waits_for_ever(f"-N{nodes}", f"--segment={segment}")
-        return
-    used = site.ran_on(f"-N{nodes}", f"--segment={segment}")
-    assert used.total() == nodes
-    assert all(count % segment == 0 for count in used.values())
+def test_a_job_that_needs_more_blocks_than_allowed_waits_for_ever(site: Site) -> None:
+    """36 trays need three blocks, of which a base of 18 allows two."""
+    [span] = spans.spans(COUNTS, [BASE], [36])
+    assert not span.starts
+    assert site.waits_for_ever("-N36")
+    assert site.waits_for_ever("-N36", "--segment=12")
 
 
-def test_a_job_of_a_whole_clique_when_that_clique_is_not_free(site: Site) -> None:
+def test_every_segment_stays_in_one_clique(site: Site) -> None:
+    used = site.ran_on("-N36", "--segment=9")
+    assert used.total() == 36
+    assert all(count % 9 == 0 for count in used.values())
+
+
+def test_a_job_of_a_whole_clique_waits_where_that_clique_is_not_free(site: Site) -> None:
     """Ten trays of the whole rack are allocated, so the base size decides."""
     with site.busy("r01t[01-10]"):
         # Nine fit a half of the second rack, and go there as one.
         assert site.ran_on("-N9") in (Counter({site.clique_of["r02t01"]: 9}), Counter({site.clique_of["r02t10"]: 9}))
-        if site.suite == "trixie":
-            # The base is 9: the 18 are spread over both halves, which the finding slurm_clique_above_base output.
-            assert sorted(site.ran_on("-N18").values()) == [9, 9]
-        else:
-            # The base is 18: they wait for their clique.
-            output = site.ctl("sbatch", "--test-only", "-N18", "--wrap", "true", check=False)
-            assert set(expand(output.partition(" on nodes ")[2].split(" ")[0])) == set(expand("r01t[01-18]"))
-            refused = site.ctl("srun", "--immediate=3", "-N18", "hostname", check=False)
-            assert "Unable to allocate resources" in refused
+        output = site.ctl("sbatch", "--test-only", "-N18", "--wrap", "true", check=False)
+        assert set(expand(output.partition(" on nodes ")[2].split(" ")[0])) == set(expand("r01t[01-18]"))
+        refused = site.ctl("srun", "--immediate=3", "-N18", "hostname", check=False)
+        assert "Unable to allocate resources" in refused
