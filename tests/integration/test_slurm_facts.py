@@ -25,7 +25,7 @@ from .conftest import RunningLab, running_lab
 from .slurm_site import FILE, wait_for
 from .slurmctld import SUITES, Slurmctld, sandbox
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 # Racks of four, and two more whose trays have weights.
 BASE = 4
@@ -133,14 +133,6 @@ def racks(shared: Cluster) -> Iterator[Cluster]:
 # ---------------------------------------------------------------------------------------------------- placement
 
 
-def test_the_lower_weight_counts_more_than_the_fuller_block(racks: Cluster) -> None:
-    used = racks.placed("-N2", "-x", "r01t[3-4]")
-    assert used == ["r01t1", "r01t2"], "of equal weight the block with the fewest trays that suffice"
-    used = racks.placed("-p", "weighted", "-N2", "-x", "w01t[3-4]")
-    assert used is not None
-    assert {name[:3] for name in used} == {"w02"}
-
-
 def test_exclusive_topo_closes_every_block_that_the_job_uses(racks: Cluster) -> None:
     used = racks.nodes(racks.submit("-N5", "--exclusive=topo"))
     closed = {name[:3] for name in used}
@@ -153,13 +145,6 @@ def test_exclusive_topo_closes_every_block_that_the_job_uses(racks: Cluster) -> 
     assert len(inside) == 3
     assert {racks.job(job)[0] for job in inside} == {"PD"}
     assert racks.waits(inside[0]) == "Resources"
-
-
-def test_exclusive_topo_waits_for_a_block_without_jobs(racks: Cluster) -> None:
-    racks.nodes(racks.submit("-N1", "-n1", "-w", "r01t1"))
-    waits = racks.submit("-N1", "-n1", "--exclusive=topo", "-w", "r01t2")
-    racks.nodes(racks.submit("-N1", "-n1", "--exclusive=topo", "-w", "r02t1"))
-    assert racks.waits(waits) == "Resources"
 
 
 def busy(racks: Cluster) -> None:
@@ -182,16 +167,6 @@ def test_a_range_of_nodes_is_its_least_number(racks: Cluster) -> None:
     assert racks.job(waits)[0] == "PD"
 
 
-@each_suite
-def test_a_range_is_tried_from_above_with_topo_max_size_unroll(suite: str, tmp_path: Path) -> None:
-    with cluster(suite, tmp_path, "TopologyParam=TopoMaxSizeUnroll=16") as made:
-        busy(made)
-        job = made.submit("-N4-12", "--exclusive")
-        assert len(made.nodes(job)) == 9
-        refused = made.slurmctld.run("sbatch", "-N2-20", "--wrap", "true")
-        assert "Node count specification invalid" in refused.stderr
-
-
 def test_nodes_in_no_block_serve_a_job_only_where_no_tray_could(racks: Cluster) -> None:
     """A partition with both kinds, of which `slurm_node_uncovered` warns."""
     assert racks.placed("-p", "mixed", "-N12") is not None
@@ -207,23 +182,6 @@ def test_nodes_in_no_block_serve_a_job_only_where_no_tray_could(racks: Cluster) 
     racks.nodes(racks.submit("-N1", "--exclusive", "-w", "r03t1"))
     # No tray is free: now they serve it.
     assert set(racks.nodes(job)) <= set(expand("cpu[1-8]"))
-
-
-def test_arbitrary_distribution(racks: Cluster) -> None:
-    options = ("-n2", "-m", "arbitrary", "-w", "r01t1,r01t2")
-    assert racks.placed(*options) == (None if racks.new else ["r01t1", "r01t2"])
-    assert racks.placed("-n2", "-N2", "-w", "r01t1,r01t2") == ["r01t1", "r01t2"]
-
-
-@each_suite
-def test_exclusive_topo_of_a_tray_in_two_blocks_closes_both(suite: str, tmp_path: Path) -> None:
-    twice = {"a": "r01t[1-4]", "b": "r01t4,r02t[1-3]", "c": "r03t[1-4]"}
-    with cluster(suite, tmp_path, blocks=twice) as made:
-        made.nodes(made.submit("-N1", "-n1", "--exclusive=topo", "-w", "r01t4"))
-        closed = [made.submit("-N1", "-n1", "-w", name) for name in ("r01t1", "r02t1")]
-        made.nodes(made.submit("-N1", "-n1", "-w", "r03t1"))
-        made.waits(closed[0])
-        assert [made.job(job)[0] for job in closed] == ["PD", "PD"]
 
 
 @each_suite
@@ -288,13 +246,6 @@ def test_a_driver_with_two_channels_has_none_for_jobs_before_25_11(suite: str, t
         made.nodes(made.submit("-p", "cpu", "-n1"))
         assert made.handed_out() == ([1] if made.new else [])
         assert ("no channel available" in log(made)) is not made.new
-
-
-@each_suite
-def test_the_parts_of_a_heterogeneous_job_have_a_channel_each(suite: str, tmp_path: Path) -> None:
-    with cluster(suite, tmp_path, *imex(8)) as made:
-        made.run("sbatch", "-o", "/dev/null", "-n1", "--wrap", "true", ":", "-n1", "--wrap", "true")
-        wait_for(lambda: made.handed_out() == [1, 2])
 
 
 @each_suite
@@ -434,13 +385,3 @@ def test_without_a_channel_of_slurm_a_job_has_those_of_the_tray(trays: Lab) -> N
         beyond = trays.submit(f"-n1 -c1 -w {tray}")
         assert trays.step(beyond) == {"channel0"}
     trays.on_tray(tray, f"rm {CHANNELS}/channel0")
-
-
-def test_without_the_drivers_device_number_the_plugin_does_nothing(trays: Lab) -> None:
-    """The last of this lab, since it changes its settings."""
-    trays.ctl("sed -i s/,imex_dev_major=4// /etc/slurm/slurm.conf && scontrol reconfigure")
-    wait_for(lambda: "plugin disabled" in trays.on_tray("r01t01", "cat /var/log/slurmd.log"), 30)
-    trays.on_tray("r01t01", f"mknod -m 666 {CHANNELS}/channel0 c 4 0")
-    trays.restart_slurmd("r01t01")
-    assert trays.on_tray("r01t01") == "channel0"
-    assert trays.step(trays.submit("-n1 -c1 -w r01t01")) == {"channel0"}

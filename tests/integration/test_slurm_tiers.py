@@ -440,7 +440,7 @@ def test_a_qos_and_a_partition_of_the_site_are_never_changed(cluster: Cluster) -
 def test_removing_a_tier_removes_only_its_own_objects(tiers: Cluster) -> None:
     site = "sacctmgr -nP show qos site format=Name,Priority,GrpTRES,Flags; sacctmgr -nP show assoc account=other wopi"
     own = tiers.shell(site)
-    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 100")
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 900")
     tiers.until(job, "RUNNING")
     stopped = tiers.apply([TIERS[0]], ok=False)
     assert "slurm_tier_jobs" in codes(stopped)
@@ -481,7 +481,7 @@ def test_refused_partitions_are_rolled_back(tiers: Cluster) -> None:
 def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(tiers: Cluster) -> None:
     """As 24.11.5 may hang after "Attempting to reconfigure"."""
     before = tiers.records()
-    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 300")
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 900")
     tiers.until(job, "RUNNING")
     tiers.shell(HANGING_SCONTROL)
     failed = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}], ok=False, bin_dir="/opt/hang", timeout=8)
@@ -501,7 +501,7 @@ def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(tiers: Cluster) 
 @newer
 def test_a_slurmctld_that_is_killed_is_started_with_the_old_files(tiers: Cluster) -> None:
     before = tiers.records()
-    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 300")
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 900")
     tiers.until(job, "RUNNING")
     tiers.run("scontrol", "reconfigure")  # it saves its state with it
     tiers.shell(HANGING_SCONTROL.replace("kill -STOP", "kill -KILL"))
@@ -554,7 +554,7 @@ def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
                 pending.append(answer)  # without EnforcePartLimits Slurm accepts such a job and never starts it
     own = {}
     for user, tier in (("alice", "gold"), ("bob", "bronze")):
-        own[user] = tiers.submit(user, "-p", tier, f"--qos={tier}", "-N2", "--wrap", "sleep 60")
+        own[user] = tiers.submit(user, "-p", tier, f"--qos={tier}", "-N2", "--wrap", "sleep 900")
     _state, nodes, _reason = tiers.until(own["alice"], "RUNNING")
     assert nodes == "r01t[01-02]"
     _state, nodes, _reason = tiers.until(own["bob"], "RUNNING")
@@ -572,9 +572,9 @@ def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
 
 @pytest.mark.long
 def test_exclusive_topo_keeps_others_out_of_the_block(tiers: Cluster) -> None:
-    first = tiers.submit("alice", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 60")
+    first = tiers.submit("alice", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 900")
     tiers.until(first, "RUNNING")
-    second = tiers.submit("carol", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 60")
+    second = tiers.submit("carol", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 900")
     tiers.stays(second)
     tiers.run("scancel", first)
     tiers.until(second, "RUNNING")
@@ -588,10 +588,10 @@ def test_a_partition_a_block_keeps_jobs_inside_cliques_of_any_size(cluster: Clus
     result = cluster.apply([lease, wide])
     assert set(result["partitions"]) == {"lease_r01a", "lease_r01b", "wide"}
     assert ("slurm_tier_spans" in codes(result)) is (cluster.suite == "trixie")
-    holder = cluster.submit("alice", "-p", "lease_r01b", "-N1", "--exclusive", "--wrap", "sleep 100")
+    holder = cluster.submit("alice", "-p", "lease_r01b", "-N1", "--exclusive", "--wrap", "sleep 900")
     cluster.until(holder, "RUNNING")
-    inside = cluster.submit("alice", "-p", "lease_r01b", "-N3", "--exclusive", "--wrap", "sleep 100")
-    spread = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--exclusive", "--wrap", "sleep 100")
+    inside = cluster.submit("alice", "-p", "lease_r01b", "-N3", "--exclusive", "--wrap", "sleep 900")
+    spread = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--exclusive", "--wrap", "sleep 900")
     if cluster.suite == "trixie":
         _state, nodes, _reason = cluster.until(spread, "RUNNING")
         listed = set(cluster.run("scontrol", "show", "hostnames", nodes).split())
@@ -628,11 +628,11 @@ def test_segments_are_enforced_where_slurm_can(cluster: Cluster) -> None:
     assert "takes --segment up to 2" in answer
     if cluster.suite == "trixie":
         return  # scontrol prints no segment there; test_slurm_spans.py has the default by where a job is placed
-    job = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--wrap", "sleep 60")
+    job = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--wrap", "sleep 900")
     assert "SegmentSize=1" in cluster.run("scontrol", "show", "job", job)
-    chosen = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--segment=2", "--wrap", "sleep 60")
+    chosen = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--segment=2", "--wrap", "sleep 900")
     assert "SegmentSize=2" in cluster.run("scontrol", "show", "job", chosen)
-    one = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N1", "--wrap", "sleep 60")
+    one = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N1", "--wrap", "sleep 900")
     assert "SegmentSize=1" not in cluster.run("scontrol", "show", "job", one)
 
 
