@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm 
 
 from .commands import ansible
 from .conftest import LabFactory
-from .slurm_site import wait_for
+from .slurm_site import fabric, wait_for
 from .slurmctld import EACH_SUITE, Slurmctld, sandbox
 from .stage import Stage
 
@@ -69,37 +69,6 @@ def folder(stage: Stage) -> Path:
         f"PartitionName=gpu Nodes={ALL} Default=YES MaxNodes=36",
         "PartitionName=small Nodes=r02t[01-18] MaxNodes=4",
     )
-
-
-def fabric(blocks: dict[str, list[str]]) -> dict[str, Any]:
-    """A fabric file with a clique a block."""
-    uuids = {name: f"{number:08x}-0000-4000-8000-000000000000" for number, name in enumerate(blocks, 1)}
-    places = enumerate(blocks)
-    return {
-        "schema_version": 1,
-        "domains": {
-            name: {"cluster_uuid": uuids[name], "chassis_serials": [], "expected_trays": len(trays)}
-            for name, trays in blocks.items()
-        },
-        "cliques": {
-            name: {"domain": name, "clique_id": 1, "block": {"name": name, "position": position}}
-            for position, name in places
-        },
-        "trays": {
-            tray: {
-                "clique": name,
-                "tray_index": None,
-                "gpu_uuids": [],
-                "imex_address": None,
-                "slurm_node": tray,
-                "kubernetes_node": tray,
-                "why": "a test",
-            }
-            for name, trays in blocks.items()
-            for tray in trays
-        },
-        "overrides": [],
-    }
 
 
 def start_afresh(slurmctld: Slurmctld) -> None:
@@ -169,15 +138,6 @@ def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None
     assert outcomes["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"
     assert outcomes["spread", "nvlink_rehearsal", 9, 0]["outcome"] == "refused"
     assert codes(findings) == ["slurm_rehearsal_spread"]
-
-
-def test_refused_jobs_of_the_site_are_findings_and_can_be_required(stage: Stage, folder: Path) -> None:
-    jobs = [{"nodes": 37}, {"nodes": 18, "partition": "small", "required": True}, {"nodes": 2, "partition": "none"}]
-    _held, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=jobs))
-    assert codes(findings) == ["slurm_rehearsal_job", "slurm_rehearsal_job_required", "slurm_rehearsal_job"]
-    assert "37 trays" in findings[0]["message"]
-    assert "partition small" in findings[1]["message"]
-    assert "invalid partition" in findings[2]["message"].lower()
 
 
 def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: Stage, folder: Path) -> None:
@@ -292,55 +252,6 @@ def test_the_running_slurmctld_keeps_what_its_blocks_promise(stage: Stage) -> No
     assert slurmctld.run("squeue", "-h").stdout == ""
     leaves_nothing(stage, before)
     start_afresh(slurmctld)
-
-
-@pytest.mark.long
-def test_segments_that_slurmctld_ignores_are_found_where_show_topology_hides_it(stage: Stage) -> None:
-    slurmctld = stage.slurmctld
-    shown = slurmctld.run("scontrol", "show", "topology").stdout
-    conf = slurmctld.conf_dir / "slurm.conf"
-    text = conf.read_text()
-    if slurmctld.suite == "trixie":
-        # A rehearsal with the same SelectType has the same answer.
-        rehearsed = "spread"
-        conf.write_text(f"{text}SelectType=select/linear\n")
-        slurmctld.kill_slurmctld()
-        slurmctld.launch()
-    else:
-        rehearsed = "placed"
-        assert slurmctld.run("scontrol", "update", "partitionname=gpu", "topology=flat").returncode == 0
-    try:
-        assert slurmctld.run("scontrol", "show", "topology").stdout == shown
-        answers = stage.ask()
-    finally:
-        conf.write_text(text)
-        start_afresh(slurmctld)
-    assert wrong(answers) == [("segments", "", "spread", [], rehearsed)]
-    assert answers["rows"][0]["reason"] == "18 of r01, 16 of r02"
-    assert wrong(stage.ask()) == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("stage", ["forky"], indirect=True)
-def test_a_tray_that_slurmctld_has_dropped_is_named(stage: Stage) -> None:
-    """What 25.05 to 26.05.3 answer after an update (SchedMD/slurm pull request 225); neither release here does it."""
-    programs = stage.slurmctld.conf_dir / "programs"
-    programs.mkdir()
-    for name in ("scontrol", "slurmctld"):
-        (programs / name).symlink_to(f"/usr/{'sbin' if name == 'slurmctld' else 'bin'}/{name}")
-    sbatch = programs / "sbatch"
-    refusal = "allocation failure: Requested node configuration is not available"
-    sbatch.write_text(rf"""#!/bin/sh
-case "$SLURM_CONF $*" in
-{stage.slurmctld.conf_dir}/*--nodelist=r02t05\ * | {stage.slurmctld.conf_dir}/*--nodelist=r02t\[01-18\]*)
-    echo '{refusal}' >&2; exit 1;;
-esac
-exec /usr/bin/sbatch "$@"
-""")
-    sbatch.chmod(0o755)
-    answers = stage.ask(bin_dir=str(programs))
-    shutil.rmtree(programs)
-    assert wrong(answers) == [("block", "r02", "refused", ["r02t05"], "placed")]
 
 
 # --------------------------------------------------------------------------------------------- isolation and cleanup
@@ -537,7 +448,7 @@ def test_a_rehearsal_stops_the_apply_of_a_site(lab: LabFactory, tmp_path: Path) 
     """On a controller with systemd, munge and slurmds: in check mode, with a required job, and before an apply."""
     play, result = tmp_path / "play.yml", tmp_path / "result.json"
     play.write_text(PLAY)
-    blocks = {"r01": ["r01t01", "r01t02"], "r02": ["r01t03", "r01t04"]}
+    blocks = {"r01": "r01t[01-02]", "r02": "r01t[03-04]"}
     file = tmp_path / "fabric.json"
     file.write_text(json.dumps(fabric(blocks)))
 

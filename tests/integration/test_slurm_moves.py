@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
-import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology im
     applying,
     gates,
     planning,
-    surveying,
 )
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import Case
@@ -44,7 +40,6 @@ from .slurm_site import (
     start,
     state,
     submit,
-    survey,
     wait_for,
 )
 from .slurmctld import EACH_SUITE, SUITES, Slurmctld, sandbox
@@ -194,18 +189,6 @@ def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) 
 # ------------------------------------------------------------------------------------------------------ live changes
 
 
-# A change, and whether a reconfigure undoes it.
-LIVE = [
-    (("partition=gpu", "State=DRAIN"), True),
-    (("partition=gpu", "MaxTime=120"), True),
-    (("partition=gpu", "AllowGroups=root"), True),
-    (("nodename=r01t01", "Weight=9"), True),
-    (("nodename=r01t01", "Features=fast"), True),
-    (("nodename=r01t02", "Comment=kept"), False),
-    (("nodename=r01t02", "State=DRAIN", "Reason=kept"), False),
-]
-
-
 # Lines that slurmctld prints in other words.
 PARTITIONS = (
     "State=DRAIN MaxTime=2-0 DefaultTime=90:30 MaxNodes=3 MinNodes=2",
@@ -225,50 +208,6 @@ def test_a_slurmctld_that_runs_its_file_has_no_live_changes(slurmctld: Slurmctld
     path.write_text(path.read_text() + "".join(lines))
     assert slurmctld.run("scontrol", "reconfigure").returncode == 0
     assert live.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), {}) == []
-
-
-@pytest.mark.long
-def test_live_changes_stop_a_reconfigure_unless_overridden(slurmctld: Slurmctld) -> None:
-    """The gate agrees with the daemon on each of them, and on none of them."""
-    sizes = {"block_sizes": (9,)}
-    others = tuple(name for name in gates.GATES if name != live.GATE)
-    for change, undone in LIVE:
-        before = shown(slurmctld)
-        assert slurmctld.run("scontrol", "update", *change).returncode == 0
-        changed = shown(slurmctld)
-        stopped = plan(slurmctld, SPLIT, override=others, **sizes)
-        codes = [found["code"] for found in stopped.stopped_by()]
-        assert codes == ([live.GATE] if undone else []), change
-        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
-        assert (shown(slurmctld) == before) == undone, change
-        assert changed != before
-        assert not plan(slurmctld, SPLIT, override=others, **sizes).stopped_by()
-    slurmctld.run("scontrol", "update", "partition=gpu", "State=DRAIN")
-    stopped = plan(slurmctld, SPLIT, override=others, **sizes)
-    assert stopped.stopped_by()[0]["message"] == (
-        "A reconfigure would undo live changes (State of partition gpu is DRAIN, configured UP): write the live"
-        " values into slurm.conf, or set override (variable slurm_topology_override) to"
-        f" {','.join(sorted(gates.GATES))} if this is intended."
-    )
-    allowed = plan(slurmctld, SPLIT, **sizes)
-    assert "slurm_gate_overridden" in [found["code"] for found in allowed.findings]
-    # One that follows the plan stops the apply too.
-    late = plan(slurmctld, SPLIT, **sizes)
-    late.may_undo = False
-    files_before = state(slurmctld)
-    with pytest.raises(files.SlurmError, match=r"DRAIN.*nothing was changed\.$"):
-        applying.apply(late)
-    assert state(slurmctld) == files_before
-    applying.apply(allowed)
-
-
-def shown(slurmctld: Slurmctld) -> list[str]:
-    """What operators set of partitions and nodes."""
-    partition = slurmctld.run("scontrol", "-o", "show", "partition", "gpu").stdout
-    nodes = slurmctld.run("scontrol", "-o", "show", "nodes", "r01t[01-02]").stdout
-    return re.findall(r" (?:MaxTime|AllowGroups|Weight|AvailableFeatures|Comment|Reason)=\S*", partition + nodes) + (
-        re.findall(r" State=\S*", partition)
-    )
 
 
 # --------------------------------------------------------------------------------------------------- a shrinking base
@@ -293,73 +232,6 @@ def test_a_clique_of_one_tray_does_not_shrink_the_base_for_all(slurmctld: Slurmc
 
 
 # ------------------------------------------------------------------------------------------------ several topologies
-
-
-@pytest.mark.long
-def test_partitions_select_blocks_a_tree_or_a_flat_topology(forky: Slurmctld) -> None:
-    start(forky)
-    # A partition may name a topology only once it runs: the topologies come first.
-    first = plan(forky, RACKS, others=(TREE, FLAT))
-    assert not first.stopped_by()
-    applying.apply(first)
-    assert not plan(forky, RACKS, others=(TREE, FLAT)).changed
-    path = forky.conf_dir / "slurm.conf"
-    path.write_text(
-        path.read_text()
-        + f"PartitionName=cpu Nodes={slurm_corpus.CPU_NODES} Topology=flat\n"
-        + f"PartitionName=net Nodes={slurm_corpus.GPU_NODES} Topology=scaleout\n"
-        + f"PartitionName=all Nodes={slurm_corpus.GPU_NODES},{slurm_corpus.CPU_NODES}\n"
-    )
-    assert forky.run("scontrol", "reconfigure").returncode == 0
-    # A flat partition serves nodes of no block; one of the blocks' own topology does not.
-    assert "cpu[1-2]" in placed(forky, "-p", "cpu", "-N2")
-    assert placed(forky, "-p", "all", "-N38") == ""
-    assert placed(forky, "-p", "gpu", "-N36")
-    assert placed(forky, "-p", "net", "-N36")
-    findings = plan(forky, RACKS, others=(TREE, FLAT)).findings
-    assert [(found["code"], "partition all" in found["message"]) for found in findings] == [
-        ("slurm_node_uncovered", True)
-    ]
-    # Another default, another tree; what is in use cannot leave the list.
-    other = Topology("scaleout", "tree", False, body={"switches": [{"switch": "all", "nodes": slurm_corpus.GPU_NODES}]})
-    stopped = plan(forky, RACKS, others=(other,), cluster_default="flat").stopped_by()
-    assert {found["code"] for found in stopped} == {"slurm_cluster_default", "slurm_partition_topology"}
-    second = plan(forky, RACKS, others=(other, FLAT), cluster_default="flat")
-    applying.apply(second)
-    running = slurm_of(forky).topologies((26, 5, 5))
-    # slurmctld shows the default first, wherever the file has it.
-    assert [(known.name, known.cluster_default) for known in running] == [
-        ("flat", True),
-        ("nvlink", False),
-        ("scaleout", False),
-    ]
-    assert "SwitchName=all " in forky.run("scontrol", "show", "topology", "scaleout").stdout
-    assert not plan(forky, RACKS, others=(other, FLAT), cluster_default="flat").changed
-
-
-@pytest.mark.long
-def test_one_tray_moves_live_also_where_the_blocks_are_not_the_default(forky: Slurmctld) -> None:
-    static(forky)
-    desired: dict[str, Any] = {"block_sizes": (18,), "others": (FLAT,), "cluster_default": "flat"}
-    applying.apply(plan(forky, RACKS, **desired))
-    moved = plan(forky, MOVED, **desired)
-    assert moved.live == planning.LiveMove("r01t18", "nvlink:r02")
-    applying.apply(moved)
-    assert moved.live is not None
-    assert not plan(forky, MOVED, **desired).changed
-
-
-@pytest.mark.long
-def test_a_node_of_two_block_topologies_moves_live_where_an_update_keeps_both(forky: Slurmctld) -> None:
-    pods = Topology("pods", "block", False, (slurm_corpus.block("pod", slurm_corpus.GPU_NODES),), (36,))
-    static(forky, pods)
-    observed = survey(forky)
-    desired = planning.DesiredState(MOVED, block_sizes=(18,))
-    assert planning.plan(observed, desired).live == planning.LiveMove("r01t18", "nvlink:r02,pods:pod")
-    # From source: SchedMD/slurm pull request 225.
-    older = planning.plan(replace(observed, version=(26, 5, 3)), desired)
-    assert (older.live, older.reconfigure) == (None, True)
-    assert "slurm_release" in [found["code"] for found in older.findings]
 
 
 def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> None:
@@ -587,40 +459,3 @@ def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_pat
     assert changed(play(split)) == [0, 0]
     name = FILE[pair.first.suite]
     assert (pair.first.conf_dir / name).read_bytes() == (pair.second.conf_dir / name).read_bytes()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("pair", ["forky"], indirect=True)
-def test_a_refused_topology_never_reaches_the_standby(pair: Pair) -> None:
-    before = {one.directory: state(one) for one in (pair.first, pair.second)}
-    # As if the linter did not know the fault: only slurmctld refuses.
-    with as_host("ctl1", pair.first):
-        bad = plan(pair.first, RACKS, block_sizes=(18, 54))
-        with pytest.raises(files.SlurmError, match=r"the old files were restored, .* runs as before\."):
-            applying.apply(bad)
-    with as_host("ctl2", pair.second):
-        observed = surveying.survey(slurm_of(pair.second), str(pair.second.conf_dir), "auto")
-        assert observed.acting == "ctl1"
-        with pytest.raises(files.SlurmError, match="active controller ctl1 runs another topology"):
-            applying.apply(planning.plan(observed, planning.DesiredState(blocks=RACKS, block_sizes=(18, 54))))
-    assert {one.directory: state(one) for one in (pair.first, pair.second)} == before
-
-
-@contextlib.contextmanager
-def as_host(name: str, slurmctld: Slurmctld) -> Iterator[None]:
-    """Run with the host name of a sandbox, in a UTS namespace of its own."""
-    home = os.open("/proc/self/ns/uts", os.O_RDONLY)
-    there = os.open(f"/proc/{slurmctld.pid}/ns/uts", os.O_RDONLY)
-    try:
-        setns(there)
-        assert socket.gethostname() == name
-        yield
-    finally:
-        setns(home)
-        os.close(there)
-        os.close(home)
-
-
-def setns(handle: int) -> None:
-    """Enter another UTS namespace; Python has os.setns from 3.12."""
-    assert ctypes.CDLL(None, use_errno=True).setns(handle, 0x04000000) == 0, os.strerror(ctypes.get_errno())

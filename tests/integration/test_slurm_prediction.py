@@ -186,39 +186,6 @@ def test_predictions_hold(cluster: Slurmctld, batch: int) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-# Found by hand or by a random case of an earlier generator: (nodes of each block, sizes, job).
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("counts", "sizes", "job", "starts"),
-    [
-        ([18, 18, 18], [9, 18, 36, 72], 54, True),
-        ([18, 18], [4, 8, 16], 30, False),
-    ],
-)
-def test_a_size_above_all_blocks_may_matter(
-    cluster: Slurmctld, counts: list[int], sizes: list[int], job: int, starts: bool
-) -> None:
-    blocks = [(f"b{rack}", list(NODES[(rack - 1) * TRAYS :][:number])) for rack, number in enumerate(counts, 1)]
-    chance = random.Random(0)
-    text = _conf(chance, blocks, sizes) if cluster.suite == "trixie" else _yaml(chance, blocks, sizes)
-    assert load(cluster, text) == ""
-    [placed] = place(cluster, ((job, 0),), ())
-    assert (placed is not None) == starts
-    [span] = spans.spans(counts, sizes, [job])
-    assert span.starts == starts
-    candidate = rules.Candidate((*cluster.version, 5), FILE[cluster.suite].partition(".")[2], read(cluster, text))
-    notes = {found["code"]: found["message"] for found in rules.lint(candidate)}
-    assert "slurm_block_size_unused" not in notes
-    if not starts:
-        # With the size that it advises to add, the job starts.
-        advised = int(notes["slurm_block_size_remainder"].partition("add the block size ")[2].rstrip("."))
-        assert spans.spans(counts, [*sizes, advised], [job])[0].starts
-        more = [*sizes, advised]
-        text = _conf(chance, blocks, more) if cluster.suite == "trixie" else _yaml(chance, blocks, more)
-        assert load(cluster, text) == ""
-        assert place(cluster, ((job, 0),), ()) != [None]
-
-
 def read(cluster: Slurmctld, text: str) -> files.Topology:
     [topology] = files.parse(text, FILE[cluster.suite].partition(".")[2])
     return topology

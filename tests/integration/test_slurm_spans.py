@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf, spans
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
 from .slurm_site import FILE, plan, survey
@@ -77,33 +75,6 @@ def away(counts: list[int], up: list[int]) -> str:
         for number, (count, working) in enumerate(zip(counts, up, strict=True), 1)
         if working < count
     )
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(2))
-def test_a_job_spans_the_computed_blocks(racks: Slurmctld, seed: int) -> None:
-    chance = random.Random(seed)
-    # Before 25.05 no block may be below the base size.
-    shapes = (18, 18, 17, 16) if racks.suite == "trixie" else (18, 18, 17, 16, 9)
-    counts = [chance.choice(shapes) for _block in range(chance.choice((2, 3, 5, 6)))]
-    base = min(counts) if racks.suite == "trixie" else max(counts)
-    sizes = [base, *(base << level for level in sorted(chance.sample((1, 2), chance.choice((0, 1, 2)))))]
-    up = [max(1, count - chance.choice((0, 0, 1, 2))) for count in counts]
-    load(racks, counts, sizes)
-    jobs = {1, base, base + 1, 2 * base - 1, 2 * base + 1, 3 * base, max(up) + 1, sum(up), sum(up) + 1}
-    for span in spans.spans(up, sizes, sorted(job for job in jobs if job <= sum(counts))):
-        got = blocks_of(racks, span.nodes, away(counts, up))
-        assert (got is not None) == span.starts, (counts, up, sizes, span)
-        if got is not None:
-            assert span.needed is not None
-            assert span.needed <= len(got) <= span.allowed, (counts, up, sizes, span)
-        if span.segment is not None:
-            inside = blocks_of(racks, span.nodes, away(counts, up), f"--segment={span.segment}")
-            assert inside is not None, (counts, up, sizes, span)
-            assert all(count % span.segment == 0 for count in inside)
-            for option in ("--spread-segments", "--consolidate-segments") if racks.suite == "forky" else ():
-                placed = blocks_of(racks, span.nodes, away(counts, up), f"--segment={span.segment}", option)
-                assert (placed is not None) == (option in span.segment_options), (counts, up, sizes, span, option)
 
 
 # A rack of 18 and one that its NVLink partitions cut in two halves of 9.
@@ -166,30 +137,6 @@ def test_a_segment_above_every_block_is_spread_from_25_11(racks: Slurmctld) -> N
 
 
 @pytest.mark.long
-def test_aggregated_blocks_give_a_job_neighbours(racks: Slurmctld) -> None:
-    """A job of 36 trays gets the racks 1 and 2, 3 and 4, or 5 and 6, and waits where no two are free; others start."""
-    blocks = tuple(Block(f"r{number:02d}", tuple(expand(f"r{number:02d}t[01-18]"))) for number in range(1, MOST + 1))
-    load(racks, [18] * MOST, [18])
-    made = plan(racks, blocks, aggregate_blocks=True)
-    assert made.topology.block_sizes == (18, 36, 72, 144)
-    assert made.stopped_by() == []
-    apart = "r01t01,r03t01"
-    assert len(racks_of(racks, 36, "-x", "r01t01,r04t01,r06t01")[0]) == 2
-    load(racks, [18] * MOST, list(made.topology.block_sizes))
-    assert racks_of(racks, 36, "-x", apart)[0] == {"r05", "r06"}
-    assert racks_of(racks, 36, "-x", "r02t01,r04t01,r05t01")[0] == set()
-    assert racks_of(racks, 18, "-x", apart)[0] <= {"r02", "r04", "r05", "r06"}
-    # The level that covers all blocks is there, so that the largest jobs start.
-    assert len(racks_of(racks, 18 * 5)[0]) == 5
-    assert len(racks_of(racks, 18 * MOST)[0]) == MOST
-    halves = (*blocks[:2], Block("r03a", tuple(expand("r03t[01-09]"))), Block("r03b", tuple(expand("r03t[10-18]"))))
-    irregular = plan(
-        racks, halves, aggregate_blocks=True, override=("block_vanishes", "block_shrinks", "nodes_lose_block")
-    )
-    assert irregular.topology.block_sizes == ((9,) if racks.suite == "trixie" else (18,))
-    assert "slurm_aggregates_irregular" in {found["code"] for found in irregular.findings}
-
-
 def test_the_cliques_of_a_group_are_one_aggregated_block(racks: Slurmctld) -> None:
     """Groups of two that are not next to each other: a job of 36 trays gets the racks of one group, or waits."""
     load(racks, [18] * MOST, [18])
@@ -271,22 +218,3 @@ def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path
         away += ",r06t[01-18]"
         assert racks_of(slurmctld, 36, "-p", "near", "-x", away)[0] == set()
         assert len(racks_of(slurmctld, 36, "-p", "near", "-x", away, "--segment=18")[0]) == 2
-
-
-@pytest.mark.long
-def test_jobs_are_placed_by_the_features_of_rack_and_clique(tmp_path: Path) -> None:
-    """With rendered node lines; the site's own feature works as before."""
-    of = fabric(racks=3, split=(2,))
-    own = {"State": "CLOUD", "NodeAddr": "127.0.0.1", "Feature": "fast"}
-    nodes = conf.nodes_of(of, None, {}, {}, features=True)
-    records = {name: {"CPUs": 4, "RealMemory": 1000} for name in of.trays}
-    made = conf.render(conf.Site("sandbox", {}, gres="none", node=own), nodes, records, {}, {})
-    lines = [line for line in made.texts["nvlink_nodes.conf"].splitlines() if not line.startswith("#")]
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
-        slurmctld.configure(*lines, "PartitionName=all Nodes=ALL Default=YES", select="select/cons_tres")
-        slurmctld.start()
-        assert racks_of(slurmctld, 18, "-C", "r02")[0] == {"r02"}
-        assert racks_of(slurmctld, 19, "-C", "r02")[0] == set()
-        assert racks_of(slurmctld, 9, "-C", "r02b")[0] == {"r02"}
-        assert racks_of(slurmctld, 10, "-C", "r02b")[0] == set()
-        assert len(racks_of(slurmctld, 54, "-C", "fast")[0]) == 3

@@ -17,6 +17,7 @@ import yaml
 
 from .commands import ansible, unchanged
 from .conftest import RunningLab, running_lab
+from .slurm_site import fabric as fabric_of
 from .slurmctld import EACH_SUITE
 
 pytestmark = pytest.mark.lab
@@ -84,16 +85,6 @@ BRONZE: dict[str, Any] = {
     "partition_qos": {"max_jobs_per_user": 2},
     "users": [{"name": "bob", "account": "students"}],
 }
-FAILING_SACCTMGR = """\
-mkdir -p /opt/bin && cd /opt/bin
-for program in scontrol squeue slurmctld; do ln -sf $(command -v $program) $program; done
-cat > sacctmgr <<END
-#!/bin/sh
-case "\\$*" in *"add account"*) exit 1;; esac
-exec $(command -v sacctmgr) "\\$@"
-END
-chmod +x sacctmgr
-"""
 # The first reconfigure meets a slurmctld that answers nothing any more.
 HANGING_SCONTROL = """\
 mkdir -p /opt/hang && cd /opt/hang && rm -f stopped
@@ -214,29 +205,6 @@ class Cluster:
         )
 
 
-def fabric_document() -> dict[str, Any]:
-    trays = {
-        name: {
-            "clique": clique,
-            "tray_index": int(name[-2:]),
-            "gpu_uuids": [],
-            "imex_address": None,
-            "slurm_node": name,
-            "kubernetes_node": name,
-            "why": "placed by a test",
-        }
-        for clique, names in CLIQUES.items()
-        for name in names
-    }
-    cliques = {
-        name: {"domain": "r01", "clique_id": position + 1, "block": {"name": name, "position": position}}
-        for position, name in enumerate(CLIQUES)
-    }
-    uuid = "9f3c0000-0000-4000-8000-000000000001"
-    domains = {"r01": {"cluster_uuid": uuid, "chassis_serials": ["1"], "expected_trays": 5}}
-    return {"schema_version": 1, "domains": domains, "cliques": cliques, "trays": trays, "overrides": []}
-
-
 @pytest.fixture(scope="module", params=EACH_SUITE)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     suite = request.param
@@ -256,7 +224,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     file = directory / "scenario.yml"
     file.write_text(yaml.safe_dump(scenario))
     fabric = directory / "fabric.json"
-    fabric.write_text(json.dumps(fabric_document()))
+    fabric.write_text(json.dumps(fabric_of({name: ",".join(names) for name, names in CLIQUES.items()})))
     with running_lab(directory, file) as racks:
         made = Cluster(racks, suite, fabric)
         users = "; ".join(f"useradd -M -u {uid} {name}" for name, uid in USERS.items())
@@ -377,18 +345,6 @@ def test_jobs_of_users_are_rehearsed_with_the_saved_accounting_records(tiers: Cl
     assert [(job["user"], job["outcome"]) for job in rehearsal["outcomes"] if job["kind"] == "site"] == [("", "placed")]
     assert records_of(rehearsal).startswith("slurmctld does not start with its saved records (")
     assert tiers.records() == before
-
-
-@pytest.mark.long
-@newer
-def test_jobs_as_those_of_the_last_weeks_are_rehearsed(tiers: Cluster) -> None:
-    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "-N2", "--segment=2", "--wrap", "true")
-    tiers.until(job, "COMPLETED")
-    result = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 1}], "--check")
-    past = {(row["partition"], row["nodes"], row["segment"]): row for row in result["rehearsal"]["outcomes"]}
-    assert past["bronze", 2, 2]["kind"] == "past"
-    assert past["bronze", 2, 2]["outcome"] == "refused"
-    assert "slurm_rehearsal_past" in codes(result)
 
 
 def records_of(rehearsal: dict[str, Any]) -> str:
@@ -530,20 +486,6 @@ def test_without_slurmdbd_the_module_fails_in_one_sentence_and_changes_nothing(t
     assert tiers.records() == before
 
 
-@pytest.mark.long
-@newer
-def test_a_failing_step_in_slurmdbd_is_rolled_back(cluster: Cluster) -> None:
-    cluster.apply([GOLD | {"qos": {"priority": 3}}])
-    before = cluster.records()
-    cluster.shell(FAILING_SACCTMGR)
-    failed = cluster.apply([GOLD, {**BRONZE, "accounts": ["fresh"]}], ok=False, bin_dir="/opt/bin")
-    assert failed["msg"] == (
-        "sacctmgr add account fresh failed (it ended with 1); no file was changed, and the records in slurmdbd were"
-        " restored."
-    )
-    assert cluster.records() == before
-
-
 @newer
 def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
     pending = []
@@ -672,14 +614,3 @@ def test_state_absent_removes_files_and_qos_and_a_second_run_changes_nothing(tie
     assert (tiers.qos("gold", "Name"), tiers.qos("site", "Name"), tiers.partition("gold")) == ("", "site", {})
     again = tiers.apply([], state="absent")
     assert (again["changed"], again["changes"]) == (False, [])
-
-
-@pytest.mark.long
-@newer
-def test_state_absent_stops_while_jobs_run_in_a_partition(tiers: Cluster) -> None:
-    job = tiers.submit("bob", "-A", "students", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 600")
-    tiers.until(job, "RUNNING")
-    before = tiers.records()
-    stopped = tiers.apply([], ok=False, state="absent")
-    assert "slurm_tier_jobs" in codes(stopped)
-    assert tiers.records() == before

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -20,14 +19,13 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
     applying,
     comparing,
     planning,
 )
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import CASES, Case
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
@@ -170,98 +168,6 @@ def test_hostlists_are_read_as_scontrol_reads_them(shared: Slurmctld) -> None:
             assert ours == theirs if hostlist.count("[") < 2 else sorted(ours) == sorted(theirs), hostlist
 
 
-ONE_RACK = "{block_sizes: [18], blocks: [{block: r01, nodes: 'r01t[01-18]'}]}"
-# The texts of a topology.yaml that has the one topology t, with rack r01, as slurmctld 26.05 reads it.
-SPELLINGS = {
-    "maps where lists are expected": "topology: t\ncluster_default: t\nblock:\n  block_sizes: 18\n  blocks:\n"
-    "    block: r01\n    nodes: r01t[01-18]\n",
-    "JSON": '[{"topology":"t","cluster_default":true,'
-    '"block":{"block_sizes":[18],"blocks":[{"block":"r01","nodes":"r01t[01-18]"}]}}]',
-    "a byte order mark, an anchor and quoted keys": "\ufeff- topology: >-\n    t\n  cluster_default: Y # yes\n"
-    "  'block': &b\n    \"blocks\":\n    - {block: r01, nodes: !!str 'r01t[01-18]'}\n    block_sizes: [\n      18, #\n"
-    "    ]\n",
-    "a directive and the line ends of Windows": "%YAML 1.1\r\n---\r\n- topology: t\r\n  cluster_default: on\r\n"
-    "  block:\r\n    block_sizes: [18]\r\n    blocks:\r\n    - block: |-\r\n        r01\r\n      nodes:\r\n"
-    "       r01t[01-18]\r\n...\r\n",
-    "folded nodes": "- topology: t\n  cluster_default: 1\n  block:\n    block_sizes:\n    - 18\n    blocks:\n"
-    "    - block: r01\n      nodes: >-\n        r01t[01-09],\n        r01t[10-18]\n",
-    "quoted nodes on two lines": "- topology: t\n  cluster_default: True\n  block:\n    block_sizes: [18]\n"
-    '    blocks:\n    - block: r01\n      nodes: "r01t[01-09],\\\n        r01t[10-18]"\n',
-    "an explicit key": f"- ? topology\n  : t\n  cluster_default: yes\n  block: {ONE_RACK}\n",
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("shared", ["forky"], indirect=True)
-def test_yaml_is_read_as_slurmctld_reads_it(shared: Slurmctld) -> None:
-    write(shared)
-    path = shared.conf_dir / "topology.yaml"
-    rack = files.Topology("t", "block", True, (slurm_corpus.block("r01", "r01t[01-18]"),), (18,))
-    more = (
-        f"- topology: t\n  cluster_default: true\n  block: {ONE_RACK}\n"
-        "- topology: f\n  flat: {}\n- {topology: g, flat: T}\n"
-        # The example of topology.yaml(5).
-        "- topology: topo5\n  cluster_default: false\n  torus3d:\n    toruses:\n      - name: pod1\n        dims:\n"
-        "          x: 4\n          y: 4\n          z: 2\n        nodes: r01t[01-18],r02t[01-14]\n        placements:\n"
-        "          - dims: {x: 4, y: 4, z: 2}\n"
-    )
-
-    def running() -> list[files.Topology]:
-        return slurm_of(shared).topologies((26, 5, 5))
-
-    for text in SPELLINGS.values():
-        assert [known.fingerprint() for known in files.parse_yaml(text)] == [rack.fingerprint()], text
-        path.write_text(text, newline="")
-        assert not refuses(shared), (text, shared.log.read_text()[-2000:])
-        assert [known.fingerprint() for known in running()] == [rack.fingerprint()], text
-    kinds = [("t", "block"), ("f", "flat"), ("g", "flat"), ("topo5", "torus3d")]
-    # What is written in its place means the same, both its own lines and those made anew.
-    for text in (
-        more,
-        files.render(files.parse_yaml(more), "yaml"),
-        files.render(files.parse_yaml(more), "yaml", old=more),
-    ):
-        path.write_text(text)
-        assert not refuses(shared), (text, shared.log.read_text()[-2000:])
-        assert [(known.name, known.kind) for known in files.parse_yaml(text)] == kinds
-        assert [(known.name, known.kind) for known in running()] == kinds
-    for text in (more.replace("- topology: f", "- topology: &f f") + "- topology: *f\n  flat: true\n", f"\t{more}"):
-        path.write_text(text)
-        assert refuses(shared)
-        with pytest.raises(SlurmError, match=r"^Line \d+ of topology.yaml cannot be read"):
-            files.parse_yaml(text)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("shared", ["forky"], indirect=True)
-def test_node_lines_are_read_as_slurmctld_reads_them(shared: Slurmctld) -> None:
-    """With DEFAULT lines, and Include lines read in their place."""
-    write(shared)
-    path = shared.conf_dir / "slurm.conf"
-    lines = path.read_text().splitlines()
-    node = next(number for number, line in enumerate(lines) if line.startswith("NodeName="))
-    first, second, third, fourth = lines[node : node + 4]
-    lines[node : node + 4] = [
-        first,
-        "Include more.conf",
-        f"{third} Topology=nvlink:r02",
-        f"NodeName=DEFAULT Topology=nvlink:r02\n{fourth}",
-    ]
-    (shared.conf_dir / "more.conf").write_text(f"nodename=default topology=nvlink:r01\n{second}\n")
-    path.write_text("\n".join(lines) + "\n")
-    assert not refuses(shared), shared.log.read_text()[-2000:]
-    shown = shared.run("scontrol", "show", "nodes", "-o").stdout
-    pairs = [dict(files.shown_values(line)) for line in shown.splitlines()]
-    named = {known["NodeName"]: known["Topology"] for known in pairs if known.get("Topology")}
-    assert [named.get(f"r01t0{number}") for number in range(1, 5)] == [
-        None,
-        "nvlink:r01",
-        "nvlink:r02",
-        "nvlink:r02",
-    ]
-    assert named == dict(conf.read_slurm_conf(str(shared.conf_dir)).node_topologies)
-
-
 # ------------------------------------------------------------------------------------------------------- apply
 
 
@@ -338,30 +244,6 @@ def test_a_slurmctld_that_dies_meanwhile_starts_with_the_old_file(slurmctld: Slu
     assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
 
 
-@pytest.mark.long
-def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", slurmctld.conf_dir], check=True)
-        try:
-            start(slurmctld)
-            desired = plan(slurmctld, SPLIT, block_sizes=(9,))
-            with contextlib.suppress(OSError), open(slurmctld.conf_dir / "filler", "wb", buffering=0) as filler:
-                while True:
-                    filler.write(b"x" * 4096)
-            before = state(slurmctld)
-            with pytest.raises(
-                SlurmError, match=r"could not be written \(No space left on device\).*nothing was changed"
-            ):
-                applying.apply(desired)
-            assert state(slurmctld) == before
-            (slurmctld.conf_dir / "filler").unlink()
-            applying.apply(plan(slurmctld, SPLIT, block_sizes=(9,)))
-            assert comparing.difference(desired.topology, survey(slurmctld)) == ""
-        finally:
-            slurmctld.stop()
-            subprocess.run(["umount", "-l", slurmctld.conf_dir], check=True)
-
-
 @newer
 def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
@@ -427,24 +309,6 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
     slurmctld.kill_slurmctld()
     slurmctld.launch()
     assert not plan(slurmctld, RACKS, manage_conf=True).changed
-
-
-@pytest.mark.long
-def test_a_missing_plugin_is_an_error_with_the_line_to_add(tmp_path: Path) -> None:
-    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
-        configure(slurmctld, plugin="")
-        slurmctld.start()
-        first = plan(slurmctld, RACKS)
-        assert [found["code"] for found in first.findings] == ["slurm_plugin_missing"]
-        assert "add TopologyPlugin=topology/block" in first.findings[0]["message"]
-        assert not first.stopped_by()
-        applying.apply(first)
-        assert not plan(slurmctld, RACKS).changed
-        # The advice can be followed: with the line, what was written runs.
-        configure(slurmctld, plugin="topology/block")
-        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
-        assert plan(slurmctld, RACKS).findings == []
-        assert not plan(slurmctld, RACKS).changed
 
 
 @pytest.mark.long
@@ -564,21 +428,11 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
 
 
 @pytest.mark.long
-def test_state_absent_removes_the_topology_or_restores_it(site: Site) -> None:
+@newer
+def test_state_absent_removes_the_topology(site: Site) -> None:
     slurmctld = site.slurmctld
     site.write({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})
     absent = {"slurm_topology_state": "absent", "slurm_topology_timeout": 90}
-    if slurmctld.suite == "trixie":
-        # Its slurm.conf has TopologyPlugin=topology/block, which needs a topology.conf.
-        before = state(slurmctld)
-        refused = site.play(**absent)
-        assert "the old files were restored" in refused.stdout, refused.stdout + refused.stderr
-        assert state(slurmctld) == before
-        (slurmctld.conf_dir / FILE["trixie"]).unlink()
-        configure(slurmctld, plugin="", prolog="")
-        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
-        assert "changed=1" in site.play(slurm_topology_manage_conf=True).stdout
-        (slurmctld.conf_dir / FILE["trixie"]).with_suffix(".conf.previous").write_text("older\n")
     before = state(slurmctld)
     shown = site.play("--check", "--diff", **absent)
     assert "changed=1" in shown.stdout, shown.stdout + shown.stderr
@@ -589,28 +443,6 @@ def test_state_absent_removes_the_topology_or_restores_it(site: Site) -> None:
     assert b"nvlink" not in after["slurm.conf"]
     assert "BlockName" not in slurmctld.run("scontrol", "show", "topology").stdout
     assert unchanged(site.play(**absent).stdout)
-
-
-@pytest.mark.long
-def test_a_site_migrates_from_conf_to_yaml(tmp_path: Path) -> None:
-    """An upgraded site: 26.05 still runs its topology.conf."""
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
-        configure(slurmctld, plugin="topology/block")
-        old = slurmctld.conf_dir / "topology.conf"
-        old.write_text(files.render([Case("").candidate((24, 11, 5)).topology], "conf"))
-        slurmctld.start()
-        before = state(slurmctld)
-        bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
-        with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):
-            applying.apply(bad)
-        assert state(slurmctld) == before
-        moved = plan(slurmctld, SPLIT)
-        assert [found["code"] for found in moved.findings] == ["slurm_gate_overridden", "slurm_topology_file_left"]
-        assert "r02t18: r02 -> r02b" in moved.difference
-        applying.apply(moved)
-        old.unlink()
-        assert plan(slurmctld, SPLIT).findings == []
-        assert not plan(slurmctld, SPLIT).changed
 
 
 def info(slurmctld: Slurmctld, **options: Any) -> dict[str, Any]:
@@ -646,29 +478,6 @@ def test_info_returns_the_running_topology(slurmctld: Slurmctld) -> None:
     result = info(slurmctld)
     assert result["file"]["running"] is False
     assert [finding["code"] for finding in result["findings"]] == ["slurm_topology_differs"]
-
-
-@pytest.mark.long
-@newer
-@pytest.mark.parametrize(
-    ("option", "value", "sentence"),
-    [
-        ("slurm_topology_block_sizes", [18, -1], "The block size -1 is not a number of nodes"),
-        ("slurm_topology_format", "json", "slurm_topology_format (-e) is 'json'; use one of auto, yaml, conf."),
-        ("slurm_topology_timeout", 0, "timeout is 0"),
-        ("slurm_topology_segments", [0], "The segment 0 is not a number of nodes"),
-    ],
-)
-def test_a_bad_option_is_one_sentence_and_nothing_is_written(
-    site: Site, option: str, value: Any, sentence: str
-) -> None:
-    site.write({"r01": "r01t[01-18]", "r02": "r02t[01-17]"})
-    before = state(site.slurmctld)
-    failed = site.play("-e", json.dumps({option: value}))
-    assert failed.returncode != 0
-    assert sentence in failed.stdout + failed.stderr
-    assert "Traceback" not in failed.stdout + failed.stderr
-    assert state(site.slurmctld) == before
 
 
 @pytest.mark.long

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 
 from .commands import ansible, unchanged
 from .slurmctld import EACH_SUITE, Slurmctld, sandbox
@@ -282,31 +276,3 @@ def test_blocks_without_nodes_outlive_every_apply(slurmctld: Slurmctld, tmp_path
     assert {(row["from"], row["to"]) for row in result["moves"]} == {(None, "r04")}
     result = slurm.discover(options(slurmctld), NOW)
     assert result.blocks == tuple((name, n) for n, name in enumerate(["west", "spare", "attic", "east", "last", "r04"]))
-
-
-def failures(slurmctld: Slurmctld, fabric: Fabric) -> list[tuple[str, list[str]]]:
-    """What verify finds in the running blocks."""
-    controller = programs.Slurm(str(slurmctld.bin_dir), 60, str(slurmctld.conf_dir))
-    running = info.report(controller, str(slurmctld.conf_dir), "racks")
-    verdict = verify.verify(Evidence(fabric, quick=True, slurm=[Controller("ctl", running, None)]), NOW)
-    return [(row["code"], row["trays"]) for row in verdict["failures"]]
-
-
-@pytest.mark.long
-def test_verify_compares_the_trays_that_are_left_out_of_the_blocks(slurmctld: Slurmctld, tmp_path: Path) -> None:
-    path = tmp_path / "fabric.json"
-    discover(slurmctld, path, racks=3)
-    fabric = fabric_file.load(str(path))
-    assert failures(slurmctld, fabric) == []
-    # What an accepted partition of one tray leaves, with fabric_tray_partitions=leave_out.
-    alone: Any = {"domain": "r01", "clique_id": 100, "block": {"name": "r01a", "position": 3}}
-    without = replace(
-        fabric,
-        domains={**fabric.domains, "r01": {**fabric.domains["r01"], "tray_partitions": "leave_out"}},
-        cliques={**fabric.cliques, "r01a": alone},
-        trays={**fabric.trays, "r01t04": {**fabric.trays["r01t04"], "clique": "r01a"}},
-    )
-    assert failures(slurmctld, without) == [("slurm_tray_other_block", ["r01t04"])]
-    load(slurmctld, FILES[slurmctld.suite][1].replace("r01t[01-04]", "r01t[01-03]").replace("Sizes=4", "Sizes=3"))
-    assert failures(slurmctld, without) == []
-    assert failures(slurmctld, fabric) == [("slurm_tray_no_block", ["r01t04"])]

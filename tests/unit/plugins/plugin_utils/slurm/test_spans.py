@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a job may span, in worked examples; tests/integration/test_slurm_spans.py compares with real slurmctlds."""
+"""What a job may span, in worked examples; tests/integration/test_slurm_prediction.py compares with real ones."""
 
 from __future__ import annotations
 
