@@ -129,10 +129,7 @@ def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None
     assert outcomes["partition", "small", 4, 0]["outcome"] == "placed"
     assert outcomes["partition", "small", 9, 0]["outcome"] == "refused"
     assert "max nodes" in outcomes["partition", "small", 9, 0]["reason"]
-    assert (
-        outcomes["partition", "gpu", 19, 0]["blocks"] == ["r01", "r02a"]
-        or outcomes["partition", "gpu", 19, 0]["blocks"]
-    )
+    assert len(outcomes["partition", "gpu", 19, 0]["blocks"]) > 1
     assert outcomes["partition", "gpu", 18, 9]["outcome"] == "placed"
     # A base size below a clique's: its job may be spread, on both versions. A finding, no objection.
     assert outcomes["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"

@@ -516,21 +516,6 @@ def test_a_refused_configuration_is_reported_and_rolled_back(site: Site, job: di
 
 
 @day_two
-def test_a_tray_with_a_job_is_not_removed(site: Site, job: dict[str, Any]) -> None:
-    document = json.loads(site.fabric_file.read_text())
-    del document["trays"]["r01t02"]
-    other = site.fabric_file.with_name("other.json")
-    other.write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
-    done = site.bring_up("-e", f"slurm_fabric_file={other}", "--limit", "slurm_controller", check=False)
-    assert f"r01t02 is no longer in the fabric file and still runs job {job['id']}" in done.stdout
-    assert "NodeName=r01t[01-04] " in site.ctl("cat /etc/slurm/nvlink_nodes.conf")
-    done = site.bring_up("-e", json.dumps({"slurm_tiers": TIERS}), "--limit", "slurm_controller", check=False)
-    refusal = "Partition all is no longer in slurm.conf (variable slurm_partitions) and still has job"
-    assert f"{refusal} {job['id']}" in done.stdout
-    assert undisturbed(site, job)
-
-
-@day_two
 def test_one_play_of_both_roles_gives_each_job_its_imex(site: Site, job: dict[str, Any]) -> None:
     packages.add(paths.state_of(site.racks.name), imex.packages())
     book = site.directory / "site.yml"
@@ -557,15 +542,6 @@ def test_a_failing_start_of_accounting_is_reported_in_one_sentence(site: Site, j
     assert re.search(sentence, errors[0])
     assert site.ctl(files) == before
     assert site.ctl("systemctl is-active mariadb slurmdbd").split() == ["active", "active"]
-    assert undisturbed(site, job)
-
-
-@day_two
-def test_accounting_that_was_stopped_is_started_again(site: Site, job: dict[str, Any]) -> None:
-    site.ctl("systemctl stop slurmdbd mariadb")
-    output = site.bring_up("-v").stdout
-    for unit in ("mariadb", "slurmdbd"):
-        assert re.search(rf'^changed: \[ctl\] => .*"name": "{unit}\.service"', output, re.MULTILINE)
     assert undisturbed(site, job)
 
 

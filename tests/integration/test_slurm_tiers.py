@@ -513,6 +513,7 @@ def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
 
 
 @pytest.mark.long
+@newer
 def test_exclusive_topo_keeps_others_out_of_the_block(tiers: Cluster) -> None:
     first = tiers.submit("alice", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 900")
     tiers.until(first, "RUNNING")

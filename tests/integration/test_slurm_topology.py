@@ -88,7 +88,7 @@ def corpus() -> Iterator[ParameterSet]:
                 yield pytest.param(suite, case, id=f"{suite}-{case.name}", marks=() if quick else pytest.mark.long)
 
 
-@pytest.mark.parametrize(("shared", "case"), corpus(), indirect=["shared"])
+@pytest.mark.parametrize(("shared", "case"), list(corpus()), indirect=["shared"])
 def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
     version = slurm_of(shared).version()
     candidate = case.candidate(version)
@@ -403,14 +403,13 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
     # r02 is cut into two NVLink partitions, and its tray 1 is swapped into the first rack.
     site.write({"r01": "r01t[01-18],r02t01", "r02": "r02t[02-09]", "r02b": "r02t[10-18]"})
     before = state(site.slurmctld)
-    for arguments in ((), ("--check",)):
-        stopped = site.play(*arguments)
-        assert stopped.returncode != 0
-        assert (
-            "Block r02 would shrink from 18 to 8 nodes: check the fabric file, or set override (variable"
-            " slurm_topology_override) to" in stopped.stdout
-        )
-        assert state(site.slurmctld) == before
+    stopped = site.play()
+    assert stopped.returncode != 0
+    assert (
+        "Block r02 would shrink from 18 to 8 nodes: check the fabric file, or set override (variable"
+        " slurm_topology_override) to" in stopped.stdout
+    )
+    assert state(site.slurmctld) == before
     split = {"slurm_topology_override": "base_shrinks,block_shrinks"}
     shown = site.play("--check", "--diff", **split)
     assert shown.returncode == 0, shown.stdout + shown.stderr
@@ -423,7 +422,6 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
     assert "Nodes=r01t[01-18],r02t01 " in site.slurmctld.run("scontrol", "show", "topology").stdout
     after = state(site.slurmctld)
     assert unchanged(site.play().stdout)
-    assert unchanged(site.play("--check", "--diff").stdout)
     assert state(site.slurmctld) == after
 
 
@@ -481,12 +479,11 @@ def test_info_returns_the_running_topology(slurmctld: Slurmctld) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
-def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
-    """A cluster without any topology gets one (24.11: with another TopologyPlugin) while jobs run; then trays move."""
-    with lab(scenario) as racks:
-        file, new = tmp_path / "fabric.json", scenario == "four-forky.yml"
-        cached = "/var/spool/slurmd/conf-cache/" + ("topology.yaml" if new else "topology.conf")
+def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, tmp_path: Path) -> None:
+    """A cluster without any topology gets one while jobs run; then trays move."""
+    with lab("four-forky.yml") as racks:
+        file = tmp_path / "fabric.json"
+        cached = "/var/spool/slurmd/conf-cache/topology.yaml"
 
         def play(blocks: dict[str, str], **more: Any) -> subprocess.CompletedProcess[str]:
             file.write_text(json.dumps(fabric(blocks)))
@@ -516,7 +513,7 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scena
         stopped = play({"r01": "r01t01", "r02": "r01t[02-04]"})
         assert stopped.returncode != 0
         assert f"1 job runs on trays that change their block (job {job} of root on r01t02)" in stopped.stdout
-        allowed = {"slurm_topology_allow_moving_jobs": True, "slurm_topology_block_sizes": [3 if new else 1]}
+        allowed = {"slurm_topology_allow_moving_jobs": True, "slurm_topology_block_sizes": [3]}
         # The other size takes a reconfigure, the one tray that moves back does not need one from 25.05.
         assert "changed=1" in play({"r01": "r01t01", "r02": "r01t[02-04]"}, **allowed).stdout
         assert "r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout
@@ -530,8 +527,8 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scena
         wait_for(lambda: racks.exec("r01t02", "cat", f"/tmp/{address}.out", check=False).stdout != "")
         output = racks.exec("r01t02", "cat", f"/tmp/{address}.out").stdout.strip()
         # slurmd learns a live move with the next reconfigure only, as docs/slurm.md says.
-        assert output == ("r02.r01t02" if new else "r01.r01t02")
-        assert ("r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout) == new
+        assert output == "r02.r01t02"
+        assert "r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout
 
         # A tray without power does not stop a reconfigure, and jobs on the others continue.
         job = submit("r01t[01-02]")

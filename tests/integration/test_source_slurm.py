@@ -236,19 +236,6 @@ def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -
     assert unchanged(discover(slurmctld, fabric, racks=3)["output"])
 
 
-@pytest.mark.long
-def test_a_block_of_unknown_trays_keeps_its_place_and_is_a_finding(slurmctld: Slurmctld, tmp_path: Path) -> None:
-    fabric = tmp_path / "fabric.json"
-    found = discover(slurmctld, fabric, racks=2)
-    assert [(row["code"], row["block"]) for row in found["findings"]] == [("block_unclaimed", "attic")]
-    assert "[WARNING]: Block attic of Slurm at position 1 has no tray" in found["output"]
-    # The third rack comes: its block is still its own.
-    discover(slurmctld, fabric, racks=3, fabric_expected_trays=4)
-    cliques = json.loads(fabric.read_text())["cliques"]
-    assert cliques["r03"]["block"] == {"name": "attic", "position": 1}
-    assert apply(slurmctld, fabric)["changed"] is False
-
-
 # Before 25.05 slurmctld loads no block without nodes.
 @pytest.mark.long
 @pytest.mark.parametrize("running", ["forky"], indirect=True)

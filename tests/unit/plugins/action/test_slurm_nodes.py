@@ -98,6 +98,7 @@ def test_a_tray_runs_no_command_for_others(
     assert received == {}
 
 
+@pytest.mark.core
 def test_facts_in_the_answer_of_the_controller_are_dropped(run_action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {
         "changed": True,

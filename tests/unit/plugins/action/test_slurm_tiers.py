@@ -63,6 +63,7 @@ def test_an_unknown_cluster_is_named(run_action: Any, tmp_path: Path) -> None:
         run_action(ActionModule, tiers=TIERS, fabric_file=fabric_file(tmp_path, "alpha", "beta"), cluster="alhpa")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("clusters", "cluster", "nodes"),
     [

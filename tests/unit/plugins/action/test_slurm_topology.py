@@ -55,6 +55,7 @@ def test_a_cluster_that_the_file_lacks_is_one_sentence(
     assert sentence in str(caught.value)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("names", "wanted", "nodes"),
     [

@@ -208,28 +208,11 @@ def test_an_empty_value_takes_nothing_of_what_follows() -> None:
     assert files.parse_records(text) == [record, {}]
 
 
-def test_show_config_output_is_parsed() -> None:
-    text = "Configuration data as of 2026\nTopologyParam           = (null)\nTopologyPlugin          = topology/block\n"
-    assert files.parse_config(text) == {"topologyparam": "", "topologyplugin": "topology/block"}
-
-
 @given(st.lists(st.text(max_size=8), unique=True, max_size=4))
 def test_the_header_lists_the_other_topologies(own: list[str]) -> None:
     text = files.render([Topology("nvlink", blocks=(Block("b", ("n1",)),))], "yaml", own)
     assert files.own_topologies(text) == sorted(own)
     assert [known.name for known in files.parse_yaml(text)] == ["nvlink"]
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "# Next to the blocks it keeps the topologies {",
-        "# Next to the blocks it keeps the topologies 7",
-    ],
-)
-def test_a_damaged_header_lists_none(header: str) -> None:
-    assert files.own_topologies(f"{header}\n---\n- topology: flat\n") == []
 
 
 R01 = Block("r01", ("n1", "n2"), "n[1-2]")

@@ -70,14 +70,6 @@ def test_an_old_slurm_is_refused_with_the_reason(version: rules.Version) -> None
 
 
 @pytest.mark.parametrize(
-    ("version", "style"), [((24, 5, 8), "conf"), (OLD, "conf"), ((25, 5, 0), "yaml"), (NEW, "yaml")]
-)
-def test_the_file_format_depends_on_the_version(version: rules.Version, style: str) -> None:
-    assert rules.choose_style("auto", version) == style
-    assert rules.choose_style("conf", version) == "conf"
-
-
-@pytest.mark.parametrize(
     ("version", "sizes", "base"),
     [
         (NEW, (18, 9, 9), (18,)),

@@ -198,13 +198,6 @@ def test_addresses_are_in_the_order_of_their_names() -> None:
     assert all("NodeAddr" not in line for line in others)
 
 
-def test_gpus_missing_in_the_fabric_file_are_those_of_the_clique() -> None:
-    of = fabric(racks=1)
-    of.trays["r01t02"]["gpu_uuids"] = []
-    assert {node.gpus for node in slurm_conf.nodes_of(of, None, {}, {})} == {4}
-    assert slurm_conf.nodes_of(of, None, {"r01t02": 2}, {})[1].gpus == 2
-
-
 def test_a_partition_without_a_name_is_one_sentence() -> None:
     of = fabric(racks=1)
     with pytest.raises(SlurmError, match=r"An entry of the option partitions has no name: .* \(it has Nodes\)\."):
