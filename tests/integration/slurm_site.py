@@ -150,6 +150,27 @@ class Site:
         return ansible("ansible-playbook", "-i", "ctl,", "rackscale.nvlink.slurm", *extra, *arguments, check=False)
 
 
+CODE = (
+    "import json, sys; from ansible.module_utils import basic;"
+    "basic._ANSIBLE_ARGS = json.dumps({'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}).encode();"
+    "basic._ANSIBLE_PROFILE = 'legacy';"
+    "from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import main; main()"
+)
+
+
+def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *before: str, **options: Any) -> subprocess.Popen[str]:
+    """The module as a process, with a command prefix."""
+    arguments = {
+        "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in blocks],
+        "conf_dir": str(slurmctld.conf_dir),
+        "bin_dir": str(slurmctld.bin_dir),
+        "override": list(gates.GATES),
+        **options,
+    }
+    command = [*before, sys.executable, "-c", CODE, json.dumps(arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def wait_for(happens: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not happens():

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +39,7 @@ from .slurm_site import (
     contents,
     fabric,
     identity,
+    module,
     plan,
     slurm_of,
     start,
@@ -554,22 +554,8 @@ def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_pat
         f'[ "$1" = reconfigure ] && [ ! -e {waiting} ] && touch {waiting} && exec sleep 8\n'
         f'exec {slurmctld.real("scontrol")} "$@"',
     )
-    arguments = {
-        "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in SPLIT],
-        "block_sizes": [9],
-        "override": ["block_vanishes"],
-        "conf_dir": str(slurmctld.conf_dir),
-        "bin_dir": str(slurmctld.bin_dir),
-    }
-    name = "ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology"
-    code = (
-        "import io, json, sys; from ansible.module_utils import basic;"
-        f"basic._ANSIBLE_ARGS = json.dumps({{'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}}).encode();"
-        "basic._ANSIBLE_PROFILE = 'legacy';"
-        f"from {name} import main; main()"
-    )
-    module = subprocess.Popen([sys.executable, "-c", code, json.dumps(arguments)], stdout=subprocess.PIPE, text=True)
+    process = module(slurmctld, SPLIT, block_sizes=[9], override=["block_vanishes"])
     wait_for(waiting.exists)
-    module.send_signal(signal.SIGTERM)
-    module.communicate(timeout=120)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=240)
     assert state(slurmctld) == before

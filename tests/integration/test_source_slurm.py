@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Ou
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
 
 from .commands import ansible, unchanged
+from .slurm_site import contents
 from .slurmctld import EACH_SUITE, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -211,10 +212,6 @@ def apply(slurmctld: Slurmctld, fabric: Path) -> dict[str, Any]:
     )
     result: dict[str, Any] = json.loads(done.stdout.partition("=>")[2])
     return result
-
-
-def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in slurmctld.conf_dir.iterdir()}
 
 
 def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -> None:
