@@ -103,9 +103,9 @@ def test_test_jobs_get_the_nodes_that_real_jobs_get(stage: Stage) -> None:
         # Nodes, or the reason why slurmctld has considered it and not started it; none where sbatch refuses it.
         shown: list[str] = []
 
-        def considered(shown: list[str] = shown) -> bool:
+        def considered(shown: list[str] = shown, starts: bool = outcome["outcome"] == "placed") -> bool:
             shown[:] = slurmctld.run("squeue", "--noheader", "--format=%N|%r").stdout.strip().split("|")
-            return shown != ["", "None"]
+            return bool(shown[0]) if starts else shown != ["", "None"]
 
         wait_for(considered)
         placed = shown[0]
@@ -303,7 +303,7 @@ def leaves_nothing(stage: Stage, before: object) -> None:
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
     """The limit leaves slurmctld a minute to start on a busy machine; jobs of 18 trays have no answer."""
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
-    programs = stage.code / "hanging"
+    programs = stage.code / "unanswered"
     programs.mkdir()
     for name in ("scontrol", "slurmctld"):
         (programs / name).symlink_to(f"/usr/{'sbin' if name == 'slurmctld' else 'bin'}/{name}")
