@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -44,16 +45,20 @@ def configure(slurmctld: Slurmctld, case: Case | None = None, **settings: str) -
     slurmctld.configure(*lines, **settings)
 
 
-def start(slurmctld: Slurmctld, **settings: str) -> None:
-    """Start slurmctld with the two whole racks as slurm_topology would configure them."""
-    configure(slurmctld, **settings)
+def write(slurmctld: Slurmctld) -> None:
+    """Write slurm.conf and the two whole racks as slurm_topology would configure them."""
+    configure(slurmctld)
     style = FILE[slurmctld.suite].partition(".")[2]
     topology = Case("").candidate((*slurmctld.version, 5)).topology
     (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(files.render([topology], style))
+
+
+def start(slurmctld: Slurmctld) -> None:
+    write(slurmctld)
     slurmctld.start()
 
 
-def slurm_of(slurmctld: Slurmctld, timeout: float = 10) -> programs.Slurm:
+def slurm_of(slurmctld: Slurmctld, timeout: float = 60) -> programs.Slurm:
     return programs.Slurm(str(slurmctld.bin_dir), timeout, str(slurmctld.conf_dir))
 
 
@@ -135,7 +140,7 @@ class Site:
             "fabric_file": str(self.fabric),
             "slurm_topology_conf_dir": str(self.slurmctld.conf_dir),
             "slurm_topology_bin_dir": str(self.slurmctld.bin_dir),
-            "slurm_topology_timeout": 10,
+            "slurm_topology_timeout": 60,
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
             "slurm_controller_hosts": "ctl",
@@ -145,10 +150,32 @@ class Site:
         return ansible("ansible-playbook", "-i", "ctl,", "rackscale.nvlink.slurm", *extra, *arguments, check=False)
 
 
-def wait_for(happens: Callable[[], bool], seconds: float = 20) -> None:
+CODE = (
+    "import json, sys; from ansible.module_utils import basic;"
+    "basic._ANSIBLE_ARGS = json.dumps({'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}).encode();"
+    "basic._ANSIBLE_PROFILE = 'legacy';"
+    "from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import main; main()"
+)
+
+
+def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *before: str, **options: Any) -> subprocess.Popen[str]:
+    """The module as a process, with a command prefix."""
+    arguments = {
+        "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in blocks],
+        "conf_dir": str(slurmctld.conf_dir),
+        "bin_dir": str(slurmctld.bin_dir),
+        "override": list(gates.GATES),
+        **options,
+    }
+    command = [*before, sys.executable, "-c", CODE, json.dumps(arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(happens: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not happens():
-        assert time.monotonic() < deadline
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so within {seconds} s: {inspect.getsource(happens)}")
         time.sleep(0.2)
 
 

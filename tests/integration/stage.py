@@ -85,7 +85,7 @@ class Stage:
 
     def rehearse(self, request: dict[str, Any], *wrapper: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The rehearsal and its findings."""
-        output, errors = self.start(request, *wrapper).communicate(timeout=120)
+        output, errors = self.start(request, *wrapper).communicate(timeout=240)
         assert output, errors
         answer = json.loads(output)
         return answer["rehearsal"], answer["findings"]
@@ -93,7 +93,7 @@ class Stage:
     def ask(self, seconds: float = 30, **more: Any) -> dict[str, Any]:
         """The answers of the running slurmctld on test jobs."""
         request = {"live": seconds, "conf_dir": str(self.slurmctld.conf_dir), **more}
-        output, errors = self.start(request).communicate(timeout=120)
+        output, errors = self.start(request).communicate(timeout=240)
         assert output, errors
         answers: dict[str, Any] = json.loads(output)
         return answers

@@ -26,7 +26,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm 
 
 from .commands import ansible
 from .conftest import LabFactory
-from .slurmctld import SUITES, Slurmctld, sandbox
+from .slurm_site import fabric, wait_for
+from .slurmctld import EACH_SUITE, Slurmctld, sandbox
 from .stage import Stage
 
 pytestmark = pytest.mark.lab
@@ -40,7 +41,7 @@ def nodes(hostlist: str = ALL, *more: str) -> str:
     return f"NodeName={hostlist} CPUs=4 {' '.join(more)}"
 
 
-@pytest.fixture(params=sorted(SUITES), scope="module")
+@pytest.fixture(params=EACH_SUITE, scope="module")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A slurmctld of either version that runs the two whole racks."""
     with sandbox(request.param, tmp_path_factory.mktemp("stage") / "slurm") as made:
@@ -70,37 +71,6 @@ def folder(stage: Stage) -> Path:
     )
 
 
-def fabric(blocks: dict[str, list[str]]) -> dict[str, Any]:
-    """A fabric file with a clique a block."""
-    uuids = {name: f"{number:08x}-0000-4000-8000-000000000000" for number, name in enumerate(blocks, 1)}
-    places = enumerate(blocks)
-    return {
-        "schema_version": 1,
-        "domains": {
-            name: {"cluster_uuid": uuids[name], "chassis_serials": [], "expected_trays": len(trays)}
-            for name, trays in blocks.items()
-        },
-        "cliques": {
-            name: {"domain": name, "clique_id": 1, "block": {"name": name, "position": position}}
-            for position, name in places
-        },
-        "trays": {
-            tray: {
-                "clique": name,
-                "tray_index": None,
-                "gpu_uuids": [],
-                "imex_address": None,
-                "slurm_node": tray,
-                "kubernetes_node": tray,
-                "why": "a test",
-            }
-            for name, trays in blocks.items()
-            for tray in trays
-        },
-        "overrides": [],
-    }
-
-
 def start_afresh(slurmctld: Slurmctld) -> None:
     """Restart without the jobs and the states of nodes that it has saved."""
     slurmctld.kill_slurmctld()
@@ -115,6 +85,7 @@ def codes(findings: list[dict[str, Any]]) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------- results
 
 
+@pytest.mark.long
 def test_test_jobs_get_the_nodes_that_real_jobs_get(stage: Stage) -> None:
     slurmctld = stage.slurmctld
     jobs = [{"nodes": 1}, {"nodes": 9}, {"nodes": 18}, {"nodes": 20}, {"nodes": 36}, {"nodes": 37}]
@@ -129,10 +100,15 @@ def test_test_jobs_get_the_nodes_that_real_jobs_get(stage: Stage) -> None:
         segment = [f"--segment={job['segment']}"] if "segment" in job else []
         arguments = [f"--nodes={job['nodes']}", *segment, "--exclusive", "--chdir=/", "--output=/dev/null"]
         slurmctld.run("sh", "-c", 'cd / && exec "$@"', "sh", "sbatch", *arguments, "--wrap", "true")
-        placed, deadline = "", time.monotonic() + (5 if outcome["outcome"] == "placed" else 1.5)
-        while not placed and time.monotonic() < deadline:
-            placed = slurmctld.run("squeue", "--noheader", "--format=%N").stdout.strip()
-            time.sleep(0.02)
+        # Nodes, or the reason why slurmctld has considered it and not started it; none where sbatch refuses it.
+        shown: list[str] = []
+
+        def considered(shown: list[str] = shown, starts: bool = outcome["outcome"] == "placed") -> bool:
+            shown[:] = slurmctld.run("squeue", "--noheader", "--format=%N|%r").stdout.strip().split("|")
+            return bool(shown[0]) if starts else shown != ["", "None"]
+
+        wait_for(considered)
+        placed = shown[0]
         assert sorted(expand(placed)) == sorted(expand(outcome["on"])), (job, outcome, placed)
         assert (outcome["outcome"] == "refused") == (not placed)
         assert bool(outcome["reason"]) == (not placed)
@@ -153,41 +129,12 @@ def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None
     assert outcomes["partition", "small", 4, 0]["outcome"] == "placed"
     assert outcomes["partition", "small", 9, 0]["outcome"] == "refused"
     assert "max nodes" in outcomes["partition", "small", 9, 0]["reason"]
-    assert (
-        outcomes["partition", "gpu", 19, 0]["blocks"] == ["r01", "r02a"]
-        or outcomes["partition", "gpu", 19, 0]["blocks"]
-    )
+    assert len(outcomes["partition", "gpu", 19, 0]["blocks"]) > 1
     assert outcomes["partition", "gpu", 18, 9]["outcome"] == "placed"
     # A base size below a clique's: its job may be spread, on both versions. A finding, no objection.
     assert outcomes["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"
     assert outcomes["spread", "nvlink_rehearsal", 9, 0]["outcome"] == "refused"
     assert codes(findings) == ["slurm_rehearsal_spread"]
-
-
-def test_the_base_size_of_the_largest_clique_keeps_its_job_inside(stage: Stage, folder: Path) -> None:
-    jobs = [{"nodes": 36, "segment": 9}]
-    rehearsal, findings = stage.rehearse(stage.request(folder, SPLIT, [18], jobs=jobs))
-    if stage.slurmctld.suite == "trixie":
-        # Shorter blocks are fatal there.
-        assert codes(findings) == ["slurm_rehearsal_refused"]
-        assert "children count lower than bblock_node_cnt" in rehearsal["fatal"]
-    else:
-        # Two blocks are allowed to a job of all trays, which are in three.
-        assert codes(findings) == ["slurm_rehearsal_all"]
-        assert "set --segment=9 for" in findings[0]["message"]
-        spread = [outcome for outcome in rehearsal["outcomes"] if outcome["kind"] == "spread"]
-        assert [outcome["outcome"] for outcome in rehearsal["outcomes"] if outcome["kind"] == "site"] == ["placed"]
-        # No nine-tray clique is free: base 18 is one block for nine too, and the whole rack has eight left.
-        assert {(outcome["nodes"], outcome["outcome"]) for outcome in spread} == {(18, "refused"), (9, "refused")}
-
-
-def test_refused_jobs_of_the_site_are_findings_and_can_be_required(stage: Stage, folder: Path) -> None:
-    jobs = [{"nodes": 37}, {"nodes": 18, "partition": "small", "required": True}, {"nodes": 2, "partition": "none"}]
-    _held, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=jobs))
-    assert codes(findings) == ["slurm_rehearsal_job", "slurm_rehearsal_job_required", "slurm_rehearsal_job"]
-    assert "37 trays" in findings[0]["message"]
-    assert "partition small" in findings[1]["message"]
-    assert "invalid partition" in findings[2]["message"].lower()
 
 
 def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: Stage, folder: Path) -> None:
@@ -300,100 +247,8 @@ def test_the_running_slurmctld_keeps_what_its_blocks_promise(stage: Stage) -> No
     assert wrong(answers) == []
     assert (answers["left_out"], answers["counts"]) == (1, [18, 17])
     assert slurmctld.run("squeue", "-h").stdout == ""
-    assert stage.traces() == before
+    leaves_nothing(stage, before)
     start_afresh(slurmctld)
-
-
-def test_segments_that_slurmctld_ignores_are_found_where_show_topology_hides_it(stage: Stage) -> None:
-    slurmctld = stage.slurmctld
-    shown = slurmctld.run("scontrol", "show", "topology").stdout
-    conf = slurmctld.conf_dir / "slurm.conf"
-    text = conf.read_text()
-    if slurmctld.suite == "trixie":
-        # A rehearsal with the same SelectType has the same answer.
-        rehearsed = "spread"
-        conf.write_text(f"{text}SelectType=select/linear\n")
-        slurmctld.kill_slurmctld()
-        slurmctld.launch()
-    else:
-        rehearsed = "placed"
-        assert slurmctld.run("scontrol", "update", "partitionname=gpu", "topology=flat").returncode == 0
-    try:
-        assert slurmctld.run("scontrol", "show", "topology").stdout == shown
-        answers = stage.ask()
-    finally:
-        conf.write_text(text)
-        start_afresh(slurmctld)
-    assert wrong(answers) == [("segments", "", "spread", [], rehearsed)]
-    assert answers["rows"][0]["reason"] == "18 of r01, 16 of r02"
-    assert wrong(stage.ask()) == []
-
-
-def test_a_tray_that_slurmctld_has_dropped_is_named(stage: Stage) -> None:
-    """What 25.05 to 26.05.3 answer after an update (SchedMD/slurm pull request 225); neither release here does it."""
-    programs = stage.slurmctld.conf_dir / "programs"
-    programs.mkdir()
-    for name in ("scontrol", "slurmctld"):
-        (programs / name).symlink_to(f"/usr/{'sbin' if name == 'slurmctld' else 'bin'}/{name}")
-    sbatch = programs / "sbatch"
-    refusal = "allocation failure: Requested node configuration is not available"
-    sbatch.write_text(rf"""#!/bin/sh
-case "$SLURM_CONF $*" in
-{stage.slurmctld.conf_dir}/*--nodelist=r02t05\ * | {stage.slurmctld.conf_dir}/*--nodelist=r02t\[01-18\]*)
-    echo '{refusal}' >&2; exit 1;;
-esac
-exec /usr/bin/sbatch "$@"
-""")
-    sbatch.chmod(0o755)
-    answers = stage.ask(bin_dir=str(programs))
-    shutil.rmtree(programs)
-    assert wrong(answers) == [("block", "r02", "refused", ["r02t05"], "placed")]
-
-
-def test_questions_have_an_end(stage: Stage) -> None:
-    programs = stage.slurmctld.conf_dir / "programs"
-    programs.mkdir()
-    (programs / "scontrol").symlink_to("/usr/bin/scontrol")
-    (programs / "sbatch").write_text("#!/bin/sh\nsleep 60\n")
-    (programs / "sbatch").chmod(0o755)
-    answers = stage.ask(seconds=3, bin_dir=str(programs))
-    shutil.rmtree(programs)
-    assert (answers["asked"], answers["rows"]) == (0, [])
-    assert answers["why"] == "the time limit was reached"
-    assert answers["seconds"] < 8
-
-
-def test_dynamic_nodes_take_part(stage: Stage) -> None:
-    folder = stage.site(
-        "dynamic", "ClusterName=dynamic", "MaxNodeCount=40", nodes("r01t[01-18]"), "PartitionName=gpu Nodes=ALL"
-    )
-    records = [{"NodeName": name, "CPUTot": "4", "Gres": "(null)"} for name in expand("r02t[01-18]")]
-    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], records=records))
-    assert findings == []
-    assert {outcome["block"] for outcome in rehearsal["outcomes"] if outcome["kind"] == "block"} == {"r01", "r02"}
-    assert any(line.startswith("18 running nodes") for line in rehearsal["added"])
-
-
-@pytest.mark.parametrize(("sizes", "spread"), [([18], 0), ([16], 1)])
-def test_576_racks(stage: Stage, sizes: list[int], spread: int) -> None:
-    racks = [f"r{number:03d}" for number in range(576)]
-    folder = stage.site(
-        "large",
-        "ClusterName=large",
-        nodes("r[000-575]t[01-18]"),
-        "PartitionName=gpu Nodes=r[000-575]t[01-18] Default=YES",
-    )
-    blocks = tuple((rack, f"{rack}t[01-18]") for rack in racks)
-    rehearsal, findings = stage.rehearse(
-        stage.request(folder, blocks, sizes, jobs=[{"nodes": 10368}, {"nodes": 64, "segment": 16}])
-    )
-    assert rehearsal["complete"]
-    assert rehearsal["loaded"]
-    whole = [outcome for outcome in rehearsal["outcomes"] if outcome["kind"] == "block" and outcome["nodes"] == 18]
-    assert [outcome["block"] for outcome in whole] == racks
-    assert all(outcome["blocks"] == [outcome["block"]] for outcome in whole)
-    assert all(outcome["outcome"] == "placed" for outcome in rehearsal["outcomes"] if outcome["kind"] == "site")
-    assert codes(findings) == ["slurm_rehearsal_spread"] * spread
 
 
 # --------------------------------------------------------------------------------------------- isolation and cleanup
@@ -414,50 +269,60 @@ def test_a_rehearsal_changes_nothing_and_leaves_nothing(stage: Stage) -> None:
         taken.bind(("0.0.0.0", 6817))  # the port of the rehearsal's slurmctld; may be taken already
         taken.listen()
         both = [stage.start(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 50)) for _both in range(2)]
-        answers = [json.loads(process.communicate(timeout=60)[0]) for process in both]
+        answers = [json.loads(process.communicate(timeout=240)[0]) for process in both]
         for answer in answers:
             assert answer["findings"] == []
             assert answer["rehearsal"]["complete"]
             assert answer["rehearsal"]["placed"] > 50
-    assert state() == before
-    assert slurmctld.answers(1)
+    wait_for(lambda: state() == before)
+    assert slurmctld.answers(60)
 
 
 def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
     folder = stage.site("killed", "ClusterName=killed", nodes(), f"PartitionName=gpu Nodes={ALL}")
     before = stage.traces()
     process = stage.start(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000))
-    deadline = time.monotonic() + 20
-    while not stage.rehearsing():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: stage.rehearsing() or process.poll() is not None)
+    assert process.poll() is None
     # nsenter forks into the process namespace: the module's process is its child.
     child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(child, signal.SIGKILL)
-    process.communicate(timeout=10)
-    # The kernel ends the others one after the other.
-    deadline = time.monotonic() + 10
-    while stage.traces() != before and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not stage.rehearsing()
-    assert stage.traces() == before
+    process.communicate(timeout=60)
+    leaves_nothing(stage, before)
 
 
+def leaves_nothing(stage: Stage, before: object) -> None:
+    """All is as it was. The kernel ends the processes of a rehearsal one after the other."""
+    deadline = time.monotonic() + 60
+    while (now := stage.traces()) != before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert now == before
+
+
+@pytest.mark.long
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
+    """The limit leaves slurmctld a minute to start on a busy machine; jobs of 18 trays have no answer."""
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
+    programs = stage.code / "unanswered"
+    programs.mkdir()
+    for name in ("scontrol", "slurmctld"):
+        (programs / name).symlink_to(f"/usr/{'sbin' if name == 'slurmctld' else 'bin'}/{name}")
+    hang = 'case "$*" in *--nodes=18*) exec sleep 600;; esac'
+    (programs / "sbatch").write_text(f'#!/bin/sh\n{hang}\nexec /usr/bin/sbatch "$@"\n')
+    (programs / "sbatch").chmod(0o755)
     before = stage.traces()
-    # On a busy machine slurmctld may need six seconds to start; the jobs are far more than it answers in twelve.
-    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000, timeout=12))
+    request = stage.request(folder, WHOLE, [18], timeout=60, bin_dir=str(programs))
+    rehearsal, findings = stage.rehearse(request)
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
-    assert rehearsal["placed"] > 10
+    assert rehearsal["placed"] > 0
     assert not rehearsal["complete"]
-    assert rehearsal["seconds"] < 16
+    assert rehearsal["seconds"] < 100
+    leaves_nothing(stage, before)
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], timeout=0.001))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert not rehearsal["ran"]
     assert "in time" in rehearsal["why"]
-    assert stage.traces() == before
+    leaves_nothing(stage, before)
 
 
 @pytest.mark.parametrize(
@@ -475,7 +340,7 @@ def test_a_host_that_does_not_permit_a_sandbox_is_a_finding(
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18]), *wrapper)
     assert codes(findings) == ["slurm_rehearsal_skipped"]
     assert why in rehearsal["why"].lower()
-    assert stage.traces() == before
+    leaves_nothing(stage, before)
 
 
 PROBE = """
@@ -510,7 +375,7 @@ def work(box):
 
 
 programs = {name: "/usr/bin/" + name for name in ("cat", "mount", "python3")}
-print(json.dumps(sandbox.run_inside(work, programs, 20)))
+print(json.dumps(sandbox.run_inside(work, programs, 120)))
 """
 
 
@@ -519,7 +384,7 @@ def test_the_sandbox_is_isolated(stage: Stage, kernel: str) -> None:
     before = stage.traces()
     folder = str(stage.slurmctld.conf_dir)
     command = [*stage.command()[:-2], "-c", PROBE, kernel, folder]
-    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=240, check=False)
     assert done.stdout, done.stderr
     inside = json.loads(done.stdout)
     assert set(inside["writes"].values()) == {"Read-only file system"}, inside["writes"]
@@ -535,7 +400,7 @@ def test_the_sandbox_is_isolated(stage: Stage, kernel: str) -> None:
     assert inside["host"] == isolation.HOST
     assert inside["remount"] != 0
     assert inside["memory"].endswith("MemoryError")
-    assert stage.traces() == before
+    leaves_nothing(stage, before)
 
 
 def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
@@ -550,14 +415,7 @@ def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir=str(programs), timeout=1))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert "in time" in rehearsal["why"]
-    assert rehearsal["seconds"] < 6
-    assert stage.traces() == before
-
-
-def test_missing_programs_are_a_finding(stage: Stage, folder: Path) -> None:
-    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir="/nowhere"))
-    assert codes(findings) == ["slurm_rehearsal_skipped"]
-    assert rehearsal["why"] == "there is no slurmctld in /nowhere"
+    leaves_nothing(stage, before)
 
 
 # -------------------------------------------------------------------------------------------------------- in a playbook
@@ -582,16 +440,16 @@ PLAY = """\
 """
 
 
-@pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
-def test_a_rehearsal_stops_the_apply_of_a_site(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_rehearsal_stops_the_apply_of_a_site(lab: LabFactory, tmp_path: Path) -> None:
     """On a controller with systemd, munge and slurmds: in check mode, with a required job, and before an apply."""
     play, result = tmp_path / "play.yml", tmp_path / "result.json"
     play.write_text(PLAY)
-    blocks = {"r01": ["r01t01", "r01t02"], "r02": ["r01t03", "r01t04"]}
+    blocks = {"r01": "r01t[01-02]", "r02": "r01t[03-04]"}
     file = tmp_path / "fabric.json"
     file.write_text(json.dumps(fabric(blocks)))
 
-    with lab(scenario) as racks:
+    with lab("four-forky.yml") as racks:
 
         def run(*arguments: str, **variables: Any) -> dict[str, Any]:
             options = {"fabric_file": str(file), "result": str(result), "slurm_topology_manage_conf": True, **variables}

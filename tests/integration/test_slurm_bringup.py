@@ -135,12 +135,10 @@ INJECTED = {
 }
 
 
-@pytest.mark.parametrize(("inject", "serial"), [("true", "100%"), ("true", "1"), ("false", "1")])
-def test_facts_of_a_first_tray_have_no_effect_on_the_controller(
-    site: Site, expected: dict[str, str], inject: str, serial: str
-) -> None:
+@pytest.mark.core
+def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expected: dict[str, str]) -> None:
     site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")
-    output = site.run("-e", f"slurm_serial={serial}", ANSIBLE_INJECT_FACT_VARS=inject)
+    output = site.run("-e", "slurm_serial=1", ANSIBLE_INJECT_FACT_VARS="true")
     made = written(output)
     for name in (cluster.CONF, cluster.CGROUP, cluster.GRES):
         assert made[name] == expected[name]
@@ -152,19 +150,10 @@ def test_facts_of_a_first_tray_have_no_effect_on_the_controller(
     assert records == dict.fromkeys(TRAYS, GRACE)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"hardware": {}},
-        {"hardware": {**GRACE, "RealMemory": 1}, "channel_count": 2},
-        {"hardware": {**GRACE, "CoresPerSocket": -72}, "channel_count": -1},
-        {"hardware": "\ud800", "channel_count": [1], "ansible_facts": {"slurm_conf_dir": "/tmp/elsewhere"}},
-    ],
-    ids=["empty", "small", "negative", "surrogate"],
-)
-def test_impossible_hardware_of_a_tray_changes_no_other_line(
-    site: Site, expected: dict[str, str], answer: dict[str, Any]
-) -> None:
+@pytest.mark.long
+def test_impossible_hardware_of_a_tray_changes_no_other_line(site: Site, expected: dict[str, str]) -> None:
+    """tests/unit/plugins/plugin_utils/slurm/test_conf.py has many more answers."""
+    answer = {"hardware": "\ud800", "channel_count": [1], "ansible_facts": {"slurm_conf_dir": "/tmp/elsewhere"}}
     site.answer(ODD, {**HONEST, **answer}, "slurm_tray")
     output = site.run()
     made = written(output)
@@ -172,20 +161,22 @@ def test_impossible_hardware_of_a_tray_changes_no_other_line(
     assert ODD in "".join(re.findall(r"\[WARNING\].*", output)), "it is reported"
 
 
-@pytest.mark.parametrize("limit", [f"{ODD},localhost", ODD, "nvlink"])
-def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site, limit: str) -> None:
-    output = site.run("--limit", limit)
-    assert f"ctl of slurm_controllers is not in this run: use --limit {limit},ctl." in output
+@pytest.mark.core
+def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site) -> None:
+    output = site.run("--limit", f"{ODD},localhost")
+    assert f"ctl of slurm_controllers is not in this run: use --limit {ODD},localhost,ctl." in output
     assert "Read the distribution" not in output
     assert output.count("fatal: [") == 1
 
 
+@pytest.mark.long
 def test_a_limit_with_the_controller_configures_that_tray(site: Site) -> None:
     output = site.run("--limit", f"{ODD},slurm_controller")
     assert failed(output) == {"ctl": 0, ODD: 0}
     assert set(hardware.parse_nodes(written(output)[cluster.NODES])) == set(TRAYS)
 
 
+@pytest.mark.long
 def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
     site.answer(TRAYS[-1], {"failed": True, "msg": "no space left"}, "slurm_tray")
     output = site.run("-e", "slurm_serial=3")
@@ -194,6 +185,8 @@ def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
     assert set(written(output)) == set(cluster.NAMES)
 
 
+@pytest.mark.long
+@pytest.mark.core
 def test_one_play_of_the_role_does_the_same(site: Site, expected: dict[str, str]) -> None:
     site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")
     # The hostile tray is the first host of the play.
@@ -205,6 +198,7 @@ def test_one_play_of_the_role_does_the_same(site: Site, expected: dict[str, str]
     assert failed(output) == {"ctl": 0, ODD: 1, **dict.fromkeys(OTHERS, 0)}
 
 
+@pytest.mark.long
 def test_trays_are_left_as_they_are_where_the_controller_fails(site: Site) -> None:
     broken = hostile.write_python(site.folder / "broken", {"failed": True, "msg": "no space left"}, "modules.setup")
     site.hosts["ctl"] = {"ansible_python_interpreter": str(broken)}
@@ -218,7 +212,7 @@ def test_trays_are_left_as_they_are_where_the_controller_fails(site: Site) -> No
     assert written(output) == {}
 
 
-@pytest.mark.minutes
+@pytest.mark.long
 def test_a_tray_that_never_answers_fails_alone(site: Site) -> None:
     hang = hostile.write_hang(site.folder / "hang", "slurm_tray", real=sys.executable)
     site.hosts[ODD] = {"ansible_python_interpreter": str(hang), "slurm_timeout": 0.01}

@@ -18,7 +18,7 @@ from .test_slurm_role import LAB, UNCONSTRAINED
 sys.path.insert(0, str(pages.CHECKOUT / "tests" / "lab"))
 from nvlab import imex, packages, paths
 
-pytestmark = [pytest.mark.lab, pytest.mark.minutes]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 USER = {"name": "alice", "account": "research"}
 TIERS = [

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,18 +16,17 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf, spans
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
 from .slurm_site import FILE, plan, survey
-from .slurmctld import SUITES, Slurmctld, sandbox
+from .slurmctld import EACH_SUITE, SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
 
 MOST = 6
 
 
-@pytest.fixture(params=sorted(SUITES), scope="module")
+@pytest.fixture(params=EACH_SUITE, scope="module")
 def racks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
     """Six racks of 18; each test configures its topology."""
     with sandbox(request.param, tmp_path_factory.mktemp("spans") / "slurm") as made:
@@ -79,32 +77,6 @@ def away(counts: list[int], up: list[int]) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_job_spans_the_computed_blocks(racks: Slurmctld, seed: int) -> None:
-    chance = random.Random(seed)
-    # Before 25.05 no block may be below the base size.
-    shapes = (18, 18, 17, 16) if racks.suite == "trixie" else (18, 18, 17, 16, 9)
-    counts = [chance.choice(shapes) for _block in range(chance.choice((2, 3, 5, 6)))]
-    base = min(counts) if racks.suite == "trixie" else max(counts)
-    sizes = [base, *(base << level for level in sorted(chance.sample((1, 2), chance.choice((0, 1, 2)))))]
-    up = [max(1, count - chance.choice((0, 0, 1, 2))) for count in counts]
-    load(racks, counts, sizes)
-    jobs = {1, base, base + 1, 2 * base - 1, 2 * base + 1, 3 * base, max(up) + 1, sum(up), sum(up) + 1}
-    for span in spans.spans(up, sizes, sorted(job for job in jobs if job <= sum(counts))):
-        got = blocks_of(racks, span.nodes, away(counts, up))
-        assert (got is not None) == span.starts, (counts, up, sizes, span)
-        if got is not None:
-            assert span.needed is not None
-            assert span.needed <= len(got) <= span.allowed, (counts, up, sizes, span)
-        if span.segment is not None:
-            inside = blocks_of(racks, span.nodes, away(counts, up), f"--segment={span.segment}")
-            assert inside is not None, (counts, up, sizes, span)
-            assert all(count % span.segment == 0 for count in inside)
-            for option in ("--spread-segments", "--consolidate-segments") if racks.suite == "forky" else ():
-                placed = blocks_of(racks, span.nodes, away(counts, up), f"--segment={span.segment}", option)
-                assert (placed is not None) == (option in span.segment_options), (counts, up, sizes, span, option)
-
-
 # A rack of 18 and one that its NVLink partitions cut in two halves of 9.
 HALVES = [18, 9, 9]
 
@@ -135,44 +107,13 @@ def test_the_chosen_base_size_keeps_a_clique_together(racks: Slurmctld) -> None:
     assert blocks_of(racks, 18) == [18]
 
 
-def test_without_sizes_the_first_block_with_nodes_is_the_base(racks: Slurmctld) -> None:
-    """A rack with fewer trays would change the sizes of all, so block sizes are always written."""
-    load(racks, [16, 18, 17, 18], [])
-    shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
-    assert [line.size for line in shown if not line.aggregated] == [16] * 4
-    assert sorted({line.size for line in shown if line.aggregated}) == [32, 64]
-    assert blocks_of(racks, 17, "r02t[01-09],r04t[01-09],r03t01") == [16, 1]
-
-
-def test_trays_above_the_base_size_can_be_used(racks: Slurmctld) -> None:
-    load(racks, [18, 18], [16])
-    # A whole rack of 18 serves it, as one block is enough, though Slurm would also spread it.
-    assert blocks_of(racks, 18) == [18]
-    assert blocks_of(racks, 36) == [18, 18]
-    assert blocks_of(racks, 18, "r01t01,r02t01") == [17, 1]
-
-
-def test_a_tray_in_two_blocks_counts_in_both(racks: Slurmctld) -> None:
-    """What slurmctld does without a message, and why the linter refuses it."""
-    style = FILE[racks.suite].partition(".")[2]
-    one, two = (tuple(expand(text)) for text in ("r01t[01-18]", "r01t18,r02t[01-17]"))
-    made = Topology("nvlink" if style == "yaml" else "default", blocks=(Block("a", one), Block("b", two)))
-    (racks.conf_dir / FILE[racks.suite]).write_text(files.render([made], style))
-    start = racks.log.stat().st_size
-    assert racks.run("scontrol", "reconfigure").returncode == 0
-    assert "r01t18" not in racks.log.read_text()[start:]
-    shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
-    assert [line.name for line in shown if "r01t18" in line.nodes and not line.aggregated] == ["a", "b"]
-    found = rules.lint(rules.Candidate(version(racks), style, made))
-    assert "slurm_block_overlap" in [row["code"] for row in found]
-
-
 def version(slurmctld: Slurmctld) -> rules.Version:
     return (*slurmctld.version, 5)
 
 
-@pytest.mark.parametrize("segment", [16, 17, 18])
-def test_a_segment_above_the_base_is_refused_before_25_11(racks: Slurmctld, segment: int) -> None:
+@pytest.mark.long
+def test_a_segment_above_the_base_is_refused_before_25_11(racks: Slurmctld) -> None:
+    segment = 17
     load(racks, [18, 18], [16])
     limit = rules.segment_limit(version(racks), 16)
     got = blocks_of(racks, 2 * segment, "", f"--segment={segment}")
@@ -181,6 +122,7 @@ def test_a_segment_above_the_base_is_refused_before_25_11(racks: Slurmctld, segm
         assert got == [segment, segment]
 
 
+@pytest.mark.long
 def test_a_segment_above_every_block_is_spread_from_25_11(racks: Slurmctld) -> None:
     load(racks, [18] * MOST, [18])
     observed = survey(racks)
@@ -194,36 +136,7 @@ def test_a_segment_above_every_block_is_spread_from_25_11(racks: Slurmctld) -> N
         assert [row["code"] for row in found] == ["slurm_segment_spread"]
 
 
-def test_a_size_that_the_segment_does_not_divide_is_refused(racks: Slurmctld) -> None:
-    load(racks, [18] * MOST, [18])
-    assert blocks_of(racks, 20, "", "--segment=8") is None
-    assert blocks_of(racks, 24, "", "--segment=8") in ([16, 8], [8, 8, 8])
-
-
-def test_aggregated_blocks_give_a_job_neighbours(racks: Slurmctld) -> None:
-    """A job of 36 trays gets the racks 1 and 2, 3 and 4, or 5 and 6, and waits where no two are free; others start."""
-    blocks = tuple(Block(f"r{number:02d}", tuple(expand(f"r{number:02d}t[01-18]"))) for number in range(1, MOST + 1))
-    load(racks, [18] * MOST, [18])
-    made = plan(racks, blocks, aggregate_blocks=True)
-    assert made.topology.block_sizes == (18, 36, 72, 144)
-    assert made.stopped_by() == []
-    apart = "r01t01,r03t01"
-    assert len(racks_of(racks, 36, "-x", "r01t01,r04t01,r06t01")[0]) == 2
-    load(racks, [18] * MOST, list(made.topology.block_sizes))
-    assert racks_of(racks, 36, "-x", apart)[0] == {"r05", "r06"}
-    assert racks_of(racks, 36, "-x", "r02t01,r04t01,r05t01")[0] == set()
-    assert racks_of(racks, 18, "-x", apart)[0] <= {"r02", "r04", "r05", "r06"}
-    # The level that covers all blocks is there, so that the largest jobs start.
-    assert len(racks_of(racks, 18 * 5)[0]) == 5
-    assert len(racks_of(racks, 18 * MOST)[0]) == MOST
-    halves = (*blocks[:2], Block("r03a", tuple(expand("r03t[01-09]"))), Block("r03b", tuple(expand("r03t[10-18]"))))
-    irregular = plan(
-        racks, halves, aggregate_blocks=True, override=("block_vanishes", "block_shrinks", "nodes_lose_block")
-    )
-    assert irregular.topology.block_sizes == ((9,) if racks.suite == "trixie" else (18,))
-    assert "slurm_aggregates_irregular" in {found["code"] for found in irregular.findings}
-
-
+@pytest.mark.long
 def test_the_cliques_of_a_group_are_one_aggregated_block(racks: Slurmctld) -> None:
     """Groups of two that are not next to each other: a job of 36 trays gets the racks of one group, or waits."""
     load(racks, [18] * MOST, [18])
@@ -256,6 +169,7 @@ def racks_of(slurmctld: Slurmctld, nodes: int, *options: str) -> tuple[set[str],
     return {name[:3] for name in expand(chosen)}, printed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suite", sorted(SUITES))
 def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path: Path) -> None:
     """On 24.11 cli_filter/lua, on 26.05 job_submit/lua, which also spreads and consolidates the segments."""
@@ -304,21 +218,3 @@ def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path
         away += ",r06t[01-18]"
         assert racks_of(slurmctld, 36, "-p", "near", "-x", away)[0] == set()
         assert len(racks_of(slurmctld, 36, "-p", "near", "-x", away, "--segment=18")[0]) == 2
-
-
-def test_jobs_are_placed_by_the_features_of_rack_and_clique(tmp_path: Path) -> None:
-    """With rendered node lines; the site's own feature works as before."""
-    of = fabric(racks=3, split=(2,))
-    own = {"State": "CLOUD", "NodeAddr": "127.0.0.1", "Feature": "fast"}
-    nodes = conf.nodes_of(of, None, {}, {}, features=True)
-    records = {name: {"CPUs": 4, "RealMemory": 1000} for name in of.trays}
-    made = conf.render(conf.Site("sandbox", {}, gres="none", node=own), nodes, records, {}, {})
-    lines = [line for line in made.texts["nvlink_nodes.conf"].splitlines() if not line.startswith("#")]
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
-        slurmctld.configure(*lines, "PartitionName=all Nodes=ALL Default=YES", select="select/cons_tres")
-        slurmctld.start()
-        assert racks_of(slurmctld, 18, "-C", "r02")[0] == {"r02"}
-        assert racks_of(slurmctld, 19, "-C", "r02")[0] == set()
-        assert racks_of(slurmctld, 9, "-C", "r02b")[0] == {"r02"}
-        assert racks_of(slurmctld, 10, "-C", "r02b")[0] == set()
-        assert len(racks_of(slurmctld, 54, "-C", "fast")[0]) == 3

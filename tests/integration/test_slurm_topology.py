@@ -5,30 +5,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
     applying,
     comparing,
     planning,
-    surveying,
 )
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import CASES, Case
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
@@ -43,6 +39,7 @@ from .slurm_site import (
     contents,
     fabric,
     identity,
+    module,
     plan,
     slurm_of,
     start,
@@ -50,13 +47,17 @@ from .slurm_site import (
     submit,
     survey,
     wait_for,
+    write,
 )
-from .slurmctld import SUITES, Slurmctld, sandbox
+from .slurmctld import EACH_SUITE, SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture(params=sorted(SUITES))
+newer = pytest.mark.parametrize("slurmctld", ["forky"], indirect=True)
+
+
+@pytest.fixture(params=EACH_SUITE)
 def slurmctld(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Slurmctld]:
     """A slurmctld of either version that runs the two racks."""
     with sandbox(request.param, tmp_path / "slurm") as made:
@@ -64,37 +65,39 @@ def slurmctld(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Slurmc
         yield made
 
 
-@pytest.fixture(params=sorted(SUITES), scope="module")
+@pytest.fixture(params=EACH_SUITE, scope="module")
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
-    """One slurmctld of each version for all tests that leave it unchanged."""
+    """One slurmctld of each version for tests that load files of their own: each first writes all that it needs."""
     with sandbox(request.param, tmp_path_factory.mktemp("shared") / "slurm") as made:
         start(made)
         yield made
 
 
-# ------------------------------------------------------------------------------------ linter against daemon
+# ------------------------------------------------------------------------------------------ linter against daemon
 
 
-# Some cases are about settings that 24.11 does not have.
-SUITE_CASES = [
-    pytest.param(suite, case, id=f"{suite}-{case.name}")
-    for suite, version in sorted(SUITES.items())
-    for case in CASES
-    if case.codes((*version, 5)) is not None
-]
+def corpus() -> Iterator[ParameterSet]:
+    """Each case on each release that has its settings; in `make test` the first one of each result on the newest."""
+    for suite, version in sorted(SUITES.items()):
+        known = set()
+        for case in CASES:
+            codes = case.codes((*version, 5))
+            if codes is not None:
+                quick = suite == "forky" and codes not in known
+                known.add(codes)
+                yield pytest.param(suite, case, id=f"{suite}-{case.name}", marks=() if quick else pytest.mark.long)
 
 
-@pytest.mark.parametrize(("shared", "case"), SUITE_CASES, indirect=["shared"])
+@pytest.mark.parametrize(("shared", "case"), list(corpus()), indirect=["shared"])
 def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
-    version = survey(shared).version
+    version = slurm_of(shared).version()
     candidate = case.candidate(version)
-    path = shared.conf_dir / FILE[shared.suite]
-    before = path.read_bytes(), (shared.conf_dir / "slurm.conf").read_bytes()
     start_of_log = shared.log.stat().st_size
+    configure(shared, case)
+    text = files.render([candidate.topology, *candidate.others], candidate.style)
+    (shared.conf_dir / FILE[shared.suite]).write_text(text)
+    refused = refuses(shared)
     try:
-        configure(shared, case)
-        path.write_text(files.render([candidate.topology, *candidate.others], candidate.style))
-        refused = refuses(shared)
         log = shared.log.read_text()[start_of_log:]
         linted = rules.hits(candidate)
         if rules.slurmctld_refuses(candidate):
@@ -119,132 +122,32 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
             else:
                 assert comparing.difference(desired, survey(shared)) == ""
     finally:
-        path.write_bytes(before[0])
-        (shared.conf_dir / "slurm.conf").write_bytes(before[1])
-        assert not refuses(shared)
-
-
-ONE_RACK = "{block_sizes: [18], blocks: [{block: r01, nodes: 'r01t[01-18]'}]}"
-# The texts of a topology.yaml that has the one topology t, with rack r01, as slurmctld 26.05 reads it.
-SPELLINGS = {
-    "maps where lists are expected": "topology: t\ncluster_default: t\nblock:\n  block_sizes: 18\n  blocks:\n"
-    "    block: r01\n    nodes: r01t[01-18]\n",
-    "JSON": '[{"topology":"t","cluster_default":true,'
-    '"block":{"block_sizes":[18],"blocks":[{"block":"r01","nodes":"r01t[01-18]"}]}}]',
-    "a byte order mark, an anchor and quoted keys": "\ufeff- topology: >-\n    t\n  cluster_default: Y # yes\n"
-    "  'block': &b\n    \"blocks\":\n    - {block: r01, nodes: !!str 'r01t[01-18]'}\n    block_sizes: [\n      18, #\n"
-    "    ]\n",
-    "a directive and the line ends of Windows": "%YAML 1.1\r\n---\r\n- topology: t\r\n  cluster_default: on\r\n"
-    "  block:\r\n    block_sizes: [18]\r\n    blocks:\r\n    - block: |-\r\n        r01\r\n      nodes:\r\n"
-    "       r01t[01-18]\r\n...\r\n",
-    "folded nodes": "- topology: t\n  cluster_default: 1\n  block:\n    block_sizes:\n    - 18\n    blocks:\n"
-    "    - block: r01\n      nodes: >-\n        r01t[01-09],\n        r01t[10-18]\n",
-    "quoted nodes on two lines": "- topology: t\n  cluster_default: True\n  block:\n    block_sizes: [18]\n"
-    '    blocks:\n    - block: r01\n      nodes: "r01t[01-09],\\\n        r01t[10-18]"\n',
-    "an explicit key": f"- ? topology\n  : t\n  cluster_default: yes\n  block: {ONE_RACK}\n",
-}
-
-
-@pytest.mark.parametrize("shared", ["forky"], indirect=True)
-def test_yaml_is_read_as_slurmctld_reads_it(shared: Slurmctld) -> None:
-    path = shared.conf_dir / "topology.yaml"
-    before = path.read_bytes()
-    rack = files.Topology("t", "block", True, (slurm_corpus.block("r01", "r01t[01-18]"),), (18,))
-    more = (
-        f"- topology: t\n  cluster_default: true\n  block: {ONE_RACK}\n"
-        "- topology: f\n  flat: {}\n- {topology: g, flat: T}\n"
-        # The example of topology.yaml(5).
-        "- topology: topo5\n  cluster_default: false\n  torus3d:\n    toruses:\n      - name: pod1\n        dims:\n"
-        "          x: 4\n          y: 4\n          z: 2\n        nodes: r01t[01-18],r02t[01-14]\n        placements:\n"
-        "          - dims: {x: 4, y: 4, z: 2}\n"
-    )
-
-    def running() -> list[files.Topology]:
-        return slurm_of(shared).topologies((26, 5, 5))
-
-    try:
-        for text in SPELLINGS.values():
-            assert [known.fingerprint() for known in files.parse_yaml(text)] == [rack.fingerprint()], text
-            path.write_text(text, newline="")
-            assert not refuses(shared), (text, shared.log.read_text()[-2000:])
-            assert [known.fingerprint() for known in running()] == [rack.fingerprint()], text
-        kinds = [("t", "block"), ("f", "flat"), ("g", "flat"), ("topo5", "torus3d")]
-        # What is written in its place means the same, both its own lines and those made anew.
-        for text in (
-            more,
-            files.render(files.parse_yaml(more), "yaml"),
-            files.render(files.parse_yaml(more), "yaml", old=more),
-        ):
-            path.write_text(text)
-            assert not refuses(shared), (text, shared.log.read_text()[-2000:])
-            assert [(known.name, known.kind) for known in files.parse_yaml(text)] == kinds
-            assert [(known.name, known.kind) for known in running()] == kinds
-        for text in (more.replace("- topology: f", "- topology: &f f") + "- topology: *f\n  flat: true\n", f"\t{more}"):
-            path.write_text(text)
-            assert refuses(shared)
-            with pytest.raises(SlurmError, match=r"^Line \d+ of topology.yaml cannot be read"):
-                files.parse_yaml(text)
-    finally:
-        path.write_bytes(before)
-        assert not refuses(shared)
-
-
-@pytest.mark.parametrize("shared", ["forky"], indirect=True)
-def test_node_lines_are_read_as_slurmctld_reads_them(shared: Slurmctld) -> None:
-    """With DEFAULT lines, and Include lines read in their place."""
-    path = shared.conf_dir / "slurm.conf"
-    before = path.read_text()
-    lines = before.splitlines()
-    node = next(number for number, line in enumerate(lines) if line.startswith("NodeName="))
-    first, second, third, fourth = lines[node : node + 4]
-    lines[node : node + 4] = [
-        first,
-        "Include more.conf",
-        f"{third} Topology=nvlink:r02",
-        f"NodeName=DEFAULT Topology=nvlink:r02\n{fourth}",
-    ]
-    (shared.conf_dir / "more.conf").write_text(f"nodename=default topology=nvlink:r01\n{second}\n")
-    try:
-        path.write_text("\n".join(lines) + "\n")
-        assert not refuses(shared), shared.log.read_text()[-2000:]
-        shown = shared.run("scontrol", "show", "nodes", "-o").stdout
-        pairs = [dict(files.shown_values(line)) for line in shown.splitlines()]
-        named = {known["NodeName"]: known["Topology"] for known in pairs if known.get("Topology")}
-        assert [named.get(f"r01t0{number}") for number in range(1, 5)] == [
-            None,
-            "nvlink:r01",
-            "nvlink:r02",
-            "nvlink:r02",
-        ]
-        assert named == dict(conf.read_slurm_conf(str(shared.conf_dir)).node_topologies)
-    finally:
-        path.write_text(before)
-        assert not refuses(shared)
+        # An accepted file stays until the next one; slurmctld runs none that it has refused.
+        if refused:
+            write(shared)
+            assert not refuses(shared)
 
 
 def refuses(slurmctld: Slurmctld) -> bool:
     """Whether slurmctld refuses its files.
 
-    On a busy machine scontrol may give up after MessageTimeout (5 s), which is no answer: it is called again.
+    On a busy machine scontrol may give up after MessageTimeout, which is no answer: it is called again.
     """
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while True:
         done = slurmctld.run("scontrol", "reconfigure")
         if "timed out" not in done.stderr or time.monotonic() > deadline:
             return done.returncode != 0
-        assert slurmctld.answers(30), slurmctld.log.read_text()
+        assert slurmctld.answers(60), slurmctld.log.read_text()
 
 
-@pytest.mark.parametrize(
-    "hostlist",
-    [
-        "r01t[01-18]",
+def test_hostlists_are_read_as_scontrol_reads_them(shared: Slurmctld) -> None:
+    for hostlist in (
         "r[01-02]t[01-18],cpu1",
         "a[1-2]b[3,5-6]c[007-011]d",
         "x-1.y[2-3]z a[9-11]",
         "a[09-11,009]",
         "a[01-1]",
-        "a[1-2][3-4]",
         "[1-2]",
         "a[1-2]]",
         "a[1-2",
@@ -254,23 +157,23 @@ def refuses(slurmctld: Slurmctld) -> bool:
         "a[1-3/2]",
         "a[1-100000]",
         "a[1-65536]",
-    ],
-)
-def test_hostlists_are_read_as_scontrol_reads_them(shared: Slurmctld, hostlist: str) -> None:
-    answer = shared.run("scontrol", "show", "hostnames", hostlist)
-    try:
-        ours = expand(hostlist)
-    except HostlistError:
-        assert "Invalid hostlist" in answer.stdout + answer.stderr
-    else:
-        theirs = answer.stdout.split()
-        assert ours == theirs if hostlist.count("[") < 2 else sorted(ours) == sorted(theirs)
+    ):
+        answer = shared.run("scontrol", "show", "hostnames", hostlist)
+        try:
+            ours = expand(hostlist)
+        except HostlistError:
+            assert "Invalid hostlist" in answer.stdout + answer.stderr, hostlist
+        else:
+            theirs = answer.stdout.split()
+            assert ours == theirs if hostlist.count("[") < 2 else sorted(ours) == sorted(theirs), hostlist
 
 
 # ------------------------------------------------------------------------------------------------------- apply
 
 
 def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmctld) -> None:
+    observed = survey(slurmctld)
+    assert (observed.power_saving, observed.acting) == (True, "")
     sizes = (9,)
     first = plan(slurmctld, SPLIT, block_sizes=sizes)
     assert first.changed
@@ -290,6 +193,7 @@ def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmct
     assert identity(path) == before
 
 
+@newer
 def test_a_missing_reconfigure_is_done(slurmctld: Slurmctld) -> None:
     desired = plan(slurmctld, SPLIT, block_sizes=(9,))
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
@@ -321,45 +225,7 @@ def test_a_refused_topology_is_rolled_back(slurmctld: Slurmctld) -> None:
     assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
 
 
-def test_a_refused_first_topology_is_removed(slurmctld: Slurmctld) -> None:
-    path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    path.unlink()
-    configure(slurmctld, plugin="")
-    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
-    before = state(slurmctld)
-    bad = plan(slurmctld, RACKS, block_sizes=(18, 54), manage_conf=True)
-    with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):
-        applying.apply(bad)
-    assert state(slurmctld) == before
-
-
-def test_a_killed_reconfigure_is_rolled_back(slurmctld: Slurmctld) -> None:
-    before = state(slurmctld)
-    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
-    marker = slurmctld.directory / "killed"
-    slurmctld.program(
-        "scontrol",
-        f'[ "$1" = reconfigure ] && [ ! -e {marker} ] && touch {marker} && kill -9 $$\n'
-        f'exec {slurmctld.real("scontrol")} "$@"',
-    )
-    with pytest.raises(SlurmError, match=r"reconfigure failed .*; the old files were restored, .* runs as before\."):
-        applying.apply(desired)
-    assert state(slurmctld) == before
-
-
-def test_another_running_topology_than_the_written_one_is_rolled_back(slurmctld: Slurmctld) -> None:
-    before = state(slurmctld)
-    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
-    # A reconfigure that succeeds and does nothing, as where slurmctld reads another folder.
-    slurmctld.program("scontrol", f'[ "$1" = reconfigure ] && exit 0\nexec {slurmctld.real("scontrol")} "$@"')
-    with pytest.raises(
-        SlurmError,
-        match=r"runs another topology than .*; the old files were restored, .* runs as before\.",
-    ):
-        applying.apply(desired)
-    assert state(slurmctld) == before
-
-
+@pytest.mark.long
 def test_a_slurmctld_that_dies_meanwhile_starts_with_the_old_file(slurmctld: Slurmctld) -> None:
     job = submit(slurmctld, "r01t01", "r01t02")
     assert slurmctld.run("scontrol", "reconfigure").returncode == 0  # it saves its state with it
@@ -378,30 +244,7 @@ def test_a_slurmctld_that_dies_meanwhile_starts_with_the_old_file(slurmctld: Slu
     assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
 
 
-@pytest.mark.parametrize("suite", sorted(SUITES))
-def test_a_full_disk_changes_nothing(tmp_path: Path, suite: str) -> None:
-    with sandbox(suite, tmp_path / "slurm") as slurmctld:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", slurmctld.conf_dir], check=True)
-        try:
-            start(slurmctld)
-            desired = plan(slurmctld, SPLIT, block_sizes=(9,))
-            with contextlib.suppress(OSError), open(slurmctld.conf_dir / "filler", "wb", buffering=0) as filler:
-                while True:
-                    filler.write(b"x" * 4096)
-            before = state(slurmctld)
-            with pytest.raises(
-                SlurmError, match=r"could not be written \(No space left on device\).*nothing was changed"
-            ):
-                applying.apply(desired)
-            assert state(slurmctld) == before
-            (slurmctld.conf_dir / "filler").unlink()
-            applying.apply(plan(slurmctld, SPLIT, block_sizes=(9,)))
-            assert comparing.difference(desired.topology, survey(slurmctld)) == ""
-        finally:
-            slurmctld.stop()
-            subprocess.run(["umount", "-l", slurmctld.conf_dir], check=True)
-
-
+@newer
 def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
@@ -415,6 +258,7 @@ def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> 
     assert state(slurmctld) == before
 
 
+@pytest.mark.long
 def test_a_kill_at_any_system_call_of_an_apply_is_finished_by_the_next(tmp_path: Path) -> None:
     """Of the calls that change files or start processes; a scontrol that runs already ends by itself."""
     with sandbox("trixie", tmp_path / "slurm") as slurmctld:
@@ -443,51 +287,6 @@ def test_a_kill_at_any_system_call_of_an_apply_is_finished_by_the_next(tmp_path:
     pytest.fail("the apply never ends")
 
 
-def test_an_edit_since_the_survey_stays_and_is_named(slurmctld: Slurmctld) -> None:
-    path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    old, desired = path.read_bytes(), plan(slurmctld, SPLIT, block_sizes=(9,))
-    try:
-        path.write_bytes(old + b"# of another administrator\n")
-        before = state(slurmctld)
-        with pytest.raises(SlurmError, match=r"\(\+# of another administrator\): run again to keep its change\."):
-            applying.apply(desired)
-        assert state(slurmctld) == before
-        applying.apply(plan(slurmctld, SPLIT, block_sizes=(9,)))
-        assert comparing.difference(desired.topology, survey(slurmctld)) == ""
-    finally:
-        path.write_bytes(old)
-        slurmctld.run("scontrol", "reconfigure")
-
-
-def test_nothing_is_written_if_slurmctld_does_not_answer(slurmctld: Slurmctld) -> None:
-    before = contents(slurmctld)
-    slurmctld.kill_slurmctld()
-    with pytest.raises(SlurmError, match="scontrol show config failed"):
-        surveying.survey(slurm_of(slurmctld, 2), str(slurmctld.conf_dir), "auto")
-    assert contents(slurmctld) == before
-
-
-def test_concurrent_runs_wait_for_the_lock(slurmctld: Slurmctld) -> None:
-    with conf_folder.locked(str(slurmctld.conf_dir), 5):
-        with (
-            pytest.raises(SlurmError, match="Another run has locked"),
-            conf_folder.locked(str(slurmctld.conf_dir), 0.3),
-        ):
-            pass
-        waited = threading.Event()
-
-        def second() -> None:
-            with conf_folder.locked(str(slurmctld.conf_dir), 5):
-                waited.set()
-
-        thread = threading.Thread(target=second)
-        thread.start()
-        time.sleep(0.3)
-        assert not waited.is_set()
-    thread.join(5)
-    assert waited.is_set()
-
-
 # ------------------------------------------------------------------------------------- slurm.conf and its plugin
 
 
@@ -512,44 +311,7 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
     assert not plan(slurmctld, RACKS, manage_conf=True).changed
 
 
-def test_a_missing_plugin_is_an_error_with_the_line_to_add(tmp_path: Path) -> None:
-    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
-        configure(slurmctld, plugin="")
-        slurmctld.start()
-        first = plan(slurmctld, RACKS)
-        assert [found["code"] for found in first.findings] == ["slurm_plugin_missing"]
-        assert "add TopologyPlugin=topology/block" in first.findings[0]["message"]
-        assert not first.stopped_by()
-        applying.apply(first)
-        assert not plan(slurmctld, RACKS).changed
-        # The advice can be followed: with the line, what was written runs.
-        configure(slurmctld, plugin="topology/block")
-        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
-        assert plan(slurmctld, RACKS).findings == []
-        assert not plan(slurmctld, RACKS).changed
-
-
-@pytest.mark.parametrize(
-    ("setting", "code"),
-    [
-        ({"plugin": "topology/tree"}, "slurm_conf_inconsistent"),
-        ({"select": "select/linear"}, "slurm_conf_inconsistent"),
-        ({"prolog": "DeferBatch"}, "slurm_conf_inconsistent"),
-    ],
-)
-def test_an_inconsistent_line_of_slurm_conf_is_an_error(tmp_path: Path, setting: dict[str, str], code: str) -> None:
-    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
-        configure(slurmctld, **setting)
-        if setting.get("plugin") == "topology/tree":
-            (slurmctld.conf_dir / "topology.conf").write_text(f"SwitchName=s0 Nodes={slurm_corpus.GPU_NODES}\n")
-        else:
-            topology = Case("").candidate((24, 11, 5)).topology
-            (slurmctld.conf_dir / "topology.conf").write_text(files.render([topology], "conf"))
-        slurmctld.start()
-        stopped = plan(slurmctld, SPLIT, manage_conf=True).stopped_by()
-        assert code in [found["code"] for found in stopped]
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("line", ["SwitchName=s0 Nodes=r01t[01-18]", "Include more.conf"])
 def test_lines_that_would_be_lost_are_an_error(tmp_path: Path, line: str) -> None:
     with sandbox("trixie", tmp_path / "slurm") as slurmctld:
@@ -562,14 +324,6 @@ def test_lines_that_would_be_lost_are_an_error(tmp_path: Path, line: str) -> Non
         assert state(slurmctld) == before
 
 
-def test_power_saving_is_detected(slurmctld: Slurmctld) -> None:
-    assert survey(slurmctld).power_saving
-    path = slurmctld.conf_dir / "slurm.conf"
-    path.write_text(path.read_text().replace("SuspendTime=60\n", "").replace("SuspendProgram=/bin/true\n", ""))
-    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
-    assert not survey(slurmctld).power_saving
-
-
 def test_a_node_line_with_a_topology_is_an_error(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
@@ -579,6 +333,7 @@ def test_a_node_line_with_a_topology_is_an_error(tmp_path: Path) -> None:
         assert [(found["code"], found["tray"]) for found in stopped] == [("slurm_node_topology", "r02t01")]
 
 
+@pytest.mark.long
 def test_the_tree_of_a_topology_conf_moves_to_topology_yaml(tmp_path: Path) -> None:
     """26.05 would read the new topology.yaml instead of the topology.conf with the site's tree."""
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
@@ -648,14 +403,13 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
     # r02 is cut into two NVLink partitions, and its tray 1 is swapped into the first rack.
     site.write({"r01": "r01t[01-18],r02t01", "r02": "r02t[02-09]", "r02b": "r02t[10-18]"})
     before = state(site.slurmctld)
-    for arguments in ((), ("--check",)):
-        stopped = site.play(*arguments)
-        assert stopped.returncode != 0
-        assert (
-            "Block r02 would shrink from 18 to 8 nodes: check the fabric file, or set override (variable"
-            " slurm_topology_override) to" in stopped.stdout
-        )
-        assert state(site.slurmctld) == before
+    stopped = site.play()
+    assert stopped.returncode != 0
+    assert (
+        "Block r02 would shrink from 18 to 8 nodes: check the fabric file, or set override (variable"
+        " slurm_topology_override) to" in stopped.stdout
+    )
+    assert state(site.slurmctld) == before
     split = {"slurm_topology_override": "base_shrinks,block_shrinks"}
     shown = site.play("--check", "--diff", **split)
     assert shown.returncode == 0, shown.stdout + shown.stderr
@@ -668,46 +422,15 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
     assert "Nodes=r01t[01-18],r02t01 " in site.slurmctld.run("scontrol", "show", "topology").stdout
     after = state(site.slurmctld)
     assert unchanged(site.play().stdout)
-    assert unchanged(site.play("--check", "--diff").stdout)
     assert state(site.slurmctld) == after
 
 
-def test_a_fabric_file_of_some_trays_stops_before_the_blocks(site: Site) -> None:
-    site.write({"r01": "r01t[01-04]", "r02": "r02t[01-18]"})
-    before = state(site.slurmctld)
-    stopped = site.play()
-    sentence = (
-        "Block r01 would shrink from 18 to 4 nodes, and r01t[05-18] would be in no block: check the fabric file, or"
-    )
-    assert stopped.returncode != 0
-    gates = "block_shrinks" if site.slurmctld.suite == "forky" else "base_shrinks,block_shrinks"
-    assert f"{sentence} set override (variable slurm_topology_override) to {gates} if" in stopped.stdout, stopped.stdout
-    assert state(site.slurmctld) == before
-    # Names of the inventory that Slurm does not have are no reason to change a block, but to set a variable.
-    site.write({"r01": "r01t[01-18].example.com", "r02": "r02t[01-18].example.com"})
-    stopped = site.play()
-    sentence = "slurmctld calls r01t01.example.com r01t01 (and 35 more alike): set fabric_slurm_node: "
-    assert stopped.returncode != 0
-    assert f'{sentence}"{{{{ inventory_hostname_short }}}}" for the group nvlink' in stopped.stdout, stopped.stdout
-    assert "25.05" not in stopped.stdout
-    assert state(site.slurmctld) == before
-
-
-def test_state_absent_removes_the_topology_or_restores_it(site: Site) -> None:
+@pytest.mark.long
+@newer
+def test_state_absent_removes_the_topology(site: Site) -> None:
     slurmctld = site.slurmctld
     site.write({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})
     absent = {"slurm_topology_state": "absent", "slurm_topology_timeout": 90}
-    if slurmctld.suite == "trixie":
-        # Its slurm.conf has TopologyPlugin=topology/block, which needs a topology.conf.
-        before = state(slurmctld)
-        refused = site.play(**absent)
-        assert "the old files were restored" in refused.stdout, refused.stdout + refused.stderr
-        assert state(slurmctld) == before
-        (slurmctld.conf_dir / FILE["trixie"]).unlink()
-        configure(slurmctld, plugin="", prolog="")
-        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
-        assert "changed=1" in site.play(slurm_topology_manage_conf=True).stdout
-        (slurmctld.conf_dir / FILE["trixie"]).with_suffix(".conf.previous").write_text("older\n")
     before = state(slurmctld)
     shown = site.play("--check", "--diff", **absent)
     assert "changed=1" in shown.stdout, shown.stdout + shown.stderr
@@ -718,67 +441,6 @@ def test_state_absent_removes_the_topology_or_restores_it(site: Site) -> None:
     assert b"nvlink" not in after["slurm.conf"]
     assert "BlockName" not in slurmctld.run("scontrol", "show", "topology").stdout
     assert unchanged(site.play(**absent).stdout)
-
-
-def test_the_playbook_fails_with_the_finding(site: Site) -> None:
-    site.write({"r01": "r01t[01-18]", "r02": "r03t[01-18]"})
-    before = state(site.slurmctld)
-    failed = site.play()
-    assert failed.returncode != 0
-    assert "Slurm has none of the 18 nodes of block r02" in failed.stdout
-    assert state(site.slurmctld) == before
-
-
-@pytest.mark.parametrize(
-    ("content", "arguments", "sentence"),
-    [
-        (None, (), "cannot be read"),
-        ("{", (), "is not JSON"),
-        ('{"schema_version": 7}', (), "schema_version"),
-        (None, ("-e", "fabric_file="), "No fabric file is set"),
-    ],
-)
-def test_a_bad_fabric_file_is_one_sentence(
-    site: Site, content: str | None, arguments: tuple[str, ...], sentence: str
-) -> None:
-    if content is not None:
-        site.fabric.write_text(content)
-    before = state(site.slurmctld)
-    failed = site.play(*arguments)
-    assert failed.returncode != 0
-    assert sentence in failed.stdout
-    assert "Traceback" not in failed.stdout + failed.stderr
-    assert state(site.slurmctld) == before
-
-
-def test_a_site_migrates_from_conf_to_yaml(tmp_path: Path) -> None:
-    """An upgraded site: 26.05 still runs its topology.conf."""
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
-        configure(slurmctld, plugin="topology/block")
-        old = slurmctld.conf_dir / "topology.conf"
-        old.write_text(files.render([Case("").candidate((24, 11, 5)).topology], "conf"))
-        slurmctld.start()
-        before = state(slurmctld)
-        bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
-        with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):
-            applying.apply(bad)
-        assert state(slurmctld) == before
-        moved = plan(slurmctld, SPLIT)
-        assert [found["code"] for found in moved.findings] == ["slurm_gate_overridden", "slurm_topology_file_left"]
-        assert "r02t18: r02 -> r02b" in moved.difference
-        applying.apply(moved)
-        old.unlink()
-        assert plan(slurmctld, SPLIT).findings == []
-        assert not plan(slurmctld, SPLIT).changed
-
-
-def test_a_migration_from_yaml_to_conf_is_refused(tmp_path: Path) -> None:
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
-        start(slurmctld)
-        observed = surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "conf")
-        assert "slurm_topology_file_hidden" in [
-            found["code"] for found in planning.plan(observed, planning.DesiredState(blocks=SPLIT)).stopped_by()
-        ]
 
 
 def info(slurmctld: Slurmctld, **options: Any) -> dict[str, Any]:
@@ -816,51 +478,12 @@ def test_info_returns_the_running_topology(slurmctld: Slurmctld) -> None:
     assert [finding["code"] for finding in result["findings"]] == ["slurm_topology_differs"]
 
 
-def test_info_returns_what_jobs_may_span(slurmctld: Slurmctld, tmp_path: Path) -> None:
-    file = tmp_path / "fabric.json"
-    file.write_text(json.dumps(fabric({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})))
-    rows = {row["nodes"]: row for row in info(slurmctld, fabric_file=str(file), job_sizes=[24])["job_spans"]}
-    options = ["--spread-segments", "--consolidate-segments"] if slurmctld.version >= (25, 11) else []
-    one: dict[str, Any] = {"allowed": 1, "needed": 1, "starts": True, "segment": None, "segment_options": []}
-    two: dict[str, Any] = {"allowed": 2, "needed": 2, "starts": True, "segment": 12, "segment_options": options}
-    assert (rows[18], rows[24]) == ({"nodes": 18, **one}, {"nodes": 24, **two})
-    assert "job_spans" not in info(slurmctld)
-
-
-@pytest.mark.parametrize("slurmctld", ["forky"], indirect=True)
-@pytest.mark.parametrize(
-    ("option", "value", "sentence"),
-    [
-        ("slurm_topology_block_sizes", "large", "block_sizes"),
-        ("slurm_topology_block_sizes", [18, -1], "The block size -1 is not a number of nodes"),
-        ("slurm_topology_format", "json", "slurm_topology_format (-e) is 'json'; use one of auto, yaml, conf."),
-        ("slurm_topology_conf_dir", "/nowhere", "/nowhere cannot be opened"),
-        ("slurm_topology_bin_dir", "/nowhere", "Neither slurmctld -V nor scontrol --version"),
-        ("slurm_topology_timeout", 0, "timeout is 0"),
-        ("slurm_topology_timeout", "soon", "timeout"),
-        ("slurm_topology_manage_conf", "perhaps", "manage_conf"),
-        ("slurm_topology_segments", [0], "The segment 0 is not a number of nodes"),
-        ("slurm_topology_segments", {"a": 1}, "segments"),
-    ],
-)
-def test_a_bad_option_is_one_sentence_and_nothing_is_written(
-    site: Site, option: str, value: Any, sentence: str
-) -> None:
-    site.write({"r01": "r01t[01-18]", "r02": "r02t[01-17]"})
-    before = state(site.slurmctld)
-    failed = site.play("-e", json.dumps({option: value}))
-    assert failed.returncode != 0
-    assert sentence in failed.stdout + failed.stderr
-    assert "Traceback" not in failed.stdout + failed.stderr
-    assert state(site.slurmctld) == before
-
-
-@pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
-def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
-    """A cluster without any topology gets one (24.11: with another TopologyPlugin) while jobs run; then trays move."""
-    with lab(scenario) as racks:
-        file, new = tmp_path / "fabric.json", scenario == "four-forky.yml"
-        cached = "/var/spool/slurmd/conf-cache/" + ("topology.yaml" if new else "topology.conf")
+@pytest.mark.long
+def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, tmp_path: Path) -> None:
+    """A cluster without any topology gets one while jobs run; then trays move."""
+    with lab("four-forky.yml") as racks:
+        file = tmp_path / "fabric.json"
+        cached = "/var/spool/slurmd/conf-cache/topology.yaml"
 
         def play(blocks: dict[str, str], **more: Any) -> subprocess.CompletedProcess[str]:
             file.write_text(json.dumps(fabric(blocks)))
@@ -890,7 +513,7 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scena
         stopped = play({"r01": "r01t01", "r02": "r01t[02-04]"})
         assert stopped.returncode != 0
         assert f"1 job runs on trays that change their block (job {job} of root on r01t02)" in stopped.stdout
-        allowed = {"slurm_topology_allow_moving_jobs": True, "slurm_topology_block_sizes": [3 if new else 1]}
+        allowed = {"slurm_topology_allow_moving_jobs": True, "slurm_topology_block_sizes": [3]}
         # The other size takes a reconfigure, the one tray that moves back does not need one from 25.05.
         assert "changed=1" in play({"r01": "r01t01", "r02": "r01t[02-04]"}, **allowed).stdout
         assert "r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout
@@ -904,16 +527,14 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scena
         wait_for(lambda: racks.exec("r01t02", "cat", f"/tmp/{address}.out", check=False).stdout != "")
         output = racks.exec("r01t02", "cat", f"/tmp/{address}.out").stdout.strip()
         # slurmd learns a live move with the next reconfigure only, as docs/slurm.md says.
-        assert output == ("r02.r01t02" if new else "r01.r01t02")
-        assert ("r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout) == new
+        assert output == "r02.r01t02"
+        assert "r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout
 
-        # A tray without power does not delay a reconfigure, and jobs on the others continue.
+        # A tray without power does not stop a reconfigure, and jobs on the others continue.
         job = submit("r01t[01-02]")
         wait_for(lambda: running_on(job) == "r01t[01-02]")
         racks.stop("r01t04")
-        began = time.monotonic()
         assert "changed=1" in play({"r01": "r01t[01-02]", "r02": "r01t03", "r02b": "r01t04"}, **allowed).stdout
-        assert time.monotonic() - began < 30
         assert "BlockName=r02b BlockIndex=2 Nodes=r01t04 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
         wait_for(lambda: "r02b" in racks.exec("r01t01", "cat", cached).stdout)
         assert running_on(job) == "r01t[01-02]"
@@ -924,6 +545,7 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scena
         racks.exec("ctl", "scancel", job)
 
 
+@newer
 def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_path: Path) -> None:
     before = state(slurmctld)
     waiting = tmp_path / "waiting"
@@ -932,25 +554,8 @@ def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_pat
         f'[ "$1" = reconfigure ] && [ ! -e {waiting} ] && touch {waiting} && exec sleep 8\n'
         f'exec {slurmctld.real("scontrol")} "$@"',
     )
-    arguments = {
-        "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in SPLIT],
-        "block_sizes": [9],
-        "override": ["block_vanishes"],
-        "conf_dir": str(slurmctld.conf_dir),
-        "bin_dir": str(slurmctld.bin_dir),
-    }
-    name = "ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology"
-    code = (
-        "import io, json, sys; from ansible.module_utils import basic;"
-        f"basic._ANSIBLE_ARGS = json.dumps({{'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}}).encode();"
-        "basic._ANSIBLE_PROFILE = 'legacy';"
-        f"from {name} import main; main()"
-    )
-    module = subprocess.Popen([sys.executable, "-c", code, json.dumps(arguments)], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 20
-    while not waiting.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert waiting.exists()
-    module.send_signal(signal.SIGTERM)
-    module.communicate(timeout=60)
+    process = module(slurmctld, SPLIT, block_sizes=[9], override=["block_vanishes"])
+    wait_for(waiting.exists)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=240)
     assert state(slurmctld) == before

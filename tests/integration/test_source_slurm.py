@@ -6,26 +6,19 @@
 from __future__ import annotations
 
 import json
-import shlex
-import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 
 from .commands import ansible, unchanged
-from .slurmctld import SUITES, Slurmctld, sandbox
+from .slurm_site import contents
+from .slurmctld import EACH_SUITE, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
 
@@ -93,7 +86,7 @@ def load(slurmctld: Slurmctld, text: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(params=sorted(SUITES), scope="module")
+@pytest.fixture(params=EACH_SUITE, scope="module")
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
     """One slurmctld a version with the topology that was made by hand."""
     with sandbox(request.param, tmp_path_factory.mktemp("slurm") / "slurm") as made:
@@ -115,7 +108,7 @@ def slurmctld(running: Slurmctld) -> Iterator[Slurmctld]:
 
 def options(slurmctld: Slurmctld, **more: Any) -> dict[str, Any]:
     environment = ["env", f"SLURM_CONF={slurmctld.conf_dir}/slurm.conf"]
-    return {"command": [*environment, str(slurmctld.bin_dir / "scontrol")], "timeout": 20, **more}
+    return {"command": [*environment, str(slurmctld.bin_dir / "scontrol")], "timeout": 60, **more}
 
 
 def places(result: SourceResult) -> dict[str, tuple[str, int] | None]:
@@ -180,7 +173,6 @@ def test_a_dead_slurmctld_is_an_outage_in_one_sentence(slurmctld: Slurmctld) -> 
 
 def test_a_slurmctld_that_hangs_is_an_outage_in_time(slurmctld: Slurmctld) -> None:
     assert slurmctld.run("pkill", "-STOP", "^slurmctld").returncode == 0
-    begun = time.monotonic()
     try:
         with pytest.raises(
             OutageError, match=r"^slurm: .* did not answer in 1 seconds; check slurmctld, or raise timeout$"
@@ -188,8 +180,7 @@ def test_a_slurmctld_that_hangs_is_an_outage_in_time(slurmctld: Slurmctld) -> No
             slurm.discover(options(slurmctld, timeout=1), NOW)
     finally:
         slurmctld.run("pkill", "-CONT", "^slurmctld")
-    assert time.monotonic() - begun < 6
-    assert slurmctld.answers(10)
+    assert slurmctld.answers(60)
 
 
 # --- from discover to apply ---
@@ -223,10 +214,6 @@ def apply(slurmctld: Slurmctld, fabric: Path) -> dict[str, Any]:
     return result
 
 
-def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in slurmctld.conf_dir.iterdir()}
-
-
 def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -> None:
     fabric = tmp_path / "fabric.json"
     found = discover(slurmctld, fabric, racks=3)
@@ -246,19 +233,8 @@ def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -
     assert unchanged(discover(slurmctld, fabric, racks=3)["output"])
 
 
-def test_a_block_of_unknown_trays_keeps_its_place_and_is_a_finding(slurmctld: Slurmctld, tmp_path: Path) -> None:
-    fabric = tmp_path / "fabric.json"
-    found = discover(slurmctld, fabric, racks=2)
-    assert [(row["code"], row["block"]) for row in found["findings"]] == [("block_unclaimed", "attic")]
-    assert "[WARNING]: Block attic of Slurm at position 1 has no tray" in found["output"]
-    # The third rack comes: its block is still its own.
-    discover(slurmctld, fabric, racks=3, fabric_expected_trays=4)
-    cliques = json.loads(fabric.read_text())["cliques"]
-    assert cliques["r03"]["block"] == {"name": "attic", "position": 1}
-    assert apply(slurmctld, fabric)["changed"] is False
-
-
 # Before 25.05 slurmctld loads no block without nodes.
+@pytest.mark.long
 @pytest.mark.parametrize("running", ["forky"], indirect=True)
 def test_blocks_without_nodes_outlive_every_apply(slurmctld: Slurmctld, tmp_path: Path) -> None:
     """A reserve between others and one at the end: nothing moves up, and what comes later comes behind them."""
@@ -284,35 +260,3 @@ def test_blocks_without_nodes_outlive_every_apply(slurmctld: Slurmctld, tmp_path
     assert {(row["from"], row["to"]) for row in result["moves"]} == {(None, "r04")}
     result = slurm.discover(options(slurmctld), NOW)
     assert result.blocks == tuple((name, n) for n, name in enumerate(["west", "spare", "attic", "east", "last", "r04"]))
-
-
-def failures(slurmctld: Slurmctld, fabric: Fabric) -> list[tuple[str, list[str]]]:
-    """What verify finds in the running blocks."""
-    controller = programs.Slurm(str(slurmctld.bin_dir), 20, str(slurmctld.conf_dir))
-    running = info.report(controller, str(slurmctld.conf_dir), "racks")
-    verdict = verify.verify(Evidence(fabric, quick=True, slurm=[Controller("ctl", running, None)]), NOW)
-    return [(row["code"], row["trays"]) for row in verdict["failures"]]
-
-
-def test_verify_compares_the_trays_that_are_left_out_of_the_blocks(slurmctld: Slurmctld, tmp_path: Path) -> None:
-    path = tmp_path / "fabric.json"
-    discover(slurmctld, path, racks=3)
-    fabric = fabric_file.load(str(path))
-    assert failures(slurmctld, fabric) == []
-    # What an accepted partition of one tray leaves, with fabric_tray_partitions=leave_out.
-    alone: Any = {"domain": "r01", "clique_id": 100, "block": {"name": "r01a", "position": 3}}
-    without = replace(
-        fabric,
-        domains={**fabric.domains, "r01": {**fabric.domains["r01"], "tray_partitions": "leave_out"}},
-        cliques={**fabric.cliques, "r01a": alone},
-        trays={**fabric.trays, "r01t04": {**fabric.trays["r01t04"], "clique": "r01a"}},
-    )
-    assert failures(slurmctld, without) == [("slurm_tray_other_block", ["r01t04"])]
-    load(slurmctld, FILES[slurmctld.suite][1].replace("r01t[01-04]", "r01t[01-03]").replace("Sizes=4", "Sizes=3"))
-    assert failures(slurmctld, without) == []
-    assert failures(slurmctld, fabric) == [("slurm_tray_no_block", ["r01t04"])]
-
-
-def test_the_command_may_be_a_text(slurmctld: Slurmctld) -> None:
-    given = options(slurmctld)
-    assert slurm.discover({**given, "command": shlex.join(given["command"])}, NOW) == slurm.discover(given, NOW)

@@ -74,9 +74,7 @@ def test_a_bad_option_is_one_sentence(run_action: Any, tmp_path: Path, options: 
     ("options", "sentence"),
     [
         ({"state": "drained", "active": 16}, "option active: has no meaning for state drained"),
-        ({"state": "adopted", "wait": 60.0}, "option wait: has no meaning for state adopted"),
         ({"state": "resumed", "fabric_file": "f.json"}, "option fabric_file: has no meaning for state resumed"),
-        ({"state": "spares_absent", "nodes": ["r01t01"]}, "option nodes: has no meaning for state spares_absent"),
         ({"state": "spares_present", "active": 0}, "option active: is 0, use a number from 1"),
         ({"state": "drained", "user": "root"}, ""),
     ],
@@ -100,6 +98,7 @@ def test_a_tray_runs_no_command_for_others(
     assert received == {}
 
 
+@pytest.mark.core
 def test_facts_in_the_answer_of_the_controller_are_dropped(run_action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {
         "changed": True,

@@ -45,13 +45,11 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     ("options", "sentence"),
     [
         ({}, "missing: fabric_file, tiers|missing: tiers, fabric_file"),
-        ({"tiers": [], "fabric_file": ""}, "the option fabric_file is empty"),
         ({"tiers": [{}], "fabric_file": "f.json"}, r"^tiers\[0\] \(\w+\) has no name, add it\.$"),
         (
             {"tiers": [{"name": "a", "groups": ["x"]}], "fabric_file": "f.json"},
             r"^tiers\[0\] \(\w+\) has the unknown key 'groups'",
         ),
-        ({"tiers": [], "fabric_file": "f.json", "clusters": []}, "Unsupported parameters.*clusters"),
         ({"tiers": [], "fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
     ],
 )
@@ -65,6 +63,7 @@ def test_an_unknown_cluster_is_named(run_action: Any, tmp_path: Path) -> None:
         run_action(ActionModule, tiers=TIERS, fabric_file=fabric_file(tmp_path, "alpha", "beta"), cluster="alhpa")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("clusters", "cluster", "nodes"),
     [

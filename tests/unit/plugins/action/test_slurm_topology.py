@@ -18,10 +18,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "needs exactly one of fabric_file, blocks and clusters"),
         ({"fabric_file": "f.json", "blocks": []}, "needs exactly one of fabric_file, blocks and clusters"),
         ({"fabric_file": ["f.json"]}, "option fabric_file: .* is not a path"),
-        ({"fabric_file": ""}, "option fabric_file: .* is not a path"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
     ],
 )
@@ -57,6 +55,7 @@ def test_a_cluster_that_the_file_lacks_is_one_sentence(
     assert sentence in str(caught.value)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("names", "wanted", "nodes"),
     [

@@ -83,6 +83,13 @@ def test_a_tray_that_slurmctld_does_not_have_does_not_hide_the_job_of_another(tm
         cluster._check_jobs(slurm, BEFORE, AFTER)
 
 
+def test_a_partition_with_a_job_is_not_removed(tmp_path: Path) -> None:
+    slurm = programs(tmp_path, squeue='case "$*" in *partition=all) echo 7;; esac')
+    after = {**BEFORE, cluster.CONF: OURS.replace("PartitionName=all", "PartitionName=gold")}
+    with pytest.raises(SlurmError, match=r"^Partition all is no longer in slurm.conf .* and still has job 7: let its"):
+        cluster._check_jobs(slurm, BEFORE, after)
+
+
 def test_no_tray_is_removed_while_its_jobs_are_not_listed(tmp_path: Path) -> None:
     refused = "echo Unable to contact slurm controller >&2; exit 1"
     for scontrol, names in ((KNOWN, "b"), (refused, "b, c")):

@@ -86,11 +86,6 @@ def test_only_an_inactive_unit_is_started(
     assert ("start slurmctld.service" in log.read_text()) is started
 
 
-def test_nothing_is_started_on_a_host_without_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert daemon.start_if_exited(5) is False
-
-
 # ---------------------------------------------------------------------------------------------------- the transaction
 
 

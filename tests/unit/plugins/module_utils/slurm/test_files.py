@@ -147,29 +147,17 @@ def test_other_kinds_of_topology_round_trip() -> None:
     assert files.render(again, "yaml") == files.render(kept, "yaml")
 
 
-def test_empty_topoconf_has_no_topology() -> None:
-    empty = "%YAML 1.1\n---\n- topology: default\n  cluster_default: false\n  block: {}\n  flat: {}\n  tree: {}\n...\n"
-    assert [known.kind for known in files.parse_yaml(empty)] == ["none"]
-    assert files.parse_yaml("") == files.parse_yaml("---\n...\n") == []
-
-
 @pytest.mark.parametrize(
     "text",
     [
         "- t\n",
-        "- topology: t\n  flat: true\n  tree:\n    switches: []\n    x: y\n",
-        "- topology: t\n  block:\n    blocks:\n      - nodes: a\n",
         "- topology: t\n  block:\n    blocks:\n      - block: a\n        nodes: a[1-\n",
         "- topology: t\n  block:\n    block_sizes: [x]\n    blocks: []\n",
         "- topology: 'open\n",
         "- topology: t\n  block: *x\n",
-        "- topology: t\n  block: {blocks: [{block: a}\n",
         "- topology: t\n stray: u\n",
-        "- topology: t\n---\n- topology: u\n",
         "- topology: t\n\tblock: x\n",
-        "- topology: t\n  topology: u\n",
         '- topology: "\\q"\n',
-        '- topology: "\\UFFFFFFFF"\n',
         "- topology:\n" + "".join("  " * depth + "- \n" for depth in range(1, 40)),
     ],
 )
@@ -180,33 +168,11 @@ def test_yaml_that_cannot_be_read_is_one_sentence(text: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_handwritten_yaml_is_parsed() -> None:
-    text = """
-# our racks
-- topology: "gpu"      # used by the gpu partition
-  cluster_default: yes
-  block:
-      block_sizes: [ 18,36 ]
-      blocks:
-          - block: r01
-            nodes: 'r01t[01-02]'
-          -
-            block: r02
-"""
-    assert files.parse_yaml(text) == [
-        Topology("gpu", "block", True, (Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02")), (18, 36))
-    ]
-
-
 def test_handwritten_conf_is_parsed() -> None:
     text = "# racks\nblockname=a Nodes=n[1-2] # first\nBlockName=b \\\n  nodes=n3\n\nBLOCKSIZES=1,2\n"
     assert files.parse_conf(text) == Topology(
         blocks=(Block("a", ("n1", "n2"), "n[1-2]"), Block("b", ("n3",), "n3")), block_sizes=(1, 2)
     )
-
-
-def test_a_tree_is_distinguished_from_blocks() -> None:
-    assert files.parse_conf("SwitchName=s0 Nodes=n[1-2]\n").kind == "tree"
 
 
 def test_a_tree_of_topology_conf_becomes_one_of_topology_yaml() -> None:
@@ -217,11 +183,6 @@ def test_a_tree_of_topology_conf_becomes_one_of_topology_yaml() -> None:
     assert files.tree_of("# nothing\n") is None
     with pytest.raises(SlurmError, match=r"Line 2 is no switch .*Include more.conf\): write"):
         files.tree_of("SwitchName=s0 Nodes=n1\nInclude more.conf\n")
-
-
-def test_a_conf_file_has_one_topology() -> None:
-    with pytest.raises(SlurmError, match="one topology, not 2"):
-        files.render([Topology(), Topology(name="b")], "conf")
 
 
 def test_show_topology_output_is_parsed() -> None:
@@ -247,28 +208,11 @@ def test_an_empty_value_takes_nothing_of_what_follows() -> None:
     assert files.parse_records(text) == [record, {}]
 
 
-def test_show_config_output_is_parsed() -> None:
-    text = "Configuration data as of 2026\nTopologyParam           = (null)\nTopologyPlugin          = topology/block\n"
-    assert files.parse_config(text) == {"topologyparam": "", "topologyplugin": "topology/block"}
-
-
 @given(st.lists(st.text(max_size=8), unique=True, max_size=4))
 def test_the_header_lists_the_other_topologies(own: list[str]) -> None:
     text = files.render([Topology("nvlink", blocks=(Block("b", ("n1",)),))], "yaml", own)
     assert files.own_topologies(text) == sorted(own)
     assert [known.name for known in files.parse_yaml(text)] == ["nvlink"]
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "# Next to the blocks it keeps the topologies {",
-        "# Next to the blocks it keeps the topologies 7",
-    ],
-)
-def test_a_damaged_header_lists_none(header: str) -> None:
-    assert files.own_topologies(f"{header}\n---\n- topology: flat\n") == []
 
 
 R01 = Block("r01", ("n1", "n2"), "n[1-2]")
@@ -278,8 +222,6 @@ R01 = Block("r01", ("n1", "n2"), "n[1-2]")
     "text",
     [
         "topology: t\ncluster_default: t\nblock:\n  block_sizes: 2\n  blocks:\n    block: r01\n    nodes: n[1-2]\n",
-        '[{"topology":"t","cluster_default":true,'
-        '"block":{"block_sizes":[2],"blocks":[{"block":"r01","nodes":"n[1-2]"}]}}]',
         "\ufeff- topology: >-\n    t\n  cluster_default: Y # yes\n  'block': &b\n    \"blocks\":\n"
         "    - {block: r01, nodes: !!str 'n[1-2]'}\n    block_sizes: [\n      2, # nodes\n    ]\n",
         "%YAML 1.1\r\n---\r\n- topology: t\r\n  cluster_default: on\r\n  flat: no\r\n  tree: ~\r\n  block:\r\n"
@@ -329,32 +271,6 @@ def test_yaml_is_read_as_pyyaml_reads_it(text: str, end: str) -> None:
     except SlurmError as error:
         if not re.search("twice|not text", str(error)):
             pytest.fail(f"{error} {text!r}")
-
-
-TORUS = """---
-- topology: topo5
-  cluster_default: false
-  torus3d:
-    toruses:
-      - name: pod1
-        dims:
-          x: 4
-          y: 4
-          z: 2
-        nodes: node[01-32]
-        placements:
-          - dims:
-              x: 2
-              y: 2
-              z: 1
-          - dims: {x: 4, y: 4, z: 2}
-"""
-
-
-def test_the_torus_of_slurms_manual_round_trips() -> None:
-    topologies = files.parse_yaml(TORUS)
-    assert files.parse_yaml(files.render(topologies, "yaml")) == topologies
-    assert topologies[0].body["toruses"][0]["placements"][1]["dims"] == {"x": "4", "y": "4", "z": "2"}
 
 
 def test_the_comments_of_a_replaced_file_stay() -> None:

@@ -53,11 +53,8 @@ def test_a_slurmctld_that_runs_its_file_loses_nothing() -> None:
     ("partition", "clause"),
     [
         ({"State": "DRAIN"}, "State of partition gpu is DRAIN, configured UP"),
-        ({"MaxTime": "02:00:00"}, "MaxTime of partition gpu is 02:00:00, configured 60"),
         ({"AllowAccounts": "x"}, "AllowAccounts of partition gpu is x, configured x,y"),
-        ({"Nodes": "n[1-2]"}, "Nodes of partition gpu is n[1-2], configured n[1-3]"),
         ({"OverSubscribe": "FORCE:2"}, "OverSubscribe of partition gpu is FORCE:2, configured NO"),
-        ({"DenyQos": "z"}, "DenyQos of partition gpu is z, configured unset"),
         ({"PartitionName": "new"}, "partition new is not in slurm.conf"),
     ],
 )
@@ -113,12 +110,6 @@ def test_a_hostlist_is_compared_by_its_hosts() -> None:
     line = "PartitionName=gpu Nodes=n[1-3] AllowAccounts=x,y AllocNodes=n1,n2"
     assert found({"AllocNodes": "n[1-2]"}, more=(line,)) == []
     assert found({"AllocNodes": "n1"}) == ["AllocNodes of partition gpu is n1, configured unset"]
-
-
-def test_nodes_with_the_same_change_are_folded() -> None:
-    nodes = [{**NODE, "NodeName": name, "Weight": "9"} for name in ("n1", "n2", "n3")]
-    clauses = live.describe(live.lost([PARTITION], nodes, {"debugflags": "Backfill"}, live.configured(LINES)))
-    assert clauses == ["Weight of node n[1-3] is 9, configured 5"]
 
 
 def test_exclusive_of_26_05_is_compared_with_the_older_keys() -> None:

@@ -20,8 +20,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.
     OLD,
     Case,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def codes(candidate: Candidate) -> list[str]:
@@ -53,33 +51,16 @@ def test_every_rule_has_its_row_in_the_catalogue(rule: rules.Rule) -> None:
     assert rule.slurmctld != "fatal" or CATALOGUE[rule.code].severity == "error"
 
 
-@given(st.lists(st.integers(0, 5), max_size=5), st.lists(st.integers(-3, 40), max_size=4), st.sampled_from([OLD, NEW]))
-def test_every_finding_is_a_sentence_for_any_topology(
-    sizes: list[int], block_sizes: list[int], version: rules.Version
-) -> None:
-    topology = racks(*sizes, base=tuple(block_sizes))
-    for found in rules.lint(Candidate(version, rules.choose_style("auto", version), topology)):
-        assert found["message"].endswith(".")
-        assert "\n" not in found["message"]
-
-
 @pytest.mark.parametrize(
     ("text", "version"),
     [
         ("slurm-wlm 24.11.5", (24, 11, 5)),
         ("slurm 25.11.2\n", (25, 11, 2)),
-        ("slurm 24.05.0-0rc1", (24, 5, 0)),
         ("26.05.5", (26, 5, 5)),
-        ("slurm 25.05", (25, 5, 0)),
     ],
 )
 def test_versions_are_parsed(text: str, version: rules.Version) -> None:
     assert rules.parse_version(text) == version
-
-
-def test_an_unknown_version_is_one_sentence() -> None:
-    with pytest.raises(SlurmError, match="cannot be read from 'command not found'"):
-        rules.parse_version("command not found")
 
 
 @pytest.mark.parametrize("version", [(23, 11, 10), (23, 2, 7), (22, 5, 8)])
@@ -88,28 +69,11 @@ def test_an_old_slurm_is_refused_with_the_reason(version: rules.Version) -> None
         rules.require_supported(version)
 
 
-@pytest.mark.parametrize("version", [(24, 5, 0), OLD, NEW])
-def test_slurm_24_05_is_supported(version: rules.Version) -> None:
-    rules.require_supported(version)
-
-
-@pytest.mark.parametrize(
-    ("version", "style"), [((24, 5, 8), "conf"), (OLD, "conf"), ((25, 5, 0), "yaml"), (NEW, "yaml")]
-)
-def test_the_file_format_depends_on_the_version(version: rules.Version, style: str) -> None:
-    assert rules.choose_style("auto", version) == style
-    assert rules.choose_style("conf", version) == "conf"
-
-
 @pytest.mark.parametrize(
     ("version", "sizes", "base"),
     [
         (NEW, (18, 9, 9), (18,)),
         (OLD, (18, 9, 9), (9,)),
-        (NEW, (18, 0, 17), (18,)),
-        (OLD, (18, 0, 17), (17,)),
-        ((25, 5, 0), (4, 4), (4,)),
-        (NEW, (), ()),
         (OLD, (0,), ()),
     ],
 )
@@ -122,15 +86,11 @@ def test_the_base_size_is_that_of_the_cliques(
 @pytest.mark.parametrize(
     ("version", "sizes", "expected"),
     [
-        (NEW, (18, 18, 18), (18, 36, 72)),
         (NEW, (18, 17, 16, 18), (18, 36, 72)),
         (OLD, (18, 17, 16, 18), (16, 32, 64)),
-        (NEW, (9, 9, 9, 9), (9, 18, 36)),
         # A rack next to the halves of a split one.
         (NEW, (18, 9, 9), (18,)),
-        (NEW, (18,), (18,)),
         (NEW, (18, 18), (18, 36)),
-        (NEW, (), ()),
         (NEW, (18,) * 576, tuple(18 << level for level in range(11))),
         (NEW, (1,) * 65536, tuple(1 << level for level in range(16))),
     ],
@@ -150,10 +110,8 @@ def test_the_aggregated_sizes_are_the_doubles_of_the_base(
         ("", 1, ""),
         ("a b c", 1, ""),
         ("aa bb", 2, ""),
-        ("aaaa", 4, ""),
         ("aaabbb", 1, "each group has 3 blocks, which is not a power of two"),
         ("aab", 1, "group a has 2 blocks and b 1"),
-        ("abab", 1, "the blocks of a group are not next to each other"),
         ("aa-", 1, "b3 is in no group"),
     ],
 )
@@ -173,30 +131,13 @@ def test_the_sites_block_sizes_are_kept_with_groups() -> None:
     assert rules.choose_sizes(blocks[:3], NEW, (1,)) == ((1,), []), "without a larger size nothing is aggregated"
 
 
-def test_the_aggregated_sizes_of_a_regular_fabric_have_no_finding() -> None:
-    for number in range(2, 20):
-        topology = racks(*[18] * number)
-        topology = replace(topology, block_sizes=rules.aggregated_sizes(topology.blocks, NEW))
-        hit = codes(Candidate(NEW, "yaml", topology))
-        assert [code for code in hit if "size" in code] == [], number
-
-
-@pytest.mark.parametrize("version", [OLD, NEW])
-def test_without_sizes_the_base_is_that_of_the_first_block_with_known_nodes(version: rules.Version) -> None:
-    known = frozenset(("b0", "b1", "c0"))
-    topology = racks(3, 2, 1)
-    assert Candidate(version, rules.choose_style("auto", version), topology, known_nodes=known).base == 2
-
-
 # From source, as no distribution packages them: a bad size in topology.yaml was silently left out before 26.05.3.
 @pytest.mark.parametrize(
     ("version", "style", "slurmctld"),
     [
-        ((25, 5, 3), "yaml", "silent"),
         ((26, 5, 2), "yaml", "silent"),
         ((26, 5, 3), "yaml", "fatal"),
         ((25, 5, 3), "conf", "fatal"),
-        ((24, 5, 0), "conf", "fatal"),
     ],
 )
 def test_a_bad_block_size_is_an_error_in_every_version(version: rules.Version, style: str, slurmctld: str) -> None:
@@ -223,14 +164,10 @@ def test_placeholders_are_left_out_where_they_are_fatal() -> None:
 @pytest.mark.parametrize(
     ("count", "sizes", "groups"),
     [
-        # Every row as slurmctld makes them (the corpus compares more of them with the daemon).
-        (2, (4, 8), [(8, "ab")]),
         (3, (4, 8), [(8, "ab"), (8, "c")][:1]),
-        (4, (4, 8), [(8, "ab"), (8, "cd")]),
         (4, (4, 8, 16), [(8, "ab"), (8, "cd"), (16, "abcd")]),
         (5, (4, 16), [(16, "abcd")]),
         (6, (4, 16), [(16, "abcd"), (16, "ef")]),
-        (3, (4,), []),
         (2, (4, 8, 16), [(8, "ab")]),
         (1, (4, 8), []),
     ],
@@ -290,15 +227,10 @@ def test_releases_that_lose_nodes_are_findings(version: rules.Version, bad: bool
     assert "slurm_release" not in codes(Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False))
 
 
-def test_names_are_not_checked_without_a_slurm() -> None:
-    assert codes(Candidate(NEW, "yaml", racks(4, 4, base=(4,)))) == []
-
-
 @pytest.mark.parametrize(
     ("style", "running", "written", "manage", "expected"),
     [
         ("yaml", "topology/flat select/cons_tres Alloc", {}, False, []),
-        ("conf", "topology/block select/cons_tres Alloc", {"topologyplugin": "topology/block"}, False, []),
         ("conf", "topology/default select/cons_tres Alloc", {}, False, ["slurm_plugin_missing"]),
         ("conf", "topology/default select/cons_tres Alloc", {}, True, []),
         (
@@ -323,13 +255,10 @@ def test_names_are_not_checked_without_a_slurm() -> None:
             True,
             ["slurm_plugin_ignored"],
         ),
-        ("yaml", "topology/flat select/linear Alloc", {"selecttype": "select/linear"}, False, ["slurm_select_type"]),
         ("yaml", "topology/flat select/linear Alloc", {"selecttype": "select/cons_tres"}, False, ["slurm_select_type"]),
         ("yaml", "topology/flat select/cons_tres ", {}, False, ["slurm_prolog_flags"]),
-        ("yaml", "topology/flat select/cons_tres ", {}, True, []),
         ("yaml", "topology/flat select/cons_tres Alloc,Contain", {"prologflags": "Contain"}, True, []),
         ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, True, ["slurm_conf_inconsistent"]),
-        ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, False, ["slurm_prolog_flags"]),
         # 26.05 adds Alloc to DeferBatch by itself, 24.11 does not (observed).
         ("yaml", "topology/flat select/cons_tres Alloc,DeferBatch", {"prologflags": "DeferBatch"}, True, []),
         (
@@ -374,10 +303,8 @@ OTHERS = b"\n# Autogenerated\x1b[2J by a daemon\nBlockName=r01 Nodes=r01t[01-18]
         (OURS, "collection", ""),
         (OURS, "other", "slurm_topology wrote /etc/slurm/topology.conf last"),
         (OTHERS, "collection", r"begins with '# Autogenerated\x1b[2J by a daemon'"),
-        (OTHERS, "other", ""),
         (OTHERS, None, ""),
         (b"\xff\xfe", "collection", r"begins with '\ufffd\ufffd'"),
-        (b" \n", "collection", ""),
         (None, "collection", ""),
     ],
 )

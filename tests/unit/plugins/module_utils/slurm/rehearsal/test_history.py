@@ -43,20 +43,11 @@ def test_jobs_of_one_shape_are_one_and_those_that_never_started_none() -> None:
     ("command", "segment"),
     [
         ("sbatch --segment=4 -N 8 x|y", 4),
-        ("srun -N8 --segment 16 x", 16),
         ("sbatch job.sh", 0),
-        ("sbatch --segment=x job.sh", 0),
     ],
 )
 def test_the_segment_of_24_11_is_that_of_the_command_line(command: str, segment: int) -> None:
     assert history.shapes([f"gpu|8|{START}|{command}"]) == [Shape("gpu", 8, segment)]
-
-
-def test_the_most_frequent_shapes_are_kept() -> None:
-    lines = [f"gpu|{nodes}|{START}|" for nodes in range(2, 99)] + [f"gpu|98|{START}|"] * 2
-    found = history.shapes(lines)
-    assert len(found) == history.MAX_SHAPES
-    assert Shape("gpu", 98, 0) in found
 
 
 def test_a_release_without_the_field_is_asked_for_the_command_line(tmp_path: Path) -> None:

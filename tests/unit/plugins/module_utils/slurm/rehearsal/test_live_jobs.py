@@ -52,10 +52,7 @@ def test_blocks_are_asked_where_their_trays_are_and_jobs_of_that_size_may_run() 
     [
         ([18, 18], None, 17),
         ([18, 17, 18], 18, 16),
-        ([18, 9, 9], None, 8),
         ([18, 18], 9, 8),
-        ([2, 2], None, 0),
-        ([1], None, 0),
         ([], None, 0),
     ],
 )
@@ -88,10 +85,8 @@ def test_partitions_of_the_topology_come_first() -> None:
     [
         ("placed", "", "a[1-2],b[1-2]", {"a": 2, "b": 2}, None),
         ("placed", "", "a[1-3],b1", {"a": 2, "b": 2}, ("spread", "3 of a, 1 of b")),
-        ("placed", "", "a[1-3],cpu1", {"a": 2, "b": 2}, ("spread", "3 of a, 0 of b")),
         ("placed", "", "a[1-4]", {}, None),
         ("refused", "Requested node configuration is not available", "", {}, ("refused",)),
-        ("refused", "Required nodes do not fit topology", "", {}, ("refused",)),
         # Shows nothing of the blocks.
         ("refused", "Invalid account or account/partition combination specified", "", {}, None),
     ],

@@ -37,11 +37,8 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
     ("planned", "expected"),
     [
         pytest.param(RACKS, {}, id="the same"),
-        pytest.param({**RACKS, "r03": "r03t[01-18]"}, {}, id="a new block"),
-        pytest.param({**RACKS, "r01": "r01t[01-19]"}, {}, id="a block that grows"),
         pytest.param({"r01": "r01t[02-18]", "r02": "r02t[01-18],r01t01"}, {}, id="one node that moves"),
         pytest.param({"r01": "r01t[02-18],r02t01", "r02": "r02t[02-18],r01t01"}, {}, id="two nodes that swap"),
-        pytest.param({"r02": "r02t[01-18]", "r01": "r01t[01-18]"}, {}, id="another order"),
         pytest.param(
             {**RACKS, "r01": "r01t[01-04]"},
             {
@@ -50,11 +47,6 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
                 "block_shrinks if this is intended."
             },
             id="4 of 18 nodes",
-        ),
-        pytest.param(
-            {**RACKS, "r01": "r01t[01-17]"},
-            {"block_shrinks": "Block r01 would shrink from 18 to 17 nodes, and r01t18 would be in no block: "},
-            id="one node less",
         ),
         pytest.param(
             {"r01": "r01t[01-16]", "r02": "r02t[01-18],r01t[17-18]"},
@@ -69,19 +61,7 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
             },
             id="a block that vanishes",
         ),
-        pytest.param({"r01": "r01t[01-18]", "rack2": "r02t[01-18]"}, {}, id="a block with a new name"),
-        pytest.param({"r01": "r01t[01-18]", "rack2": "r02t[01-19]"}, {}, id="a block with a new name that grows"),
         pytest.param({"r01": "r01t[01-18]", "r02": "", "r02a": "r02t[01-18]"}, {}, id="its old name as a placeholder"),
-        pytest.param(
-            {"r01": "r01t[01-18],r02t[01-18]"},
-            {"block_vanishes": "Block r02 would have no node left of r02t[01-18]: "},
-            id="a block that joins another one",
-        ),
-        pytest.param(
-            {"r03": "r01t[01-18],r02t[01-18]"},
-            {"block_vanishes": "Block r01, r02 would have no node left of r[01-02]t[01-18]: "},
-            id="two blocks that become a new one",
-        ),
         pytest.param(
             {"r01": "r01t[01-18]", "r02a": "r02t[01-09]", "r02b": "r02t[10-18]"},
             {"block_vanishes": "Block r02 would have no node left of r02t[01-18]: "},
@@ -91,11 +71,6 @@ def objections(planned: dict[str, str], *override: str, live: dict[str, str] | N
             {"r01": "r01t[01-18]", "rack2": "r02t[01-17]"},
             {"block_vanishes": "Block r02 would have no node left of r02t[01-18], and r02t18 would be in no block: "},
             id="a block with a new name and without a node",
-        ),
-        pytest.param(
-            {**RACKS, "r01": "r01t[02-19]"},
-            {"nodes_lose_block": "1 node would lose its block (r01t01): "},
-            id="another node of the same block",
         ),
         pytest.param(
             {"r01": "r01t[01-04]"},
@@ -134,15 +109,6 @@ def test_a_first_configuration_and_nodes_that_slurm_no_longer_has_pass() -> None
     kept = expand("r01t[01-17],r02t[01-18]")
     planned = topology(**{**RACKS, "r01": "r01t[01-17]"})
     assert gates.check(topology(**RACKS), planned, kept, ()) == []
-
-
-def test_many_blocks_are_one_sentence() -> None:
-    live = {f"r{rack:03}": f"r{rack:03}t[01-18]" for rack in range(1, 577)}
-    planned = {name: nodes.replace("-18]", "-17]") for name, nodes in live.items()}
-    known = [node for nodes in live.values() for node in expand(nodes)]
-    (found,) = gates.check(topology(**live), topology(**planned), known, ())
-    assert "r003 would shrink from 18 to 17 and 573 more nodes, and r[001-576]t18 would be in no" in found["message"]
-    assert len(found["message"]) < 400
 
 
 def test_the_module_documents_the_gates() -> None:
