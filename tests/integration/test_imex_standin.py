@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How nvidia-imex and nvidia-imex-ctl behave, defined once for the stand-in and the real daemon.
+"""What nvidia-imex and nvidia-imex-ctl are published to print and do, for the stand-in and the real daemon.
 
 By default for the stand-in of tests/lab/imex, as its package installs it. With LAB_IMEX=real the same scenarios run on
 the installed `nvidia-imex --nogpu`; what needs a GPU's driver or a fault to order is then left out, with its reason.
@@ -18,7 +18,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,11 @@ import pytest
 
 from .conftest import CHECKOUT
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 REAL = os.environ.get("LAB_IMEX") == "real"
 # The real one comes back to a lost peer after 15, 31, 62, ... s.
-PATIENCE = 150.0 if REAL else 20.0
+PATIENCE = 150.0 if REAL else 60.0
 standin_only = pytest.mark.skipif(REAL, reason="the real daemon would need a GPU's driver, or takes no orders to fail")
 
 
@@ -112,32 +111,9 @@ def cell_is(nodes: Fleet, reporter: int, peer: int, status: str) -> None:
     )
 
 
-# The start.
-
-
-def test_the_programs_print_their_version(nodes: Fleet) -> None:
-    done = nodes[0].run(str(nodes[0].programs / "nvidia-imex"), "--version")
-    assert done.returncode == 0
-    assert re.search(r"\b\d{3}\.\d+(\.\d+)?\b", done.stdout), done.stdout
-
-
-def test_the_start_forks_and_returns(nodes: Fleet) -> None:
-    began = time.monotonic()
-    assert nodes[0].start().returncode == 0
-    assert time.monotonic() - began < 5
-    assert len(nodes[0].pids()) == 1
-    wait_until(lambda: nodes[0].state() == "READY", "READY with two members down", PATIENCE)
-
-
-def test_in_the_foreground_it_runs_and_exits_with_0(nodes: Fleet) -> None:
-    nodes[0].configure(nodes.addresses, DAEMONIZE=0)
-    with pytest.raises(subprocess.TimeoutExpired):
-        nodes[0].start(timeout=2)
-    wait_until(lambda: len(nodes[0].pids()) == 1, "it goes on")
-    nodes[0].stop()
-
-
 def test_a_complete_domain_is_up_on_every_member(nodes: Fleet) -> None:
+    done = nodes[0].run(str(nodes[0].programs / "nvidia-imex"), "--version")
+    assert re.search(r"\b\d{3}\.\d+(\.\d+)?\b", done.stdout), done.stdout
     start_all(nodes)
     for number, node in enumerate(nodes.all):
         status_is(node, "UP")
@@ -149,16 +125,8 @@ def test_a_complete_domain_is_up_on_every_member(nodes: Fleet) -> None:
         assert {entry["hostName"] for entry in domain["nodes"].values()} == {""}
         assert node.row(number) == dict.fromkeys(("0", "1", "2"), "CONNECTED")
         assert re.fullmatch(r"\d+/\d+/\d{4} \d\d:\d\d:\d\d\.\d{3}", domain["timestamp"])
-
-
-def test_a_node_is_the_line_that_is_its_address(nodes: Fleet) -> None:
-    order = nodes.addresses[::-1]
-    for node in nodes.all:
-        node.configure(order)
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    assert [nodes[0].domain()["nodes"][str(i)]["host"] for i in range(3)] == order
-    assert "Identified this node as ID 2" in nodes[0].read("/run/imex/log")
+    named = json.loads(nodes[0].ctl("-N", "-j", "-H").stdout)
+    assert {entry["hostName"] for entry in named["nodes"].values()} == {socket.gethostname()}
 
 
 def test_a_daemon_without_its_own_line_is_never_ready(nodes: Fleet) -> None:
@@ -180,14 +148,6 @@ def test_without_a_list_neither_starts(nodes: Fleet) -> None:
     assert "Failed to read node configuration file" in done.stdout + done.stderr
 
 
-def test_the_port_can_be_set_for_one_start(nodes: Fleet) -> None:
-    nodes[0].start("-p", "50123")
-    wait_until(lambda: ":50123 " in nodes[0].run("ss", "-Hltn").stdout + " ", "it listens on the port of -p")
-
-
-# Output of the ctl.
-
-
 def test_a_domain_with_a_member_down_is_degraded_and_the_ready_one_is_ready(nodes: Fleet) -> None:
     nodes[0].start()
     nodes[1].start()
@@ -199,13 +159,6 @@ def test_a_domain_with_a_member_down_is_degraded_and_the_ready_one_is_ready(node
     assert {cell["status"] for cell in absent["connections"].values()} <= {"INVALID"}
     assert nodes[0].row(0)["2"] != "CONNECTED"
     assert nodes[0].state() == "READY"
-
-
-def test_without_a_daemon_there_is_no_ready(nodes: Fleet) -> None:
-    assert nodes[0].state() != "READY"
-    done = nodes[0].ctl("-N", "-j")
-    if done.returncode == 0:
-        assert json.loads(done.stdout)["status"] != "UP"
 
 
 def test_table_and_json_agree(nodes: Fleet) -> None:
@@ -222,99 +175,29 @@ def test_table_and_json_agree(nodes: Fleet) -> None:
     assert text.rstrip().endswith("Domain State: DEGRADED")
 
 
-def test_h_prints_host_names(nodes: Fleet) -> None:
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    domain = json.loads(nodes[0].ctl("-N", "-j", "-H").stdout)
-    assert {entry["hostName"] for entry in domain["nodes"].values()} == {socket.gethostname()}
-
-
-def test_the_command_service_has_a_socket_where_one_is_named(nodes: Fleet) -> None:
-    nodes[0].configure(nodes.addresses, IMEX_CMD_UNIX_DOMAIN_PATH="/run/imex/ctrl.sock")
-    nodes[0].start()
-    wait_until(lambda: nodes[0].ctl("--u=/run/imex/ctrl.sock", "-q").stdout == "READY\n", "READY by socket", PATIENCE)
-
-
-def test_without_the_command_service_the_ctl_fails(nodes: Fleet) -> None:
-    nodes[0].configure(nodes.addresses, IMEX_CMD_ENABLED=0)
-    nodes[0].start()
-    assert nodes[0].state() != "READY"
-
-
-# Lists.
-
-
-def test_a_list_that_differs_blocks_the_pair_on_both_sides(nodes: Fleet) -> None:
-    nodes[2].configure(nodes.addresses[::-1])
-    start_all(nodes)
-    cell_is(nodes, 0, 2, "NODE_MAP_MISMATCH") if not REAL else cell_is_not_connected(nodes, 0, 2)
-    cell_is(nodes, 0, 1, "CONNECTED")
-    assert "Node configuration mapping mismatch" in nodes[0].read("/run/imex/log")
-    assert " !M! " in nodes[0].ctl("-N").stdout.replace("\n", " \n")
-    assert nodes[0].domain()["status"] == "DEGRADED"
-
-
 def cell_is_not_connected(nodes: Fleet, reporter: int, peer: int) -> None:
     wait_until(
         lambda: nodes[reporter].row(reporter)[str(peer)] not in ("CONNECTED", "NEVER_CONNECTED"), "blocked", PATIENCE
     )
 
 
-def test_the_right_list_on_the_wrong_member_alone_does_not_help(nodes: Fleet) -> None:
+def test_a_list_that_differs_blocks_the_pair_until_both_restart(nodes: Fleet) -> None:
     nodes[2].configure(nodes.addresses[::-1])
     start_all(nodes)
     cell_is_not_connected(nodes, 0, 2)
     cell_is_not_connected(nodes, 1, 2)
+    cell_is(nodes, 0, 1, "CONNECTED")
+    assert "Node configuration mapping mismatch" in nodes[0].read("/run/imex/log")
+    assert " !M! " in nodes[0].ctl("-N").stdout.replace("\n", " \n")
     nodes[2].stop()
     nodes[2].configure(nodes.addresses)
     nodes[2].start()
     wait_until(lambda: nodes[2].state() == "READY", "READY", PATIENCE)
-    time.sleep(3)
     assert nodes[0].row(0)["2"] != "CONNECTED"
     assert nodes[2].row(2)["0"] != "CONNECTED"
     for node in nodes.all:
         node.stop()
     start_all(nodes)
-    status_is(nodes[0], "UP")
-
-
-def test_a_list_is_read_at_the_start_only(nodes: Fleet) -> None:
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    nodes[0].configure(nodes.addresses[:2])
-    nodes[0].signal("HUP")
-    time.sleep(1)
-    nodes[0].configure(nodes.addresses)
-    assert nodes[0].row(0)["2"] == "CONNECTED"
-
-
-def test_unused_addresses_only_degrade_the_domain(nodes: Fleet) -> None:
-    for node in nodes.all:
-        node.configure([*nodes.addresses, "198.51.100.99"])
-    start_all(nodes)
-    status_is(nodes[0], "DEGRADED")
-    assert nodes[0].state() == "READY"
-
-
-# Members come and go.
-
-
-def test_a_late_member_joins(nodes: Fleet) -> None:
-    nodes[0].start()
-    wait_until(lambda: nodes[0].state() == "READY", "READY", PATIENCE)
-    nodes[1].start()
-    nodes[2].start()
-    status_is(nodes[0], "UP")
-
-
-def test_a_member_that_stops_leaves_the_others_ready(nodes: Fleet) -> None:
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    nodes[1].stop()
-    status_is(nodes[0], "DEGRADED")
-    assert nodes[0].state() == "READY"
-    assert nodes[0].row(0)["1"] != "CONNECTED"
-    nodes[1].start()
     status_is(nodes[0], "UP")
 
 
@@ -329,26 +212,13 @@ def test_a_member_that_dies_is_lost_and_reconnects(nodes: Fleet) -> None:
 
 
 @standin_only
-@pytest.mark.parametrize(("grace", "status"), [(-1, "RECOVERING"), (0, "DISCONNECTED"), (1, "DISCONNECTED")])
+@pytest.mark.parametrize(("grace", "status"), [(-1, "RECOVERING"), (0, "DISCONNECTED")])
 def test_a_lost_member_is_cleaned_up_after_the_grace_time(nodes: Fleet, grace: int, status: str) -> None:
     nodes.configure(IMEX_NODE_DISCONNECTED_GRACE_TIME=grace)
     start_all(nodes)
     status_is(nodes[0], "UP")
     nodes[1].stop("KILL")
     cell_is(nodes, 0, 1, status)
-
-
-@standin_only
-def test_a_cut_cable_is_detected(nodes: Fleet) -> None:
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    nodes.cut(2)
-    try:
-        cell_is(nodes, 0, 2, "RECOVERING")
-        assert nodes[0].domain()["status"] == "DEGRADED"
-    finally:
-        nodes.reconnect(2)
-    status_is(nodes[0], "UP")
 
 
 @standin_only
@@ -364,37 +234,14 @@ def test_closed_ports(nodes: Fleet) -> None:
     nodes[1].hook(imex_block="peer")
     nodes[1].start()
     cell_is(nodes, 1, 0, "CONNECTED")
-    time.sleep(1)
-    assert nodes[0].row(0)["1"] == "DISCONNECTED"
-
-
-def test_a_quorum_of_full_waits_for_all(nodes: Fleet) -> None:
-    if REAL:
-        pytest.skip("FULL is a value of early releases")
-    nodes.configure(IMEX_WAIT_FOR_QUORUM="FULL")
-    nodes[0].start()
-    nodes[1].start()
-    wait_until(lambda: nodes[0].state() == "WAITING_FOR_PEERS", "it waits", PATIENCE)
-    nodes[2].start()
-    wait_until(lambda: nodes[0].state() == "READY", "READY with all", PATIENCE)
-
-
-# Signals.
-
-
-@pytest.mark.parametrize("name", ["TERM", "INT", "QUIT"])
-def test_the_signals_of_a_clean_stop(nodes: Fleet, name: str) -> None:
-    nodes[0].start()
-    wait_until(lambda: nodes[0].state() == "READY", "READY", PATIENCE)
-    nodes[0].stop(name)
-    assert nodes[0].run("test", "-e", "/var/run/nvidia-imex/persist.dat").returncode != 0
+    cell_is(nodes, 0, 1, "DISCONNECTED")
 
 
 def test_sighup_dumps_the_log_and_usr1_reconnects_the_peers(nodes: Fleet) -> None:
     start_all(nodes)
     status_is(nodes[0], "UP")
     nodes[0].signal("HUP")
-    wait_until(lambda: nodes[0].read("/var/log/nvidia-imex-verbose.log"), "the log in memory is written")
+    wait_until(lambda: nodes[0].read("/var/log/nvidia-imex-verbose.log"), "the log in memory is written", PATIENCE)
     nodes[0].signal("USR1")
     status_is(nodes[0], "UP")
     assert len(nodes[0].pids()) == 1
@@ -475,11 +322,6 @@ def test_a_member_of_another_authority_stays_out_until_its_files_change_and_usr1
     status_is(nodes[0], "UP")
 
 
-def test_encryption_without_a_source_does_not_start(nodes: Fleet) -> None:
-    nodes[0].configure(nodes.addresses, IMEX_ENABLE_AUTH_ENCRYPTION=1)
-    assert nodes[0].start().returncode != 0
-
-
 # The driver, and faults to order.
 
 
@@ -506,7 +348,7 @@ def test_another_driver_version_does_not_start(gpu_nodes: Fleet) -> None:
     assert "is not matching with current GPU driver version" in log
     gpu_nodes[0].hook(driver_version=build.VERSIONS[0])
     assert gpu_nodes[0].start().returncode == 0
-    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY")
+    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY", PATIENCE)
     assert gpu_nodes[0].domain()["nodes"]["0"]["version"] == build.VERSIONS[0]
 
 
@@ -531,78 +373,13 @@ def test_after_an_unclean_stop_it_waits_for_its_importers(gpu_nodes: Fleet) -> N
     gpu_nodes[0].hook(imex_imports=True)
     start_all(gpu_nodes)
     status_is(gpu_nodes[0], "UP")
-    wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk")
+    wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk", PATIENCE)
     gpu_nodes[1].stop()
     gpu_nodes[0].stop("KILL")
     gpu_nodes[0].start()
-    wait_until(lambda: gpu_nodes[0].state() == "WAITING_FOR_RECOVERY", "it waits")
+    wait_until(lambda: gpu_nodes[0].state() == "WAITING_FOR_RECOVERY", "it waits", PATIENCE)
     gpu_nodes[1].start()
-    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY once its importer is back")
-
-
-@standin_only
-@pytest.mark.parametrize("remedy", ["changed list", "NONE"])
-def test_the_wait_ends_with_a_changed_list_or_without_a_quorum(gpu_nodes: Fleet, remedy: str) -> None:
-    gpu_nodes[0].hook(imex_imports=True)
-    start_all(gpu_nodes)
-    status_is(gpu_nodes[0], "UP")
-    wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk")
-    gpu_nodes[1].stop()
-    gpu_nodes[0].stop("KILL")
-    if remedy == "NONE":
-        gpu_nodes[0].configure(gpu_nodes.addresses, IMEX_WAIT_FOR_QUORUM="NONE")
-    else:
-        gpu_nodes[0].configure(gpu_nodes.addresses[:1])
-    gpu_nodes[0].start()
-    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY without a wait")
-
-
-@standin_only
-def test_a_clean_stop_leaves_nothing_to_wait_for(gpu_nodes: Fleet) -> None:
-    gpu_nodes[0].hook(imex_imports=True)
-    start_all(gpu_nodes)
-    wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk")
-    gpu_nodes[0].stop()
-    gpu_nodes[1].stop()
-    gpu_nodes[0].start()
-    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY")
-
-
-@standin_only
-def test_a_ctl_that_hangs(nodes: Fleet) -> None:
-    nodes[0].start()
-    nodes[0].hook(imex="hang")
-    for question in ("-q", "-N"):
-        with pytest.raises(subprocess.TimeoutExpired):
-            nodes[0].ctl(question, timeout=1)
-    nodes[0].hook(imex="ok")
-    assert nodes[0].state() == "READY"
-
-
-@standin_only
-@pytest.mark.parametrize(("fault", "state"), [("crash", None), ("in_use", None), ("init_gpu", "INIT_GPU")])
-def test_faults_of_the_start(gpu_nodes: Fleet, fault: str, state: str | None) -> None:
-    gpu_nodes[0].hook(imex=fault)
-    assert (gpu_nodes[0].start().returncode == 0) == (state is not None)
-    if state:
-        assert gpu_nodes[0].state() == state
-        gpu_nodes[0].hook(imex="ok")
-        wait_until(lambda: gpu_nodes[0].state() == "READY", "READY once the fault is gone")
-
-
-@standin_only
-def test_a_start_without_end_and_a_stop_without_end(nodes: Fleet) -> None:
-    nodes[0].hook(imex="start_hangs")
-    with pytest.raises(subprocess.TimeoutExpired):
-        nodes[0].start(timeout=1)
-    nodes[0].hook(imex="deaf")
-    nodes[0].signal("TERM")
-    time.sleep(0.5)
-    assert nodes[0].pids()
-    nodes[0].stop("KILL")
-
-
-# Packages.
+    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY once its importer is back", PATIENCE)
 
 
 @standin_only
@@ -620,29 +397,3 @@ def test_the_packages_are_named_as_in_both_archives_and_stand_in_for_each_other(
             assert "./etc/nvidia-imex/config.cfg" in files
             assert "nodes_config" not in files
             assert "root/root" in files
-
-
-@standin_only
-def test_the_packages_are_built_once(packages: Path, tmp_path: Path) -> None:
-    first = build.build(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in first.rglob("*")}
-    assert build.build(tmp_path) == first
-    assert {path: path.stat().st_mtime_ns for path in first.rglob("*")} == before
-
-
-@standin_only
-def test_an_idle_daemon_uses_little_cpu_and_memory(nodes: Fleet) -> None:
-    """36 of them share two cores: at rest each uses almost no time, and about 20 MB."""
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    pid = nodes[0].pids()[0]
-
-    def used() -> int:
-        return sum(map(int, nodes[0].read(f"/proc/{pid}/stat").rpartition(")")[2].split()[11:13]))
-
-    before = used()
-    time.sleep(2)
-    assert used() - before <= 2  # ticks of 10 ms
-    resident = re.search(r"VmRSS:\s+(\d+) kB", nodes[0].read(f"/proc/{pid}/status"))
-    assert resident
-    assert int(resident.group(1)) < 25_000

@@ -104,11 +104,3 @@ def test_an_imex_of_the_drivers_version_needs_no_package(version: str, expected:
     observed = {"package": None, "installed": True, "version": version}
     offer, findings = installing.offer_for(Host(True, 5), desired, observed, "570.172.08")
     assert (offer, [found["code"] for found in findings]) == (None, expected)
-
-
-def test_the_program_of_a_tray_is_the_check_at_boot() -> None:
-    text = tray._program()
-    assert text.startswith("#!/")
-    assert " -I\n# Copyright" in text
-    assert "def decide(" in text
-    assert domain.PROGRAM == "/usr/local/libexec/nvlink-imex"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +67,6 @@ def test_a_changed_fabric_file_is_read_again(tmp_path: Path) -> None:
     assert len(imex_run_store.clique_of(str(tmp_path), path, "r01t1").trays) == 3  # type: ignore[union-attr]
     os.utime(fabric(tmp_path / "fabric.json", trays=4), ns=(1, 1))
     assert len(imex_run_store.clique_of(str(tmp_path), path, "r01t1").trays) == 4  # type: ignore[union-attr]
-
-
-def _tray_count(arguments: tuple[str, str]) -> int:
-    found = imex_run_store.clique_of(*arguments, "r01t7")
-    assert found is not None
-    return len(found.trays)
-
-
-def test_concurrent_forks_parse_the_fabric_file_once(tmp_path: Path) -> None:
-    path = fabric(tmp_path / "fabric.json", trays=18)
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(_tray_count, [(str(tmp_path), path)] * 24)) == [18] * 24
-    assert len([name for name in os.listdir(tmp_path / "nvlink-imex") if not name.endswith(".lock")]) == 1
 
 
 def test_rows_are_stored_by_play_and_phase(tmp_path: Path) -> None:
