@@ -11,7 +11,6 @@ Slurm 24.11 and 26.05 do in another way runs on both.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,8 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog impor
 
 from .commands import ansible
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
-from .test_imex_facts import inside, on, order, wait_for
-from .test_imex_role import Racks
+from .test_imex_role import Racks, wait_for
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 from nvlab import imex
@@ -50,7 +48,8 @@ class Site:
     """A lab whose trays have the stand-in and the program, with its Slurm controller."""
 
     def __init__(self, racks: RunningLab, folder: Path) -> None:
-        self.racks, self.folder = racks, folder
+        self.racks, self.folder, self.roles = racks, folder, Racks(racks, folder)
+        self.order = self.roles.order
 
     def install(self, *flags: str, check: bool = True, **options: Any) -> Any:
         """Run the module imex_job on all trays."""
@@ -79,15 +78,15 @@ class Site:
             members = clique or (FIRST if tray in FIRST else SECOND)
             base["clique"] = "a" if tray in (clique or FIRST) else "b"
             base["members"] = changes.get("members") or [[name, ADDRESSES[name]] for name in members]
-            on(self.racks, [tray], f"printf %s '{json.dumps(base)}' > {state.SETTINGS_FILE}")
+            self.roles.on([tray], f"printf %s '{json.dumps(base)}' > {state.SETTINGS_FILE}")
 
     def ctl(self, command: str, timeout: float = 120) -> str:
         """A command on the controller: its standard output and error."""
-        process = inside(self.racks, "ctl", "sh", "-c", f"cd /tmp; ({command}) 2>&1")
+        process = self.roles.inside("ctl", f"cd /tmp; ({command}) 2>&1")
         return process.communicate(timeout=timeout)[0]
 
     def on(self, tray: str, command: str) -> str:
-        process = inside(self.racks, tray, "sh", "-c", command)
+        process = self.roles.inside(tray, command)
         printed: str = process.communicate(timeout=120)[0]
         return printed
 
@@ -128,10 +127,9 @@ class Site:
     def reset(self) -> None:
         self.ctl("scancel --user=root; scancel --state=PENDING --user=root")
         for tray in TRAYS:
-            order(self.racks, tray, imex="ok", imex_block="none", imex_backoff="0", imex_imports="false")
+            self.order(tray, imex="ok", imex_block="none", imex_backoff="0", imex_imports="false")
         wait_for(lambda: self.ctl("squeue --noheader") == "", "no job is left")
-        on(
-            self.racks,
+        self.roles.on(
             TRAYS,
             f"systemctl stop nvidia-imex; rm -rf {RUN}/state.json {RUN}/note.* /run/nvidia-imex"
             " /var/log/nvidia-imex.log /etc/nvidia-imex/nodes_config.cfg /tmp/*.out;"
@@ -159,11 +157,11 @@ def _site(suite: str, folder: Path) -> Iterator[Site]:
     file.write_text(yaml.safe_dump({**scenario, "suite": suite}))
     with running_lab(folder, file) as running:
         lab_command("packages", "--name", running.name, str(imex.packages()))
-        racks = Racks(running, folder)
-        racks.cliques({"a": FIRST, "b": SECOND})
-        play = racks.role(imex_owner="job", **ROLE)
+        site = Site(running, folder)
+        site.roles.cliques({"a": FIRST, "b": SECOND})
+        play = site.roles.role(imex_owner="job", **ROLE)
         assert play.rc == 0, play.text
-        yield Site(running, folder)
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +206,7 @@ def test_a_job_over_two_cliques_gets_two_imex_domains(each: Site) -> None:
 def test_of_two_jobs_in_two_cliques_one_fails(site: Site) -> None:
     """It is requeued with one reason; the other keeps its domain, which no removal of IMEX per job ends."""
     site.settings(SECOND, wait=8)
-    order(site.racks, "r01t04", imex="in_use")
+    site.order("r01t04", imex="in_use")
     holder = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
     site.is_ready(*FIRST)
     daemon = site.on("r01t01", "pgrep -x nvidia-imex")
@@ -252,31 +250,6 @@ def test_two_jobs_on_one_clique_have_separate_domains_and_channels(site: Site) -
 
 
 @pytest.mark.long
-def test_a_prolog_that_succeeds_sends_no_request_to_slurmctld(site: Site) -> None:
-    """By slurmctld's own count of requests: with the program and without it they are of the same types."""
-
-    def requests() -> dict[str, int]:
-        site.ctl("sdiag --reset")
-        printed = site.ctl("for i in 1 2 3; do srun --exclusive -N4 true; done; sleep 1; sdiag")
-        table = printed.partition("by message type")[2].partition("by user")[0]
-        return {row[0]: int(row[1]) for row in re.findall(r"(\w+) *\( *\d+\) *count:(\d+)", table)}
-
-    with_it = requests()
-    try:
-        for tray in TRAYS:
-            # Not removed: a Prolog pattern that matches no file is a failure to Slurm.
-            site.on(tray, f"for f in {PROLOG} {EPILOG}; do echo '#!/bin/sh' > $f; done")
-        without = requests()
-    finally:
-        site.install()
-    assert "REQUEST_COMPLETE_PROLOG" in with_it
-    polled = {"MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_PING", "REQUEST_STATS_INFO", "REQUEST_NODE_INFO"}
-    assert set(with_it) - polled <= set(without) | polled
-    for name in ("REQUEST_JOB_INFO_SINGLE", "REQUEST_JOB_INFO", "REQUEST_UPDATE_JOB", "REQUEST_JOB_REQUEUE"):
-        assert with_it.get(name, 0) == without.get(name, 0)
-
-
-@pytest.mark.long
 def test_a_job_of_one_tray_gets_a_daemon_only_with_min_trays_1(site: Site) -> None:
     script = f"sh -c 'pgrep -x nvidia-imex || echo none; {SHOW}'"
     assert "none" in site.ctl(f"srun -N1 -w r01t01 {script}")
@@ -295,7 +268,7 @@ def test_a_job_of_one_tray_gets_a_daemon_only_with_min_trays_1(site: Site) -> No
 @pytest.mark.long
 def test_the_daemon_reconnects_to_a_late_member(site: Site) -> None:
     for tray in FIRST:
-        order(site.racks, tray, imex_backoff="60")  # longer than the prolog waits
+        site.order(tray, imex_backoff="60")  # longer than the prolog waits
     site.settings(wait=40)
     site.on("r01t02", f"printf '#!/bin/sh\\nexec /bin/sleep 2\\n' > {LATE}; chmod 755 {LATE}")
     try:
@@ -323,7 +296,7 @@ def test_the_daemon_of_a_job_whose_epilog_did_not_run(site: Site) -> None:
 
 @pytest.mark.long
 def test_an_unclean_stop_does_not_delay_the_next_job(site: Site) -> None:
-    order(site.racks, "r01t01", imex_imports="true")
+    site.order("r01t01", imex_imports="true")
     script = "sleep 4; test $(hostname) = r01t01 && pkill -KILL -x nvidia-imex; sleep 1"
     site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{script}'")
     site.is_clean()
@@ -332,19 +305,18 @@ def test_an_unclean_stop_does_not_delay_the_next_job(site: Site) -> None:
 
 # --- Faults: one reason each, and the policy applied to job and tray.
 
-FAULTS = {
-    "blocked": ({"imex_block": "peer"}, "r01t01", "r01t02 "),
-    "garbage": ({"imex": "garbage"}, "r01t02", "printed no table"),
-    "start hangs": ({"imex": "start_hangs"}, "r01t02", "did not start within"),
-}
-
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_ends_in_one_reason_and_the_job_is_requeued(site: Site, fault: str) -> None:
-    hooks, witness, text = FAULTS[fault]
+@pytest.mark.parametrize(
+    ("hook", "witness", "text"),
+    [({"imex_block": "peer"}, "r01t01", "r01t02 "), ({"imex": "start_hangs"}, "r01t02", "did not start within")],
+    ids=["blocked", "start hangs"],
+)
+def test_a_fault_ends_in_one_reason_and_the_job_is_requeued(
+    site: Site, hook: dict[str, str], witness: str, text: str
+) -> None:
     site.settings(wait=8)
-    order(site.racks, "r01t02", **hooks)
+    site.order("r01t02", **hook)
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     site.is_requeued(number)
     site.logs(witness, text)
@@ -354,32 +326,16 @@ def test_a_fault_ends_in_one_reason_and_the_job_is_requeued(site: Site, fault: s
 
 
 @pytest.mark.long
-def test_a_tray_that_reboots_under_a_job(site: Site) -> None:
-    """/run is cleared, and the list goes at boot: nothing starts by itself, and the next job gets its domain."""
-    number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
-    site.is_ready("r01t02")
-    Racks(site.racks, site.folder).boot("r01t02")
-    assert site.on("r01t02", "pgrep -x nvidia-imex; systemctl is-active nvidia-imex") == "inactive\n"
-    assert site.on("r01t02", f"test ! -e {NODES_FILE} && echo gone") == "gone\n"
-    site.ctl(f"scancel {number}")
-    site.is_clean(["r01t01"])
-    site.resume()
-    printed = site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
-    assert printed.count("198.51.100.11,198.51.100.12 READY") == 2, printed
-    site.is_clean()
-
-
-@pytest.mark.long
 def test_a_prolog_that_is_killed(site: Site) -> None:
     site.settings(wait=12)
-    order(site.racks, "r01t02", imex_block="peer")
+    site.order("r01t02", imex_block="peer")
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     site.runs_daemon("r01t01")
     site.on("r01t01", "pkill -KILL -f '^/usr/bin/python3 -IS .*nvlink-imex-job prolog'")
     # To Slurm that is a failed prolog: the tray is drained, the job requeued, and the epilog cleans up.
     wait_for(lambda: "drain" in site.ctl("sinfo -h -n r01t01 -o %T"), "the tray is drained")
     site.is_clean(["r01t01"])
-    order(site.racks, "r01t02", imex_block="none")
+    site.order("r01t02", imex_block="none")
     site.ctl(f"scancel {number}")
     site.is_clean()
     site.resume()
@@ -390,7 +346,7 @@ def test_a_prolog_that_is_killed(site: Site) -> None:
 def test_a_job_that_is_cancelled_meanwhile_stays_cancelled(site: Site) -> None:
     """The prolog that still waits must not requeue it, nor drain its peers because their daemons ended."""
     site.settings(policy="drain", wait=10)
-    order(site.racks, "r01t02", imex_block="peer")
+    site.order("r01t02", imex_block="peer")
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     site.runs_daemon("r01t01")
     site.ctl(f"scancel {number}")
@@ -404,7 +360,7 @@ def test_a_job_that_is_cancelled_meanwhile_stays_cancelled(site: Site) -> None:
 @pytest.mark.long
 def test_the_policy_drain(each: Site) -> None:
     each.settings(policy="drain", wait=8)
-    order(each.racks, "r01t02", imex="in_use")
+    each.order("r01t02", imex="in_use")
     number = each.submit(f"-N2 -w {','.join(FIRST)}")
     wait_for(lambda: "drain" in each.ctl("sinfo -h -n r01t02 -o %T"), "the tray is drained")
     assert "Reason=IMEX: " in each.ctl("scontrol show node r01t02")
@@ -416,7 +372,7 @@ def test_the_policy_drain(each: Site) -> None:
 @pytest.mark.long
 def test_the_policy_requeue_holds_the_job_after_the_last_requeue(site: Site) -> None:
     site.settings(max_requeues=0, wait=8)
-    order(site.racks, "r01t02", imex="in_use")
+    site.order("r01t02", imex="in_use")
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     wait_for(lambda: "held" in site.ctl(f"squeue -h -j {number} -o %r"), "it is held")
     assert "drain" not in site.ctl("sinfo -hN -o %T")
@@ -429,7 +385,7 @@ def test_the_policy_requeue_holds_the_job_after_the_last_requeue(site: Site) -> 
 @pytest.mark.long
 def test_the_policy_run(site: Site) -> None:
     site.settings(policy="run", wait=8)
-    order(site.racks, "r01t02", imex="in_use")
+    site.order("r01t02", imex="in_use")
     number = site.submit(f"-N2 -w {','.join(FIRST)} -o /tmp/%j.out", "srun hostname")
     site.state_is(number, "COMPLETED")
     printed = site.on("r01t01", f"cat /tmp/{number}.out")
@@ -449,40 +405,6 @@ def test_a_job_that_shares_its_trays_is_cancelled(each: Site) -> None:
     # One tray of each clique needs no IMEX, so it may be shared.
     assert sorted(each.ctl("srun --quiet -N2 -w r01t01,r01t03 hostname").split()) == ["r01t01", "r01t03"]
     assert "drain" not in each.ctl("sinfo -hN -o %T")
-
-
-@pytest.mark.long
-def test_a_job_that_owns_every_gpu_of_its_trays_gets_a_domain(site: Site) -> None:
-    """Without --exclusive, where Slurm allocates GPUs; a job without GPUs runs beside it, with some it is cancelled."""
-    for tray in TRAYS:
-        site.on(tray, "mkdir -p /srv/gpus; for n in 0 1 2 3; do mknod /srv/gpus/$n c 1 3; done")
-    conf = "cd /etc/slurm; cp slurm.conf slurm.conf.kept; sed -i 's/^NodeName=r01t.*/& Gres=gpu:4/' slurm.conf"
-    site.ctl(
-        f"{conf}; echo GresTypes=gpu >> slurm.conf;"
-        "echo 'NodeName=r01t[01-04] Name=gpu File=/srv/gpus/[0-3]' > gres.conf; scontrol reconfigure"
-    )
-    trays = f"-N2 -w {','.join(FIRST)}"
-    try:
-        wait_for(lambda: "gpu:4" in site.ctl("sinfo -hN -o %G"), "Slurm has the GPUs")
-        site.resume()
-        site.settings(gpus_counted=True, gpus="/srv/gpus", wait=8)
-        number = site.ctl(f"sbatch --parsable {trays} -n2 --gpus-per-node=4 --wrap 'sleep 300'").strip()
-        site.is_ready("r01t02")
-        daemon = site.on("r01t02", "pgrep -x nvidia-imex")
-        assert sorted(site.ctl(f"srun --quiet {trays} --overlap hostname").split()) == FIRST
-        assert site.on("r01t02", "pgrep -x nvidia-imex") == daemon
-        assert site.job(number)["JobState"] == "RUNNING"
-        site.ctl(f"scancel {number}")
-        site.is_clean()
-        printed = site.ctl(f"timeout 60 srun {trays} --gpus-per-node=2 hostname")
-        assert "with all GPUs of its trays (--gpus-per-node)" in printed
-        assert "drain" not in site.ctl("sinfo -hN -o %T")
-        site.is_clean()
-    finally:
-        site.ctl(
-            "scancel --user=root; cd /etc/slurm; mv slurm.conf.kept slurm.conf; rm -f gres.conf; scontrol reconfigure"
-        )
-        site.resume()
 
 
 @pytest.mark.long
@@ -582,13 +504,13 @@ def test_an_epilog_without_a_prolog_and_twice(site: Site) -> None:
 def test_a_daemon_that_ignores_sigterm(site: Site) -> None:
     for tray in FIRST:
         site.on(tray, f"sed -i s/^TimeoutStopSec=.*/TimeoutStopSec=2/ {job_files.DROP_IN}; systemctl daemon-reload")
-    order(site.racks, "r01t01", imex="deaf", imex_imports="true")
+    site.order("r01t01", imex="deaf", imex_imports="true")
     assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}; sleep 3'")
     site.is_clean()
     site.logs("r01t01", "did not end by SIGTERM")
     assert "did not end" not in site.journal("r01t02")
     assert site.on("r01t01", "ls /run/nvidia-imex/persist.dat 2>/dev/null") == ""
-    order(site.racks, "r01t01", imex="ok", imex_imports="false")
+    site.order("r01t01", imex="ok", imex_imports="false")
     site.install()
 
 
@@ -615,7 +537,7 @@ def test_an_unmanaged_daemon_is_not_stopped(site: Site) -> None:
 @pytest.mark.long
 def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
     """One domain per clique, then per job, then none; a running job is not stopped and blocks the change."""
-    racks = Racks(site.racks, site.folder)
+    racks = site.roles
     racks.cliques({"a": FIRST, "b": SECOND})
     options: dict[str, Any] = {"imex_manage_package": False, **ROLE}
     site.install(state="absent")
@@ -635,7 +557,7 @@ def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
         site.is_ready("r01t03")
         daemon = site.on("r01t03", "pgrep -x nvidia-imex")
         assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in site.on("r01t03", f"cat {files.CONFIG_FILE}")
-        shown = f"import ssl; print(ssl.get_server_certificate(('{ADDRESSES['r01t03']}', 50000), timeout=5).strip())"
+        shown = f"import ssl; print(ssl.get_server_certificate(('{ADDRESSES['r01t03']}', 50000), timeout=60).strip())"
         certificate = site.on("r01t03", f"cat {domain.TLS_FILES['certificate']}")
         assert certificate.strip() == site.on("r01t04", f'python3 -c "{shown}"').strip() != ""
         play = racks.role(imex_owner="job", **options)
@@ -669,21 +591,19 @@ WALKS = {
     "r01t03": ["job", "driver_managed", "job", "host_managed", "none", "driver_managed"],
     "r01t04": ["driver_managed", "none", "host_managed", "driver_managed", "host_managed", "domain"],
 }
-MANAGED = (
-    domain.PROGRAM,
-    domain.DROP_IN,
-    domain.SOCKET_UNIT,
-    domain.SERVICE_UNIT,
-    domain.TMPFILES,
-    domain.MODPROBE,
-    pinned.APT_PIN,
-    files.RECORD_FILE,
-    domain.START_APPROVAL,
-    files.PERSIST_FILE,
-    domain.HOST_SOCKET,
-    *domain.TLS_FILES.values(),
-)
-SOCKET_LINK = f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}"
+OF_SERVICE = {
+    *(domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT, domain.TMPFILES, domain.START_APPROVAL),
+    *(files.RECORD_FILE, files.NODES_FILE),
+    f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}",
+}
+# The files of each owner. Under driver_managed the node list is not changed.
+OWNED = {
+    "domain": {*OF_SERVICE, domain.MODPROBE, pinned.APT_PIN},
+    "host_managed": {*OF_SERVICE, domain.MODPROBE, pinned.APT_PIN, domain.HOST_SOCKET},
+    "job": {domain.MODPROBE, pinned.APT_PIN},
+    "driver_managed": {domain.MODPROBE},
+    "none": set(),
+}
 # Other files with the collection's name: none under every owner but `job`, apart from the files that the owner `job`
 # leaves for a slurm.conf that still names them.
 PRUNED = " ".join(f"-path {path} -prune -o" for path in ("/run/systemd", "/var/lib/apt", "/etc/slurm"))
@@ -693,58 +613,21 @@ DEVICES = "/root/devices"
 INITRAMFS = "/usr/local/sbin/update-initramfs"
 
 
-def state_of(racks: Racks, tray: str) -> dict[str, Any]:
-    """The state of units, daemons, channels and files of any owner on a tray."""
-    script = (
-        "systemctl is-enabled nvidia-imex; systemctl is-active nvidia-imex; pgrep -xc nvidia-imex;"
-        "systemctl is-active nvlink-imex-list.socket;"
-        "ls /dev/nvidia-caps-imex-channels 2>/dev/null | tr '\\n' ' '; echo;"
-        f"ls -d {' '.join(MANAGED)} {files.NODES_FILE} {SOCKET_LINK} 2>/dev/null; {OTHERS}"
+def state_of(racks: Racks, tray: str) -> tuple[list[str], set[str]]:
+    """The state of units, daemons and channels, and the files of any owner, on a tray."""
+    state = racks.read(
+        tray,
+        "systemctl is-enabled nvidia-imex; systemctl is-active nvidia-imex nvlink-imex-list.socket;"
+        "pgrep -xc nvidia-imex; ls /dev/nvidia-caps-imex-channels 2>/dev/null",
     )
-    # The output lacks the empty lines at its end.
-    enabled, active, daemons, socket, channels, *there = [*racks.read(tray, script).split("\n"), ""]
-    return {
-        "enabled": enabled,
-        "active": active,
-        "daemons": int(daemons),
-        "socket": socket,
-        "channels": channels.strip(),
-        "files": {path for path in there if path},
-    }
+    every = set().union(*OWNED.values(), domain.TLS_FILES.values(), [files.PERSIST_FILE])
+    return state.split(), set(racks.read(tray, f"ls -d {' '.join(every)} 2>/dev/null; {OTHERS}").split())
 
 
-SERVICE_FILES = {
-    domain.PROGRAM,
-    domain.DROP_IN,
-    domain.SOCKET_UNIT,
-    domain.SERVICE_UNIT,
-    domain.TMPFILES,
-    domain.MODPROBE,
-    pinned.APT_PIN,
-    files.RECORD_FILE,
-    domain.START_APPROVAL,
-    files.NODES_FILE,
-    SOCKET_LINK,
-}
-
-
-def expected(owner: str) -> dict[str, Any]:
-    """The expected state_of(), apart from the node list under driver_managed, which is not changed."""
+def expected(owner: str) -> list[str]:
     if owner in domain.SERVICE_OWNERS:
-        return {
-            "enabled": "enabled",
-            "active": "active",
-            "daemons": 1,
-            "socket": "active",
-            "channels": "channel0 channel2",
-            "files": SERVICE_FILES | ({domain.HOST_SOCKET} if owner == domain.HOST else set()),
-        }
-    off = {"active": "inactive", "daemons": 0, "socket": "inactive", "channels": ""}
-    if owner == domain.JOB:
-        return {**off, "enabled": "disabled", "files": {domain.MODPROBE, pinned.APT_PIN}}
-    if owner == domain.DRIVER:
-        return {**off, "enabled": "masked", "files": {domain.MODPROBE}}
-    return {**off, "enabled": "disabled", "files": set()}
+        return ["enabled", "active", "active", "1", "channel0", "channel2"]
+    return ["masked" if owner == domain.DRIVER else "disabled", "inactive", "inactive", "0"]
 
 
 def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
@@ -769,18 +652,14 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
         owner in domain.SERVICE_OWNERS for owner in owners.values()
     )
     for tray, owner in owners.items():
-        observed, desired = state_of(racks, tray), expected(owner)
-        if owner == domain.DRIVER:
-            observed["files"] -= {files.NODES_FILE}
-        elif owner == domain.JOB:
-            assert "/usr/local/libexec/nvlink-imex-job" in observed["files"]
-            observed["files"] &= {*MANAGED, *SERVICE_FILES}
-        if owner != domain.JOB:
-            observed["files"] -= {"/usr/local/libexec/nvlink-imex-job"}
-        if owner in domain.SERVICE_OWNERS:
-            observed["files"] -= {str(Path(domain.START_APPROVAL).parent)}
-        assert observed["files"] ^ desired["files"] == set(), (tray, owner, play.text)
-        assert observed == desired, (tray, owner, play.text)
+        observed, there = state_of(racks, tray)
+        assert observed == expected(owner), (tray, owner, play.text)
+        if owner == domain.JOB:
+            assert job_files.PROGRAM in there
+            there &= set().union(*OWNED.values())
+        left = {job_files.PROGRAM, str(Path(domain.START_APPROVAL).parent)}
+        left |= {files.NODES_FILE} if owner == domain.DRIVER else set()
+        assert there - left == OWNED[owner] - left, (tray, owner, play.text)
     again = racks.role("--check", trays=trays, **chosen)
     assert (again.rc, again.changed) == (0, 0), again.text
 
@@ -789,7 +668,7 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
 def test_every_change_of_owner_removes_the_files_of_the_former_one(site: Site) -> None:
     pairs = [pair for walk in WALKS.values() for pair in zip(walk, walk[1:])]
     assert sorted(pairs) == sorted((a, b) for a in domain.OWNERS for b in domain.OWNERS if a != b)
-    racks = Racks(site.racks, site.folder)
+    racks = site.roles
     racks.on(TRAYS, f"printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}")
     # An initramfs is larger than the file size limit of a module's other children.
     script = "#!/bin/sh\\nexec truncate --size=20M /root/initrd.img\\n"

@@ -15,17 +15,16 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
 
-from . import hostile
 from .commands import ansible
 from .conftest import CHECKOUT, RunningLab, lab_command, running_lab
-from .test_imex_facts import wait_for
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 from nvlab import gpus, imex, lab, network, paths
@@ -60,17 +59,14 @@ KEEP_MOUNTS = """
         mkdir -p "$unit" && printf '[Unit]\nDefaultDependencies=no\n' > "$unit/keep.conf"
     done
     systemctl daemon-reload"""
-# What a rollout runs before it drains trays.
-PENDING = """\
-- hosts: "{{ imex_hosts }}"
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: rackscale.nvlink.imex
-        tasks_from: pending
-    - ansible.builtin.debug:
-        msg: "pending {{ inventory_hostname }} {{ imex_pending | to_json }}"
-"""
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    """Wait for a state of the lab; each look costs a process, so not too often."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.25)
 
 
 class Play(NamedTuple):
@@ -140,18 +136,16 @@ class Racks:
         trays: list[str] | None = None,
         forks: int = 4,
         timeout: float = 300.0,
-        book: Path | str = "rackscale.nvlink.imex",
-        hostile_facts: bool = False,
         **variables: Any,
     ) -> Play:
-        """Run playbook rackscale.nvlink.imex, or another one. Ansible warns where a fact replaces a variable."""
+        """Run playbook rackscale.nvlink.imex."""
         given: dict[str, Any] = {
             "imex_hosts": ":".join(trays or TRAYS),
             "fabric_file": str(self.fabric),
             "imex_boot_wait": 3,
             **variables,
         }
-        arguments = ["-i", self.lab.inventory, book, "--forks", str(forks), "-e", json.dumps(given)]
+        arguments = ["-i", self.lab.inventory, "rackscale.nvlink.imex", "--forks", str(forks), "-e", json.dumps(given)]
         done = ansible(
             "ansible-playbook",
             *arguments,
@@ -161,7 +155,7 @@ class Racks:
             ANSIBLE_TIMEOUT="5",
             ANSIBLE_SSH_ARGS=SSH_ARGS,
         )
-        assert hostile_facts or "[DEPRECATION WARNING]" not in done.stderr, done.stderr
+        assert "[DEPRECATION WARNING]" not in done.stderr, done.stderr
         assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
         recap = {
             found.group(1): {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found.group(2))}
@@ -170,14 +164,16 @@ class Racks:
         assert recap, done.stdout + done.stderr
         return Play(done.returncode, done.stdout + done.stderr, recap)
 
-    def pending(self, trays: list[str] | None = None, **variables: Any) -> dict[str, list[str]]:
-        """tray -> its pending changes."""
-        book = self.folder / "pending.yml"
-        book.write_text(PENDING)
-        play = self.role(trays=trays, book=book, **variables)
-        assert (play.failed, play.changed) == (set(), 0), play.text
-        printed = re.findall(r'"pending (\S+) (\{.*\})"', play.text)
-        return {tray: json.loads(text.replace('\\"', '"'))["reasons"] for tray, text in printed}
+    def facts(self, *trays: str, **options: Any) -> dict[str, dict[str, Any]]:
+        """tray -> its facts nvlink_imex."""
+        module = ["-m", "rackscale.nvlink.fabric_facts", "-a", json.dumps({"gather_subset": ["imex"], **options})]
+        output = ansible("ansible", ":".join(trays), "-i", self.lab.inventory, *module).stdout
+        results = {
+            found.group(1): json.JSONDecoder().raw_decode(output, found.end())[0]
+            for found in re.finditer(r"(?m)^(\S+) \| SUCCESS => (?=\{)", output)
+        }
+        assert not any(result["changed"] for result in results.values())
+        return {tray: result["ansible_facts"]["nvlink_imex"] for tray, result in results.items()}
 
     def inside(self, tray: str, script: str) -> subprocess.Popen[str]:
         enter = lab.enter(self.lab.name, tray, ["sh", "-c", script])
@@ -395,35 +391,20 @@ def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None
 def test_faults_of_four_cliques_in_one_run(up: Racks) -> None:
     up.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})
     up.on(TRAYS[:1] + TRAYS[2:3], "systemctl stop nvidia-imex")
-    up.order(TRAYS[0], imex="in_use")
+    up.order(TRAYS[0], imex="start_hangs")
     up.order(TRAYS[1], driver_version="580.999.99")
     up.order(TRAYS[2], imex="init_gpu")
     up.on(TRAYS[3:], f"mkdir -p /etc/slurm/prolog.d; echo nvidia-imex > {SITE_PROLOG}")
     before = up.pids()
-    play = up.role(imex_ready_wait=3)
+    play = up.role(imex_start_wait=3, imex_ready_wait=3)
     assert play.failed == set(TRAYS), play.text
     messages = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in TRAYS}
-    assert "NV_ERR_IN_USE" in messages[TRAYS[0]]
+    assert "is still starting" in messages[TRAYS[0]]
     assert "No repository of this tray has nvidia-imex or nvidia-imex-580 in version 580.999.99" in messages[TRAYS[1]]
     assert "init_gpu" in messages[TRAYS[2]]
     assert "more than one owner" in messages[TRAYS[3]]
     # Two of them are found before anything changes.
     assert (up.pids()[1], up.pids()[3]) == (before[1], before[3])
-
-
-@pytest.mark.long
-def test_a_start_and_a_ctl_that_hang_and_a_port_that_is_closed(up: Racks) -> None:
-    up.cliques({"c0": TRAYS[:1], "c1": TRAYS[1:2], "c2": TRAYS[2:]})
-    up.order(TRAYS[0], imex="start_hangs")
-    up.order(TRAYS[1], imex="hang")
-    up.order(TRAYS[3], imex_block="peer")
-    play = up.role(imex_start_wait=3, imex_ready_wait=8, imex_ctl_timeout=1)
-    assert {*TRAYS[:2]} < play.failed, play.text
-    messages = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in play.failed}
-    assert "is still starting" in messages[TRAYS[0]]
-    assert "did not respond in time" in messages[TRAYS[1]]
-    assert "50000" in play.text
-    assert play.failed & set(TRAYS[2:])
 
 
 @pytest.mark.long
@@ -446,24 +427,6 @@ def test_a_tray_that_dies_at_a_step_of_its_unit(up: Racks, step: str) -> None:
     else:
         assert (up.status(TRAYS[0]), up.status(TRAYS[3])) == ("DEGRADED", "UP")
         assert len(re.findall(rf"imex_\w+: [^\n]*{dies}", play.text)) == 1, play.text
-
-
-@pytest.mark.long
-def test_pending_changes_are_reported_before_a_change(up: Racks) -> None:
-    # A test before may have left the package of another driver.
-    assert up.role().rc == 0
-    # After a boot a tray has no start approval and its daemon runs: the role only writes the approval.
-    up.boot(TRAYS[0])
-    wait_for(up.is_up, "the domain is up again", 180.0)
-    assert up.pending() == {tray: [] for tray in TRAYS}
-    up.on([TRAYS[1]], "systemctl stop nvidia-imex")
-    up.power_off(TRAYS[3])
-    stop, start = "stop nvidia-imex.service", "start nvidia-imex.service"
-    pending = up.pending(imex_log_level=3)
-    assert set(pending) == set(TRAYS[:3])
-    assert pending[TRAYS[0]] == [stop, "change /etc/nvidia-imex/config.cfg"]
-    assert stop not in pending[TRAYS[1]]
-    assert start in pending[TRAYS[1]]
 
 
 # TLS between members.
@@ -504,7 +467,6 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     assert key.splitlines()[1] not in play.text
     modes = up.on(TRAYS, f"stat -c '%a %U' {domain.TLS_FOLDER} {' '.join(domain.TLS_FILES.values())}")
     assert modes == ["700 root\n600 root\n600 root\n600 root\n"] * 4
-    assert up.pending(**chosen, imex_tls_rotate=True) == {tray: ["certificates"] for tray in TRAYS}
     before = up.pids()
     rotated = up.role("--diff", **chosen, imex_tls_rotate=True)
     assert rotated.rc == 0, rotated.text
@@ -529,32 +491,37 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     assert up.on(TRAYS, f"ls -d {domain.TLS_FOLDER} 2>/dev/null || true") == [""] * 4
 
 
-FIRST_OF_THE_SITE = """\
-- hosts: "{{ imex_hosts }}"
-  gather_facts: false
-  tasks:
-    - ansible.builtin.ping:
-- import_playbook: rackscale.nvlink.imex
-"""
+# Facts that depend on processes and devices of a tray; tests/unit has a finding for each fault.
 
 
 @pytest.mark.long
-def test_a_hostile_tray_is_sent_no_file_of_the_controller(up: Racks) -> None:
-    """Its facts name one as its own key. It fails alone, and the daemons of the others keep running."""
-    canary = up.folder / "id_ed25519"
-    canary.write_text("THE CANARY\n")
-    book = up.folder / "first.yml"
-    book.write_text(FIRST_OF_THE_SITE)
-    facts = {"imex_tls": "site", "imex_tls_files": dict.fromkeys(("key", "certificate", "authority"), str(canary))}
-    before = up.pids()
-    hostile.plant(up.lab, TRAYS[0], hostile.python_text({"ansible_facts": facts}, real=hostile.KEPT))
+def test_two_owners(up: Racks) -> None:
+    up.on(TRAYS[:1], f"mkdir -p /etc/slurm/prolog.d; echo 'nvidia-imex -c job.cfg' > {SITE_PROLOG}")
+    # A daemon like that of the DRA driver: by a configuration of its own.
+    up.on(TRAYS[1:2], "mkdir -p /imexd; cp /etc/nvidia-imex/config.cfg /imexd/imexd.cfg; systemctl stop nvidia-imex")
+    up.on(TRAYS[1:2], "systemd-run --quiet --unit=imexd --property=Type=forking nvidia-imex -c /imexd/imexd.cfg")
     try:
-        play = up.role("-vvvv", book=book, hostile_facts=True)
+        facts = up.facts(*TRAYS[:2])
     finally:
-        hostile.lift(up.lab, TRAYS[0])
-    assert play.failed == {TRAYS[0]}, play.text
-    assert f"The facts of {TRAYS[0]} set imex_tls, imex_tls_files, which only the site may set" in play.text
-    assert "THE CANARY" not in play.text
-    assert up.read(TRAYS[0], f"grep -rl 'THE CANARY' {domain.TLS_FOLDER} /etc /root /tmp 2>/dev/null") == ""
-    assert up.pids() == before
-    assert up.is_up()
+        up.on(TRAYS[1:2], "systemctl stop imexd; systemctl start nvidia-imex")
+    assert {entry["owner"] for entry in facts[TRAYS[0]]["owners"]} == {"service", "prolog"}
+    assert {entry["owner"] for entry in facts[TRAYS[1]]["owners"]} == {"service", "driver"}
+    for found in facts.values():
+        assert "imex_two_owners" in {note["code"] for note in found["findings"]}
+
+
+@pytest.mark.long
+def test_channels(up: Racks) -> None:
+    # The lab's kernel has no such line, so the test gives one of the terminals', which containers may have.
+    channels = "/dev/nvidia-caps-imex-channels"
+    up.on(TRAYS[:1], "printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > /root/devices")
+    up.on(TRAYS[:1], f"mkdir -p {channels}; cd {channels}; mknod -m 0666 channel0 c 4 0; mknod -m 0600 channel1 c 5 1")
+    try:
+        facts = up.facts(TRAYS[0], proc_devices="/root/devices")[TRAYS[0]]
+    finally:
+        up.on(TRAYS[:1], f"rm -r {channels}")
+    assert facts["channels"]["devices"] == [
+        {"name": "channel0", "major": 4, "minor": 0, "mode": "0666"},
+        {"name": "channel1", "major": 5, "minor": 1, "mode": "0600"},
+    ]
+    assert "imex_channel_stale" in {note["code"] for note in facts["findings"]}

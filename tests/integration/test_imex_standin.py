@@ -129,17 +129,6 @@ def test_a_complete_domain_is_up_on_every_member(nodes: Fleet) -> None:
     assert {entry["hostName"] for entry in named["nodes"].values()} == {socket.gethostname()}
 
 
-def test_a_daemon_without_its_own_line_is_never_ready(nodes: Fleet) -> None:
-    nodes[0].configure(nodes.addresses[1:])
-    nodes[0].start()
-    wait_until(
-        lambda: "No matching network interface found" in nodes[0].read("/run/imex/log"),
-        "the log has the reason",
-        PATIENCE,
-    )
-    assert nodes[0].state() != "READY"
-
-
 def test_without_a_list_neither_starts(nodes: Fleet) -> None:
     nodes[0].run("rm", "/run/imex/nodes_config.cfg")
     assert nodes[0].start().returncode != 0
@@ -247,97 +236,7 @@ def test_sighup_dumps_the_log_and_usr1_reconnects_the_peers(nodes: Fleet) -> Non
     assert len(nodes[0].pids()) == 1
 
 
-# TLS.
-
-
-def openssl(line: str) -> None:
-    subprocess.run(["openssl", *line.split()], check=True, capture_output=True)
-
-
-def certificates(node: Any, folder: Path, addresses: list[str], name: str = "ca") -> None:
-    """A CA of its own and one key for both sides, copied to the node."""
-    at = folder / name
-    if not at.with_suffix(".pem").exists():
-        new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
-        authority = "-addext basicConstraints=critical,CA:TRUE"
-        openssl(f"req -x509 {new_key} -days 1 -keyout {at}.key -out {at}.pem -subj /CN={name} {authority}")
-        openssl(f"req {new_key} -keyout {at}-leaf.key -out {at}.csr -subj /CN=imex")
-        at.with_suffix(".ext").write_text("subjectAltName=" + ",".join(f"IP:{address}" for address in addresses) + "\n")
-        sign = f"-CA {at}.pem -CAkey {at}.key -CAcreateserial -days 1 -extfile {at}.ext"
-        openssl(f"x509 -req -in {at}.csr {sign} -out {at}-leaf.pem")
-    for source, target in ((".pem", "ca.pem"), ("-leaf.pem", "leaf.pem"), ("-leaf.key", "leaf.key")):
-        node.write(target, Path(f"{at}{source}").read_text())
-
-
-TLS = {
-    "IMEX_ENABLE_AUTH_ENCRYPTION": 1,
-    "IMEX_AUTH_ENCRYPTION_MODE": "SSL_TLS",
-    "IMEX_AUTH_SOURCE": "FILE",
-    "IMEX_SERVER_KEY": "/run/imex/leaf.key",
-    "IMEX_SERVER_CERT": "/run/imex/leaf.pem",
-    "IMEX_SERVER_CERT_AUTH": "/run/imex/ca.pem",
-    "IMEX_CLIENT_KEY": "/run/imex/leaf.key",
-    "IMEX_CLIENT_CERT": "/run/imex/leaf.pem",
-    "IMEX_CLIENT_CERT_AUTH": "/run/imex/ca.pem",
-}
-
-
-def test_members_with_certificates_of_one_authority_connect(nodes: Fleet, tmp_path: Path) -> None:
-    nodes.configure(**TLS)
-    for node in nodes.all:
-        certificates(node, tmp_path, nodes.addresses)
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    # A client without TLS gets only TLS records; without encryption it gets an answer.
-    script = """
-import socket
-link = socket.create_connection(("%s", 50000), 5)
-link.sendall(b'{"hello": {}}\\n')
-link.settimeout(5)
-try:
-    print(link.recv(4096))
-except OSError as error:
-    print(error)
-"""
-    command = ["python3", "-c", script % nodes[0].address]
-    assert "refused" not in nodes[1].run(*command).stdout
-    if not REAL:
-        for node in nodes.all:
-            node.stop()
-        nodes.configure()
-        nodes[0].start()
-        assert '"refused": "map"' in nodes[1].run(*command).stdout
-
-
-def test_a_member_of_another_authority_stays_out_until_its_files_change_and_usr1(nodes: Fleet, tmp_path: Path) -> None:
-    nodes.configure(**TLS)
-    for node, authority in zip(nodes.all, ("ca", "ca", "other"), strict=True):
-        certificates(node, tmp_path, nodes.addresses, authority)
-    start_all(nodes)
-    cell_is(nodes, 0, 1, "CONNECTED")
-    assert nodes[0].row(0)["2"] != "CONNECTED"
-    assert nodes[2].row(2)["0"] != "CONNECTED"
-    certificates(nodes[2], tmp_path, nodes.addresses)
-    nodes[2].signal("USR1")
-    status_is(nodes[0], "UP")
-
-
 # The driver, and faults to order.
-
-
-@standin_only
-def test_a_second_daemon_on_one_host_has_no_session(gpu_nodes: Fleet) -> None:
-    node = gpu_nodes[0]
-    assert node.start().returncode == 0
-    node.write(
-        "second.cfg",
-        node.read("/run/imex/config.cfg")
-        + "IMEX_CMD_PORT=51005\nSERVER_PORT=51000\nLOG_FILE_NAME=/run/imex/second.log\n",
-    )
-    done = node.start("-c", "/run/imex/second.cfg")
-    assert done.returncode != 0
-    assert "NV_ERR_IN_USE" in node.read("/run/imex/second.log")
-    assert len(node.pids()) == 1
 
 
 @standin_only
