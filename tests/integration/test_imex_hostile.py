@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A tray whose facts set variables of the role imex, with Ansible's defaults: it gets no file and no certificate.
 
-It is the first of the play, on the local connection; test_imex_role.py has it over ssh.
+It is the first of the play, on the local connection.
 """
 
 from __future__ import annotations

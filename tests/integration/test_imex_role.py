@@ -34,20 +34,6 @@ pytestmark = pytest.mark.lab
 TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
 ONE = {"r01": TRAYS}
 DRIVER = imex.versions()[0]
-MANAGED = (
-    domain.PROGRAM,
-    domain.DROP_IN,
-    domain.SOCKET_UNIT,
-    domain.SERVICE_UNIT,
-    domain.TMPFILES,
-    domain.MODPROBE,
-    packages.APT_PIN,
-    files.RECORD_FILE,
-    domain.START_APPROVAL,
-    files.PERSIST_FILE,
-    domain.HOST_SOCKET,
-    *domain.TLS_FILES.values(),
-)
 DYING = "/run/systemd/system/nvidia-imex.service.d/99-test.conf"
 SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
 # ssh detects a tray that dies during a task within seconds.
@@ -274,7 +260,13 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     assert play.rc == 0, play.text
     assert play.changed >= 4
     assert files.NODES_FILE in play.text
-    assert racks.on(TRAYS, f"ls -d /usr/bin/nvidia-imex {' '.join(MANAGED)} 2>/dev/null || true") == [""] * 4
+    assert (
+        racks.on(
+            TRAYS,
+            f"ls -d /usr/bin/nvidia-imex {domain.PROGRAM} {packages.APT_PIN} {files.RECORD_FILE} 2>/dev/null || true",
+        )
+        == [""] * 4
+    )
 
     # No phase waits for the same phase on another tray, so two forks do for four trays.
     play = racks.role("--diff", forks=2)
@@ -492,22 +484,6 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
 
 
 # Facts that depend on processes and devices of a tray; tests/unit has a finding for each fault.
-
-
-@pytest.mark.long
-def test_two_owners(up: Racks) -> None:
-    up.on(TRAYS[:1], f"mkdir -p /etc/slurm/prolog.d; echo 'nvidia-imex -c job.cfg' > {SITE_PROLOG}")
-    # A daemon like that of the DRA driver: by a configuration of its own.
-    up.on(TRAYS[1:2], "mkdir -p /imexd; cp /etc/nvidia-imex/config.cfg /imexd/imexd.cfg; systemctl stop nvidia-imex")
-    up.on(TRAYS[1:2], "systemd-run --quiet --unit=imexd --property=Type=forking nvidia-imex -c /imexd/imexd.cfg")
-    try:
-        facts = up.facts(*TRAYS[:2])
-    finally:
-        up.on(TRAYS[1:2], "systemctl stop imexd; systemctl start nvidia-imex")
-    assert {entry["owner"] for entry in facts[TRAYS[0]]["owners"]} == {"service", "prolog"}
-    assert {entry["owner"] for entry in facts[TRAYS[1]]["owners"]} == {"service", "driver"}
-    for found in facts.values():
-        assert "imex_two_owners" in {note["code"] for note in found["findings"]}
 
 
 @pytest.mark.long

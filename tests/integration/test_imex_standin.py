@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,7 +136,7 @@ def test_without_a_list_neither_starts(nodes: Fleet) -> None:
     assert "Failed to read node configuration file" in done.stdout + done.stderr
 
 
-def test_a_domain_with_a_member_down_is_degraded_and_the_ready_one_is_ready(nodes: Fleet) -> None:
+def test_a_domain_with_a_member_down_is_degraded_in_json_and_in_the_table(nodes: Fleet) -> None:
     nodes[0].start()
     nodes[1].start()
     cell_is(nodes, 0, 1, "CONNECTED")
@@ -148,12 +147,6 @@ def test_a_domain_with_a_member_down_is_degraded_and_the_ready_one_is_ready(node
     assert {cell["status"] for cell in absent["connections"].values()} <= {"INVALID"}
     assert nodes[0].row(0)["2"] != "CONNECTED"
     assert nodes[0].state() == "READY"
-
-
-def test_table_and_json_agree(nodes: Fleet) -> None:
-    nodes[0].start()
-    nodes[1].start()
-    cell_is(nodes, 0, 1, "CONNECTED")
     text = nodes[0].ctl("-N").stdout
     assert text.startswith("Connectivity Table Legend:\nI - Invalid")
     assert re.search(r"(?m)^Node #0 +[-*] 198\.51\.100\.11( \*)? +- READY +- Version: NO_GPU", text), text
@@ -201,13 +194,12 @@ def test_a_member_that_dies_is_lost_and_reconnects(nodes: Fleet) -> None:
 
 
 @standin_only
-@pytest.mark.parametrize(("grace", "status"), [(-1, "RECOVERING"), (0, "DISCONNECTED")])
-def test_a_lost_member_is_cleaned_up_after_the_grace_time(nodes: Fleet, grace: int, status: str) -> None:
-    nodes.configure(IMEX_NODE_DISCONNECTED_GRACE_TIME=grace)
+def test_a_lost_member_is_recovering_without_end_where_the_grace_time_is_none(nodes: Fleet) -> None:
+    nodes.configure(IMEX_NODE_DISCONNECTED_GRACE_TIME=-1)
     start_all(nodes)
     status_is(nodes[0], "UP")
     nodes[1].stop("KILL")
-    cell_is(nodes, 0, 1, status)
+    cell_is(nodes, 0, 1, "RECOVERING")
 
 
 @standin_only
@@ -224,16 +216,6 @@ def test_closed_ports(nodes: Fleet) -> None:
     nodes[1].start()
     cell_is(nodes, 1, 0, "CONNECTED")
     cell_is(nodes, 0, 1, "DISCONNECTED")
-
-
-def test_sighup_dumps_the_log_and_usr1_reconnects_the_peers(nodes: Fleet) -> None:
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    nodes[0].signal("HUP")
-    wait_until(lambda: nodes[0].read("/var/log/nvidia-imex-verbose.log"), "the log in memory is written", PATIENCE)
-    nodes[0].signal("USR1")
-    status_is(nodes[0], "UP")
-    assert len(nodes[0].pids()) == 1
 
 
 # The driver, and faults to order.
@@ -279,20 +261,3 @@ def test_after_an_unclean_stop_it_waits_for_its_importers(gpu_nodes: Fleet) -> N
     wait_until(lambda: gpu_nodes[0].state() == "WAITING_FOR_RECOVERY", "it waits", PATIENCE)
     gpu_nodes[1].start()
     wait_until(lambda: gpu_nodes[0].state() == "READY", "READY once its importer is back", PATIENCE)
-
-
-@standin_only
-def test_the_packages_are_named_as_in_both_archives_and_stand_in_for_each_other(packages: Path) -> None:
-    def dpkg_deb(*options: str) -> str:
-        return subprocess.run(["dpkg-deb", *options], capture_output=True, text=True, check=True).stdout
-
-    for version in build.VERSIONS:
-        for name in ("nvidia-imex", f"nvidia-imex-{version[:3]}"):
-            deb = packages / f"{name}_{build.package_version(version)}_all.deb"
-            assert dpkg_deb("-f", str(deb), "Package", "Version") == f"Package: {name}\nVersion: {version}-1\n"
-            conflicts = dpkg_deb("-f", str(deb), "Conflicts").strip()
-            assert conflicts == ("" if name == "nvidia-imex" else "nvidia-imex")
-            files = dpkg_deb("-c", str(deb))
-            assert "./etc/nvidia-imex/config.cfg" in files
-            assert "nodes_config" not in files
-            assert "root/root" in files

@@ -73,6 +73,7 @@ def run(fabric: str) -> Any:
     return start
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -330,12 +331,6 @@ def test_the_report_of_a_play_names_what_changed(run: Any, on_trays: list[dict[s
         run(tray, phase="stop_and_write")
     lines = ["IMEX: 2 trays, 2 changed.", "r01t[01-02]: write the list"]
     assert run(TRAYS[0], **given)["text"] == lines
-    lines[0] = "IMEX: 2 trays, 2 would change."
-    assert run(TRAYS[0], check=True, **given)["text"] == lines
-    imex_run_store.write_row(
-        str(constants.DEFAULT_LOCAL_TMP), run.play, imex_run_store.JOB, "r01t02", {"host": "r01t02", "changes": ["b"]}
-    )
-    assert run(TRAYS[0], **given)["text"][1:] == ["r01t01: write the list", "r01t02: write the list, b"]
 
 
 def test_the_report_of_a_play_names_trays_that_failed_or_were_left_out(run: Any) -> None:
@@ -447,6 +442,7 @@ def test_a_tray_that_dies_after_its_preview_is_outdated(run: Any, on_trays: list
     assert on_trays[-1]["plan"]["restart_clique"] is True
 
 
+@pytest.mark.core
 def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     run: Any, on_trays: list[dict[str, Any]], fabric: str, tmp_path: Path
 ) -> None:

@@ -208,23 +208,3 @@ def test_the_major_of_channels_is_read_from_proc_devices(tmp_path: Path) -> None
     devices.write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n\nBlock devices:\n  8 sd\n")
     assert boot.major_of_channels(str(devices)) == 234
     assert boot.major_of_channels(str(tmp_path / "none")) is None
-
-
-def test_the_program_runs_without_this_collection(tmp_path: Path) -> None:
-    """As one file, with the oldest Python syntax that trays may have."""
-    import ast
-    import subprocess
-    import sys
-
-    source = Path(boot.__file__).read_text()
-    ast.parse(source, feature_version=(3, 9))
-    program = tmp_path / "nvlink-imex"
-    program.write_text(source)
-    done = subprocess.run(
-        [sys.executable, "-I", str(program), "check", "--record", str(tmp_path / "none")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (boot.STAY_OFF, "")
-    assert done.stderr.startswith("nvlink-imex: IMEX is not started: ")

@@ -241,14 +241,6 @@ def test_the_documented_ranges_of_role_variables_are_checked() -> None:
     assert not checked
 
 
-def test_defaults_specs_and_readme_name_the_same_variables() -> None:
-    specs = load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    no_default = {"imex_channel_count", "imex_create_channel0"}
-    assert set(specs) - no_default == set(load("defaults/main.yml"))
-    rows = re.findall(r"(?m)^\| `(imex_[a-z0-9_]+)` \|", (ROLE / "README.md").read_text())
-    assert rows == list(specs)
-
-
 def test_config_names_no_tls_file_of_the_role_without_tls() -> None:
     """A daemon of another owner would not start without these files."""
     ours = {key: value for key, value in desire(tls=TLS).settings.items() if key.startswith("IMEX_")}

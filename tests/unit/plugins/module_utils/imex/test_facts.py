@@ -132,14 +132,6 @@ def test_a_ctl_that_prints_a_short_version_is_of_the_same_version() -> None:
     assert (facts["version"], facts["ready"], facts["reason"], facts["findings"]) == ("570.172", True, None, [])
 
 
-def test_a_tray_without_a_row_is_not_said_to_be_connected_to_its_peers() -> None:
-    without = {"state": answer("READY\n"), "domain": answer('{"nodes": {}, "status": "DEGRADED"}')}
-    facts = tray(answers=without)
-    assert facts["peers"] == []
-    assert codes(facts) == ["imex_domain_degraded"]
-    assert facts["findings"][0]["message"].startswith("No peer of this tray is known, but the domain is degraded;")
-
-
 def test_waiting_for_recovery_names_the_missing_peers() -> None:
     cells = answers(cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED")
     facts = tray(answers={**cells, "state": answer("WAITING_FOR_RECOVERY\n")})

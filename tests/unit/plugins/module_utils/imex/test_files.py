@@ -95,11 +95,6 @@ def test_good_settings_become_text() -> None:
     assert files.check_settings(given_settings) == expected
 
 
-def test_every_default_passes_its_own_check() -> None:
-    defaults = {key: known.default for key, known in files.KEYS.items()}
-    assert files.check_settings(defaults) == defaults
-
-
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
@@ -112,17 +107,6 @@ def test_every_default_passes_its_own_check() -> None:
 )
 def test_invalid_lines_of_a_list_are_reported_by_number(text: str, wrong: list[tuple[int, str, str]]) -> None:
     assert list(files.parse_nodes(text).wrong) == wrong
-
-
-ADDRESS = st.ip_addresses().map(str)
-
-
-@given(st.lists(ADDRESS, unique=True))
-def test_a_rendered_list_is_parsed_to_the_same_entries(entries: list[str]) -> None:
-    text = files.render_nodes(entries)
-    assert files.parse_nodes(text) == (tuple(entries), ())
-    for number, entry in enumerate(entries):
-        assert files.own_id(entries, [entry]) == number
 
 
 def test_a_host_finds_its_own_id_by_address_or_name() -> None:

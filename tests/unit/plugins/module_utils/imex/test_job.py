@@ -113,19 +113,6 @@ def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
 
 
 @pytest.mark.parametrize(
-    ("types", "counted"),
-    [
-        (["gpu"], True),
-        (["bandwidth, GPU"], True),
-        (["gpu,shard"], False),
-        ([], False),
-    ],
-)
-def test_gpus_count_where_slurm_allocates_them(types: list[str], counted: bool) -> None:
-    assert job_files.desired_state(OPTIONS, {**GOOD, "grestypes": types}).settings.gpus_counted is counted
-
-
-@pytest.mark.parametrize(
     ("second", "refused"),
     [
         ("r01t02", True),
@@ -193,6 +180,7 @@ def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
         ("PartitionName=a Nodes=ALL Exclusive=NODE", False),
         ("PartitionName=a Nodes=ALL OverSubscribe=EXCLUSIVE", False),
         ("PartitionName=a Nodes=ALL\nGresTypes=gpu", False),
+        ("PartitionName=a Nodes=ALL\nGresTypes=gpu,shard", True),
         ("PartitionName=DEFAULT Nodes=ALL Exclusive=NODE\nPartitionName=a Exclusive=NO", True),
         ("PartitionName=a Nodes=ALL\nPartitionName=DEFAULT Exclusive=NODE", True),
     ],

@@ -106,15 +106,6 @@ def test_an_unreachable_member_is_a_finding() -> None:
     assert not judged.ok
 
 
-def test_waiting_for_recovery_names_trays() -> None:
-    text = domain_json(addresses(3), {(0, 2): "NEVER_CONNECTED"})
-    waiting = {"answers": {"state": answer("WAITING_FOR_RECOVERY\n"), "domain": answer(text)}}
-    down = {"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}
-    judged = verdict.judge("r01", members(3), clique(3, {(1, 2): "RECOVERING"}, t0=waiting, t2=down))
-    assert found(judged) == [("imex_waiting_for_recovery", "t0"), ("imex_unit_down", "t2")]
-    assert "(t2)" in judged.findings[0]["message"]
-
-
 def test_a_pair_that_is_connected_one_way_only_is_a_finding() -> None:
     judged = verdict.judge("r01", members(4), clique(4, {(0, 3): "NEVER_CONNECTED"}))
     # The fault of the tray that alone reports it: the other one is connected.
