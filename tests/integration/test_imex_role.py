@@ -36,8 +36,8 @@ ONE = {"r01": TRAYS}
 DRIVER = imex.versions()[0]
 DYING = "/run/systemd/system/nvidia-imex.service.d/99-test.conf"
 SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
-# ssh detects a tray that dies during a task within seconds.
-SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=3 -o ServerAliveCountMax=3"
+# ssh detects a tray that dies during a task in time, and does not give up one that is slow.
+SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=4"
 # The lab's own mounts stay in a soft-reboot.
 KEEP_MOUNTS = """
     for at in /opt/nvlink-lab /opt/nvlink-lab-packages/site; do
@@ -116,14 +116,7 @@ class Racks:
         }
         self.fabric.write_text(json.dumps(document))
 
-    def role(
-        self,
-        *options: str,
-        trays: list[str] | None = None,
-        forks: int = 4,
-        timeout: float = 300.0,
-        **variables: Any,
-    ) -> Play:
+    def role(self, *options: str, trays: list[str] | None = None, forks: int = 4, **variables: Any) -> Play:
         """Run playbook rackscale.nvlink.imex."""
         given: dict[str, Any] = {
             "imex_hosts": ":".join(trays or TRAYS),
@@ -137,8 +130,8 @@ class Racks:
             *arguments,
             *options,
             check=False,
-            timeout=timeout,
-            ANSIBLE_TIMEOUT="5",
+            timeout=600.0,
+            ANSIBLE_TIMEOUT="20",
             ANSIBLE_SSH_ARGS=SSH_ARGS,
         )
         assert "[DEPRECATION WARNING]" not in done.stderr, done.stderr
@@ -150,16 +143,14 @@ class Racks:
         assert recap, done.stdout + done.stderr
         return Play(done.returncode, done.stdout + done.stderr, recap)
 
-    def facts(self, *trays: str, **options: Any) -> dict[str, dict[str, Any]]:
-        """tray -> its facts nvlink_imex."""
+    def facts(self, tray: str, **options: Any) -> dict[str, Any]:
+        """Its facts nvlink_imex."""
         module = ["-m", "rackscale.nvlink.fabric_facts", "-a", json.dumps({"gather_subset": ["imex"], **options})]
-        output = ansible("ansible", ":".join(trays), "-i", self.lab.inventory, *module).stdout
-        results = {
-            found.group(1): json.JSONDecoder().raw_decode(output, found.end())[0]
-            for found in re.finditer(r"(?m)^(\S+) \| SUCCESS => (?=\{)", output)
-        }
-        assert not any(result["changed"] for result in results.values())
-        return {tray: result["ansible_facts"]["nvlink_imex"] for tray, result in results.items()}
+        output = ansible("ansible", tray, "-i", self.lab.inventory, *module).stdout
+        result = json.loads(output.partition(f"{tray} | SUCCESS => ")[2])
+        assert result["changed"] is False
+        found: dict[str, Any] = result["ansible_facts"]["nvlink_imex"]
+        return found
 
     def inside(self, tray: str, script: str) -> subprocess.Popen[str]:
         enter = lab.enter(self.lab.name, tray, ["sh", "-c", script])
@@ -271,6 +262,7 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     # No phase waits for the same phase on another tray, so two forks do for four trays.
     play = racks.role("--diff", forks=2)
     assert (play.rc, play.failed) == (0, set()), play.text
+    assert "IMEX: 4 trays, 4 changed." in play.text
     assert racks.is_up()
     assert racks.lists() == ["".join(f"{racks.addresses[tray]}\n" for tray in TRAYS)] * 4
     assert [racks.record(tray)["generation"] for tray in TRAYS] == [1] * 4
@@ -283,6 +275,7 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     before = racks.pids()
     again = racks.role()
     assert (again.rc, again.changed) == (0, 0), again.text
+    assert "IMEX: 4 trays, none changed." in again.text
     assert racks.pids() == before
 
 
@@ -493,7 +486,7 @@ def test_channels(up: Racks) -> None:
     up.on(TRAYS[:1], "printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > /root/devices")
     up.on(TRAYS[:1], f"mkdir -p {channels}; cd {channels}; mknod -m 0666 channel0 c 4 0; mknod -m 0600 channel1 c 5 1")
     try:
-        facts = up.facts(TRAYS[0], proc_devices="/root/devices")[TRAYS[0]]
+        facts = up.facts(TRAYS[0], proc_devices="/root/devices")
     finally:
         up.on(TRAYS[:1], f"rm -r {channels}")
     assert facts["channels"]["devices"] == [

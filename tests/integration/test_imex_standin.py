@@ -128,14 +128,6 @@ def test_a_complete_domain_is_up_on_every_member(nodes: Fleet) -> None:
     assert {entry["hostName"] for entry in named["nodes"].values()} == {socket.gethostname()}
 
 
-def test_without_a_list_neither_starts(nodes: Fleet) -> None:
-    nodes[0].run("rm", "/run/imex/nodes_config.cfg")
-    assert nodes[0].start().returncode != 0
-    done = nodes[0].ctl("-N", "-j")
-    assert done.returncode == 255
-    assert "Failed to read node configuration file" in done.stdout + done.stderr
-
-
 def test_a_domain_with_a_member_down_is_degraded_in_json_and_in_the_table(nodes: Fleet) -> None:
     nodes[0].start()
     nodes[1].start()

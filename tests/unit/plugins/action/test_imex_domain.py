@@ -319,20 +319,6 @@ def test_a_wave_settles_its_own_cliques_alone(run: Any, fabric: str, monkeypatch
     assert read == TRAYS
 
 
-def test_the_report_of_a_play_names_what_changed(run: Any, on_trays: list[dict[str, Any]], monkeypatch: Any) -> None:
-    """One line for all trays, one for those with equal changes."""
-    given = {"phase": "report", "owner": "none", "fabric_file": None}
-    for tray in TRAYS:
-        run(tray, phase="inspect")
-    assert run(TRAYS[0], **given)["text"] == ["IMEX: 2 trays, none changed."]
-    result = {"changed": True, "changes": ["write the list"], "row": {**ROW, "sha256": None}, "findings": []}
-    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: json.loads(json.dumps(result)))
-    for tray in TRAYS:
-        run(tray, phase="stop_and_write")
-    lines = ["IMEX: 2 trays, 2 changed.", "r01t[01-02]: write the list"]
-    assert run(TRAYS[0], **given)["text"] == lines
-
-
 def test_the_report_of_a_play_names_trays_that_failed_or_were_left_out(run: Any) -> None:
     inspected(run, "r01t01")
     inspected(run, "r01t02", failed=True, msg="two owners")

@@ -92,6 +92,7 @@ def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: s
         ({"addresses": ["198.51.100.77"]}, ["imex_no_own_address"]),
         ({"processes": [process(started_at=800.0)]}, ["imex_list_not_running"]),
         ({"channels": {"major": 234, "devices": []}}, ["imex_channel_missing"]),
+        ({"channels": {"major": None, "devices": []}}, ["imex_channels_off"]),
         (
             {"channels": {"major": 9, "devices": [{"name": "channel0", "major": 8, "minor": 0, "mode": "0666"}]}},
             ["imex_channel_stale"],
@@ -163,6 +164,14 @@ def test_a_list_with_a_wrong_line_and_one_that_was_edited() -> None:
     assert codes(facts) == ["imex_list_edited", "imex_list_unusable"]
     assert facts["nodes"]["generation"] == 7
     assert "generation 7 of clique r01" in facts["findings"][1]["message"]
+
+
+def test_an_unreadable_list_is_reported_once() -> None:
+    refused = child.Result(255, "Failed to read node configuration file /n", "")
+    facts = tray(
+        nodes={"path": "/n", "text": None, "changed_at": None}, answers={"state": answer("", 1), "domain": refused}
+    )
+    assert codes(facts).count("imex_not_configured") == 1
 
 
 def test_a_key_pasted_into_the_configuration_is_not_shown() -> None:

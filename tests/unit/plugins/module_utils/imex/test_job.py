@@ -93,9 +93,10 @@ def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
         (tmp_path / "gpus" / f"0000:0{number}").mkdir(parents=True)
     settings = state.Settings("r01", TRAYS, gpus_counted=counted, gpus=str(tmp_path / "gpus"))
     monkeypatch.setattr(state, "RUN", str(tmp_path))
-    begun = []
-    monkeypatch.setattr(main, "write_state", begun.append)
-    for name in ("stop_daemon", "remove", "start_daemon", "wait_for_peers", "write_text", "log"):
+    begun: list[Any] = []
+    for name in ("write_state", "stop_daemon"):
+        monkeypatch.setattr(main, name, begun.append)
+    for name in ("remove", "start_daemon", "wait_for_peers", "write_text", "log"):
         monkeypatch.setattr(main, name, lambda *_arguments: None)
     environ = {
         "SLURM_JOB_OVERSUBSCRIBE": "OK",
@@ -110,6 +111,20 @@ def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
     else:
         main.prolog(settings, environ)
     assert bool(begun) is (expected == "domain")
+
+
+@pytest.mark.parametrize("sharing", ["OK", "NO"])
+def test_only_a_job_that_has_the_tray_alone_ends_the_daemon_of_another_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: str
+) -> None:
+    """That of a job whose epilog did not run; a job that shares its one tray runs beside the other."""
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    monkeypatch.setattr(main, "read_state", lambda: {"job": "76"})
+    ended: list[state.Settings] = []
+    monkeypatch.setattr(main, "clear", ended.append)
+    job = _job(SLURM_JOB_OVERSUBSCRIBE=sharing, SLURM_JOB_NUM_NODES="1")
+    main.prolog(state.Settings("r01", TRAYS), job.environ)
+    assert bool(ended) is (sharing == "NO")
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,14 @@ def test_jobs_are_unknown_where_slurmctld_does_not_answer(tmp_path: Path, monkey
     assert slurm_jobs.running_on(["a"], 0.3) == ([], "squeue timed out")
 
 
+def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
+    found = slurm_jobs.blocking_finding([], "squeue timed out", ["a new list"])
+    assert found["code"] == "imex_jobs_unknown"
+    assert found["message"].endswith("; bring slurmctld back, or allow the stop with option allow_jobs.")
+    found = slurm_jobs.blocking_finding([], "squeue: error: Invalid node name r01t01.example.com", ["a new list"])
+    assert "allow_jobs" not in found["message"]
+
+
 def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, "echo 'fatal: Could not establish a configuration source' >&2; exit 1", monkeypatch)
     # This machine may run job steps of a lab.
