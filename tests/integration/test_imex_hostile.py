@@ -93,22 +93,21 @@ SIGN = {
 }
 
 
-FOREIGN = {
-    "nvlink_imex_address": "198.51.100.99",
-    "imex_tls_ca_dir": "/nonexistent/hostile",
-    "imex_tls_days": 36500,
-    "imex_tray": HONEST,
-    "fabric_file": "/nonexistent/hostile",
-    "imex_certificate": {"folder": "/nonexistent/hostile"},
-}
-
-
 @pytest.mark.core
-@pytest.mark.parametrize("inject", ["true", "false"], ids=["facts are variables", "facts are no variables"])
-def test_a_tray_with_foreign_facts_is_signed_no_certificate(site: Any, tmp_path: Path, inject: str) -> None:
+@pytest.mark.parametrize(
+    ("inject", "facts"),
+    [
+        ("true", {"imex_tls_ca_dir": "/nonexistent/hostile", "imex_tls_days": 36500, "imex_tray": HONEST}),
+        ("false", {"nvlink_imex_address": "198.51.100.99"}),
+    ],
+    ids=["facts are variables", "facts are no variables"],
+)
+def test_a_tray_with_foreign_facts_is_signed_no_certificate(
+    site: Any, tmp_path: Path, inject: str, facts: dict[str, Any]
+) -> None:
     """The authority, which is made once for all, and the others' certificates are as the site has them."""
     folder = tmp_path / "ca"
-    site([SIGN], FOREIGN, inject=inject, imex_tls="ca", imex_tls_ca_dir=str(folder), imex_tls_days=7)
+    site([SIGN], facts, inject=inject, imex_tls="ca", imex_tls_ca_dir=str(folder), imex_tls_days=7)
     assert {path.name for path in folder.iterdir()} == {
         *("ca.key", "ca.csr", "ca.pem"),
         *(f"{HONEST}.{kind}" for kind in ("key", "csr", "pem")),

@@ -104,6 +104,8 @@ class Site:
         wait_for(lambda: self.job(number).get("JobState") in states, f"job {number} is {states}")
 
     def is_requeued(self, number: str) -> None:
+        # slurmctld may plan a job for the next second again and again (Resources) on trays that are idle, until it
+        # pings all nodes: every 20 s here, a third of SlurmdTimeout.
         wait_for(lambda: self.job(number).get("Restarts") == "1", f"job {number} is requeued")
 
     def is_ready(self, *trays: str) -> None:
