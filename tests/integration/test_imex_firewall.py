@@ -14,14 +14,13 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import firewall
 
 from .conftest import CHECKOUT, SCENARIOS, lab_command, running_lab
-from .test_imex_role import Racks
-from .test_lab import wait_until
+from .test_imex_role import Racks, wait_for
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 from nvlab import firewalls, imex
 
 # Their packages come from Debian, so not in every run.
-pytestmark = [pytest.mark.lab, pytest.mark.minutes]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 UFW, FIREWALLD = TRAYS = ["r01t01", "r01t02"]
 INSTALL = "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq -y install"
@@ -57,14 +56,14 @@ def test_closed_ports_are_reported_then_opened_then_closed(walled: Racks) -> Non
     assert walled.read(UFW, ALLOWED) == "22 50005"
     play = walled.role(trays=TRAYS)
     assert play.rc == 0, play.text
-    wait_until(lambda: walled.is_up(TRAYS), "they are connected")
+    wait_for(lambda: walled.is_up(TRAYS), "they are connected")
     assert walled.read(UFW, f"cat {firewall.OPENED}") == '{"ufw": [50000, 50006]}'
     assert walled.role("--check", trays=TRAYS).changed == 0
     # The ports stay open when the firewalls restart.
     walled.on([UFW], "ufw reload")
     walled.on([FIREWALLD], "firewall-cmd --reload")
     walled.on(TRAYS, "systemctl restart nvidia-imex")
-    wait_until(lambda: walled.is_up(TRAYS), "they are connected again")
+    wait_for(lambda: walled.is_up(TRAYS), "they are connected again")
 
     # Another port instead of the old one.
     moved = walled.role(trays=TRAYS, imex_server_port=50100)

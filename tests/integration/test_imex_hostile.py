@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A tray whose facts set variables of the role imex, with Ansible's defaults: it gets no file and no certificate.
 
-It is the first of the play, on the local connection; test_imex_role.py has it over ssh.
+It is the first of the play, on the local connection.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FIRST = {
 }
 
 
-@pytest.fixture(params=["true", "false"], ids=["facts are variables", "facts are no variables"])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture
+def site(tmp_path: Path) -> Any:
     """site(plays, facts, *options): run plays where the hostile tray returns these facts; the output."""
     fabric = tmp_path / "fabric.json"
     fabric.write_text(json.dumps(fabrics.fabric(racks=1, trays=2, split=()).as_dict()))
 
-    def run(plays: list[dict[str, Any]], facts: dict[str, Any], *options: str, **variables: Any) -> str:
+    def run(plays: list[Any], facts: dict[str, Any], *options: str, inject: str = "true", **variables: Any) -> str:
         python = hostile.write_python(tmp_path / "python3", {"ansible_facts": facts}, real=sys.executable)
         hosts = {HOSTILE: {"ansible_python_interpreter": str(python)}, HONEST: {}}
         # This machine may run trays of the lab, whose daemons are no daemons of this tray.
@@ -54,7 +54,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": every}}))
         book = tmp_path / "play.yml"
         book.write_text(json.dumps([FIRST, *plays]))
-        settings = {"ANSIBLE_INJECT_INVOCATION": "true", "ANSIBLE_INJECT_FACT_VARS": request.param}
+        settings = {"ANSIBLE_INJECT_INVOCATION": "true", "ANSIBLE_INJECT_FACT_VARS": inject}
         done = ansible("ansible-playbook", "-i", inventory, book, *options, check=False, **settings)
         text = done.stdout + done.stderr
         assert done.returncode == 2, text
@@ -67,6 +67,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return run
 
 
+@pytest.mark.core
 def test_a_tray_is_sent_no_file_of_the_controller(site: Any, tmp_path: Path) -> None:
     # As the certificate: Ansible would hide the key's text in what it prints.
     canary, other = tmp_path / "id_ed25519", tmp_path / "other"
@@ -92,19 +93,21 @@ SIGN = {
 }
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
-    "facts",
+    ("inject", "facts"),
     [
-        {"nvlink_imex_address": "198.51.100.99"},
-        {"imex_tls_ca_dir": "/nonexistent/hostile", "imex_tls_days": 36500, "imex_tray": HONEST},
-        {"fabric_file": "/nonexistent/hostile", "imex_certificate": {"folder": "/nonexistent/hostile"}},
+        ("true", {"imex_tls_ca_dir": "/nonexistent/hostile", "imex_tls_days": 36500, "imex_tray": HONEST}),
+        ("false", {"nvlink_imex_address": "198.51.100.99"}),
     ],
-    ids="+".join,
+    ids=["facts are variables", "facts are no variables"],
 )
-def test_a_tray_with_foreign_facts_is_signed_no_certificate(site: Any, tmp_path: Path, facts: dict[str, Any]) -> None:
+def test_a_tray_with_foreign_facts_is_signed_no_certificate(
+    site: Any, tmp_path: Path, inject: str, facts: dict[str, Any]
+) -> None:
     """The authority, which is made once for all, and the others' certificates are as the site has them."""
     folder = tmp_path / "ca"
-    site([SIGN], facts, imex_tls="ca", imex_tls_ca_dir=str(folder), imex_tls_days=7)
+    site([SIGN], facts, inject=inject, imex_tls="ca", imex_tls_ca_dir=str(folder), imex_tls_days=7)
     assert {path.name for path in folder.iterdir()} == {
         *("ca.key", "ca.csr", "ca.pem"),
         *(f"{HONEST}.{kind}" for kind in ("key", "csr", "pem")),

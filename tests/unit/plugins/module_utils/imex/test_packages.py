@@ -8,8 +8,6 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages import Offer
-from hypothesis import given
-from hypothesis import strategies as st
 
 MADISON = """\
 nvidia-imex | 595.58.03-1ubuntu1 | https://vendor.example sbsa Packages
@@ -25,13 +23,9 @@ DRIVER = "580.173.02"
     [
         ("580.173.02", True),
         ("580.173.02-1ubuntu1", True),
-        ("580.173.02~rc1", True),
-        ("580.173.02+b1", True),
         ("1:580.173.02-1", True),
         ("580.173.021-1", False),
-        ("580.173.0-1", False),
         ("595.58.03-1", False),
-        ("", False),
     ],
 )
 def test_a_package_is_chosen_by_the_drivers_version(version: str, fits: bool) -> None:
@@ -56,19 +50,7 @@ def test_the_output_of_dnf_is_parsed() -> None:
     assert packages.choose(offers, DRIVER) == Offer("nvidia-imex", "580.173.02-1")
 
 
-@given(st.text(max_size=200))
-def test_any_output_of_a_package_manager_is_parsed(text: str) -> None:
-    for offers in (packages.parse_madison(text), packages.parse_repoquery(text)):
-        assert all(offer.name and offer.version for offer in offers)
-
-
 def test_the_option_version_accepts_driver_versions_only() -> None:
     assert packages.check_version(DRIVER) == DRIVER
     with pytest.raises(ImexError, match="option version: 'latest' is not a driver version"):
         packages.check_version("latest")
-
-
-def test_the_apt_pin_names_package_and_version() -> None:
-    assert packages.render_apt_pin(Offer("nvidia-imex", "580.173.02-1")).endswith(
-        "\nPackage: nvidia-imex\nPin: version 580.173.02-1\nPin-Priority: 1001\n"
-    )

@@ -54,13 +54,12 @@ def test_jobs_are_unknown_where_slurmctld_does_not_answer(tmp_path: Path, monkey
     assert slurm_jobs.running_on(["a"], 0.3) == ([], "squeue timed out")
 
 
-def test_nodes_that_slurm_does_not_have_are_no_reason_to_stop_imex() -> None:
-    found = slurm_jobs.blocking_finding([], "squeue: error: Invalid node name r01t01.example.com", ["a new list"])
-    assert found["code"] == "imex_jobs_unknown"
-    assert "set fabric_slurm_node of these trays to their NodeName, then discover" in found["message"]
-    assert "allow_jobs" not in found["message"]
+def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
     found = slurm_jobs.blocking_finding([], "squeue timed out", ["a new list"])
+    assert found["code"] == "imex_jobs_unknown"
     assert found["message"].endswith("; bring slurmctld back, or allow the stop with option allow_jobs.")
+    found = slurm_jobs.blocking_finding([], "squeue: error: Invalid node name r01t01.example.com", ["a new list"])
+    assert "allow_jobs" not in found["message"]
 
 
 def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +103,3 @@ def test_an_imex_of_the_drivers_version_needs_no_package(version: str, expected:
     observed = {"package": None, "installed": True, "version": version}
     offer, findings = installing.offer_for(Host(True, 5), desired, observed, "570.172.08")
     assert (offer, [found["code"] for found in findings]) == (None, expected)
-
-
-def test_the_program_of_a_tray_is_the_check_at_boot() -> None:
-    text = tray._program()
-    assert text.startswith("#!/")
-    assert " -I\n# Copyright" in text
-    assert "def decide(" in text
-    assert domain.PROGRAM == "/usr/local/libexec/nvlink-imex"

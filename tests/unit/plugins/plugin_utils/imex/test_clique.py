@@ -39,25 +39,10 @@ def decide(rows: dict[str, Any], play: Any = TRAYS, allow_outdated: Any = ()) ->
     return imex_clique.decide(CLIQUE, NEW, rows, play, allow_outdated)
 
 
-def test_bare_trays_begin_with_generation_1() -> None:
-    decision = decide({tray: row() for tray in TRAYS})
-    assert (decision.restart, decision.generation, decision.outdated, decision.blocked) == (False, 1, (), None)
-
-
-def test_a_list_that_all_have_keeps_its_generation() -> None:
-    assert decide({tray: row(7, NEW) for tray in TRAYS}).generation == 7
-
-
 def test_a_changed_list_gets_the_next_generation_and_restarts_all() -> None:
     rows = {tray: row(number, OLD, restart=True) for number, tray in enumerate(TRAYS, 3)}
     decision = decide(rows)
     assert (decision.restart, decision.generation) == (True, 7)
-
-
-def test_a_tray_that_comes_back_takes_the_generation_of_its_clique() -> None:
-    rows = {tray: row(5, NEW) for tray in TRAYS[:3]} | {"d": row(4, OLD, running=False)}
-    decision = decide(rows)
-    assert (decision.restart, decision.generation) == (False, 5)
 
 
 def test_a_tray_that_comes_back_alone_takes_the_generation_of_its_peers() -> None:
@@ -172,13 +157,6 @@ def test_the_new_generation_is_higher_than_that_of_every_older_list(rows: dict[s
     assert not set(decision.outdated) & {tray for tray, entry in rows.items() if not entry["failed"]}
 
 
-def test_only_trays_with_the_right_hash_start() -> None:
-    rows = {"a": {"sha256": NEW}, "b": {"sha256": OLD}, "c": {"failed": True, "sha256": None}}
-    verified, findings = imex_clique.startable(CLIQUE, NEW, rows)
-    assert verified == ["a"]
-    assert [(note["code"], note["tray"]) for note in findings] == [("imex_list_differs", "b")]
-
-
 # Pending changes, reported before trays are drained.
 
 MEMBERS = Clique("r01", ("t0", "t1", "t2"), tuple(addresses(3)))
@@ -208,10 +186,8 @@ def test_a_clique_in_the_desired_state_has_no_pending_changes() -> None:
         ({"pending": ["change /etc/nvidia-imex/config.cfg"]}, "change /etc/nvidia-imex/config.cfg"),
         ({"running": False}, "start nvidia-imex.service"),
         ({"record": {**record(3, NEW), "outdated": []}}, "generation 4 of the list"),
-        ({"record": None}, "generation 4 of the list"),
         ({"failed": True, "msg": "Two owners."}, "Two owners."),
         ({"facts": {**facts(0, 3), "ready": False}}, "wait until it is connected to the other members"),
-        ({"facts": {**facts(0, 3), "peers": []}}, "wait until it is connected to the other members"),
         ({"facts": {**facts(0, 3), "domain_state": "degraded"}}, "wait until it is connected to the other members"),
     ],
 )
@@ -308,18 +284,9 @@ def test_pending_changes_without_a_node_list(decision: Any, why: list[str]) -> N
     assert imex_clique.pending_without_list(decision) == why
 
 
-@pytest.mark.parametrize("count", [1, 5, 6, 18])
-def test_long_lists_of_trays_stay_one_sentence(count: int) -> None:
-    trays = tuple(f"t{number:02}" for number in range(count + 1))
-    clique = Clique("r01", trays, tuple(f"10.0.0.{number}" for number in range(count + 1)))
-    decision = imex_clique.decide(clique, NEW, {"t00": row(3, OLD, restart=True)}, ["t00"], [])
-    assert decision.blocked is not None
-    assert len(decision.blocked) < 300
-
-
 @pytest.mark.parametrize(
     ("serial", "sizes"),
-    [([], [7]), ([3], [3, 3, 1]), ([1, 4], [1, 4, 2]), (["50%"], [3, 3, 1]), (["1%"], [1] * 7), ([0], [7]), ([9], [7])],
+    [([], [7]), ([1, 4], [1, 4, 2]), (["50%"], [3, 3, 1]), (["1%"], [1] * 7), ([0], [7]), ([9], [7])],
 )
 def test_batches_are_those_of_ansible(serial: list[Any], sizes: list[int]) -> None:
     from ansible.executor.playbook_executor import PlaybookExecutor
