@@ -158,7 +158,7 @@ def own_four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 # The newest version of the lab runs in `make test-all` alone.
 KUBERNETES_VERSIONS = (
     programs.VERSIONS[0],
-    pytest.param(programs.VERSIONS[1], marks=pytest.mark.two_racks),
+    pytest.param(programs.VERSIONS[1], marks=pytest.mark.long),
 )
 
 
