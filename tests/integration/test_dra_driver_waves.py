@@ -28,7 +28,7 @@ from nvlab.kubernetes.plane import ControlPlane
 from .commands import unchanged
 from .test_dra_driver_role import NAME, Site, changed, printed, until
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
 RACKS = {"racks": [{"trays": 2}] * 3}
 FIRST, SECOND, THIRD = ({f"r{rack:02d}t{tray:02d}" for tray in (1, 2)} for rack in (1, 2, 3))

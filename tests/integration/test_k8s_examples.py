@@ -26,7 +26,7 @@ from nvlab.kubernetes import chart, domains, nodes
 from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
 FABRIC = fabrics.fabric(racks=2, trays=18, split=())
 TOPOLOGY = schedulers.describe(FABRIC)

@@ -21,7 +21,7 @@ from nvlab.kubernetes import chart, programs
 from .conftest import CHECKOUT
 
 # With the marks of the lab, as the programs are fetched: elsewhere tests run without a network.
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
 SHARED = CHECKOUT.parent / "shared"
 SAMPLES = SHARED / "samples" / "dra-chart"
