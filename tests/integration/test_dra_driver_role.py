@@ -28,12 +28,16 @@ from nvlab.kubernetes import chart, domains, driver, nodes, plane, programs, reg
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
-from .test_kubernetes_lab import until, workload
+from .test_kubernetes_lab import FOUR, until, workload
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
 TRAYS = [f"r01t{number:02d}" for number in range(1, 5)]
-FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
+FACTS = {
+    "nvlink_fabric": world.fabric(),
+    "nvlink_imex": world.imex(),
+    "dra_driver_root_files": world.root_files(),
+}
 NAME = chart.NAME
 CRD = "apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com"
 DAEMON_SETS = f"apis/apps/v1/namespaces/{NAME}/daemonsets"
@@ -61,15 +65,10 @@ class Site:
         self.helm = "4"
         self.plugins: Path | None = None
         (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
-        facts = {
-            "nvlink_fabric": world.fabric(),
-            "nvlink_imex": world.imex(),
-            "dra_driver_root_files": world.root_files(),
-        }
         hosts = {}
         for node in nodes.of_scenario(scenario.parse(FOUR), running.version):
             clique = node["metadata"]["labels"][nodes.CLIQUE]
-            hosts[node["metadata"]["name"]] = {**facts, "nvlink_fabric": world.fabric(clique=clique)}
+            hosts[node["metadata"]["name"]] = {**FACTS, "nvlink_fabric": world.fabric(clique=clique)}
         (folder / "inventory.yml").write_text(yaml.safe_dump({"nvlink": {"hosts": hosts}}))
 
     def run(self, *arguments: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
