@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, device_plugins
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,16 +45,8 @@ def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list
     ("make", "words"),
     [
         (
-            lambda: cluster(world.device_plugin()),
-            "of the DaemonSet gpu-operator/nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02,",
-        ),
-        (
             lambda: cluster(world.device_plugin(pod=GPU_OPERATOR), labels=DEPLOYED),
             "of the DaemonSet gpu-operator/nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02,",
-        ),
-        (
-            lambda: cluster(world.device_plugin("gke", image="gke.gcr.io/nvidia-gpu-device-plugin:1.2")),
-            "of the DaemonSet gpu-operator/gke allocates",
         ),
         (
             lambda: cluster(world.device_plugin("x", containers=[{"name": "nvidia-device-plugin", "image": "m/k:1"}])),
@@ -73,7 +65,6 @@ def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list
             "of the ClusterPolicy cluster-policy allocates the GPUs of r01t01, r01t02,",
         ),
         (lambda: with_capacity(cluster()), "The capacity of r01t01 has nvidia.com/gpu, so a device plugin allocates"),
-        (lambda: with_capacity(cluster(), "8", "nvidia.com/gpu.shared"), "The capacity of r01t01 has nvidia.com/gpu"),
         (lambda: with_capacity(cluster(), "7", "nvidia.com/mig-1g.24gb"), "The capacity of r01t01 has nvidia.com/gpu"),
     ],
 )
@@ -120,14 +111,6 @@ def test_each_trace_of_a_device_plugin_is_one_finding(make: Callable[[], dict[st
             )
         ),
         lambda: cluster(
-            world.device_plugin("amd", containers=[{"name": "amdgpu-dp", "image": "rocm/k8s-device-plugin"}])
-        ),
-        lambda: cluster(
-            world.device_plugin(
-                "sriov", containers=[{"name": "kube-sriovdp", "image": "nvcr.io/nvidia/mellanox/sriov-network-dp"}]
-            )
-        ),
-        lambda: cluster(
             world.daemon_set(
                 containers=[{"name": "gpus", "image": "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu"}]
             )
@@ -156,7 +139,7 @@ def test_a_taint_that_it_does_not_tolerate_keeps_a_device_plugin_off() -> None:
     ("own", "more", "amount", "found"),
     [
         ({}, {}, "8", True),
-        # The chart's affinity, a selector or a taint keeps the driver off.
+        # A selector keeps the driver off.
         ({}, {"labels": {"nvidia.com/gpu.present": "false"}}, "8", False),
         ({"kubeletPlugin": {"nodeSelector": {"rack": "nvl72"}}}, {}, "8", False),
         ({}, {"taints": [{"key": "dra", "effect": "NoSchedule"}]}, "8", False),
@@ -189,16 +172,6 @@ def test_with_waves_only_nodes_whose_gpus_are_published_are_refused() -> None:
     given["slices"] = [world.slices("r01t02", "gpu-0", driver=device_plugins.GPU_DRIVER)]
     (message,) = messages(given, waves=True)
     assert "allocates the GPUs of r01t02, and so would the DRA driver; label the nodes" in message
-
-
-def test_with_waves_a_node_with_a_device_plugin_need_not_publish_gpus_yet() -> None:
-    given = {**world.installed(), "device_classes": [*world.installed()["device_classes"]]}
-    given["device_classes"].append(world.device_class("gpu.nvidia.com"))
-    given["nodes"][0]["status"]["capacity"] = {device_plugins.GPU: "4"}
-    found = checks.check(given, world.trays(), world.plan(shape="all_dra", waves=True))
-    assert [row["message"] for row in found] == [
-        "The driver publishes no ResourceSlice of gpu.nvidia.com on r01t02; see the log of its plugin there."
-    ]
 
 
 @pytest.mark.parametrize("resource", ["daemonsets", "clusterpolicies"])

@@ -37,20 +37,18 @@ def claim(node: str, *devices: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": f"gpus-{node}"}, "status": {"allocation": {"devices": {"results": rows}}}}
 
 
-def test_an_idle_cluster_has_no_stranded_gpus() -> None:
-    found = stranded.cliques(cluster(), MEMBERS)
-    assert found == {"a": stranded.CliqueUse(2, 2, 0, {}), "b": stranded.CliqueUse(1, 1, 0, {})}
-    assert stranded.sentences(found) == []
-
-
 def test_the_gpus_that_a_domain_leaves_free_on_its_node_are_stranded() -> None:
     given = cluster(r01t01="uid-train")
     given["pods"] = [pod("r01t01", 1), pod("r01t01", 2, "Succeeded"), pod("r01t02", 3)]
     found = stranded.cliques(given, MEMBERS)
     assert found["a"] == stranded.CliqueUse(2, 1, 3, {"jobs/train": ["r01t01"]})
+    assert found["b"] == stranded.CliqueUse(1, 1, 0, {})
     assert stranded.sentences(found) == [
         "Clique a: 3 GPUs are stranded by jobs/train (r01t01); 1 of 2 nodes can take a new ComputeDomain."
     ]
+    # So are those of a node whose label names a deleted domain.
+    left = stranded.cliques(cluster(r02t01="uid-old"), MEMBERS)
+    assert left["b"] == stranded.CliqueUse(1, 0, 4, {"deleted ComputeDomain uid-old": ["r02t01"]})
 
 
 def test_a_node_that_takes_no_pods_is_not_free() -> None:
@@ -82,11 +80,6 @@ def test_a_node_is_taken_by_its_channel_or_daemon_before_it_has_the_label() -> N
     by_status["compute_domains"][0]["status"] = {"nodes": [{"name": "r01t02", "status": "Ready"}]}
     for taken in (by_channel, by_daemon, by_status):
         assert stranded.cliques(taken, MEMBERS)["a"] == stranded.CliqueUse(2, 1, 4, {"jobs/train": ["r01t02"]})
-
-
-def test_a_label_that_a_deleted_domain_left_behind_blocks_its_node() -> None:
-    found = stranded.cliques(cluster(r02t01="uid-old"), MEMBERS)
-    assert found["b"] == stranded.CliqueUse(1, 0, 4, {"deleted ComputeDomain uid-old": ["r02t01"]})
 
 
 def test_unreadable_pods_or_claims_make_the_number_unknown_not_zero() -> None:
