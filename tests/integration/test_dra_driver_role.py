@@ -286,31 +286,6 @@ def required(crd: dict[str, Any]) -> Any:
 
 
 @pytest.mark.long
-def test_a_second_release_and_another_field_manager_are_reported_and_not_changed(site: Site) -> None:
-    site.running.helm(
-        "install",
-        "other",
-        site.chart,
-        "--namespace",
-        "other",
-        "--create-namespace",
-        "--set",
-        "resources.gpus.enabled=false",
-    )
-    crd = yaml.safe_dump(site.running.api().get(CRD) | {"metadata": {"name": CRD.rpartition("/")[2]}, "status": None})
-    apply = ("apply", "--server-side", "--field-manager", "argocd-controller", "--force-conflicts", "-f", "-")
-    site.running.kubectl(*apply, stdin=crd)
-    try:
-        done = site.run(check=False)
-        assert done.returncode != 0
-        assert "The Helm release other in namespace other owns the driver's DeviceClasses" in printed(done)
-        assert "is managed by argocd-controller" in printed(done)
-        assert site.release() is None
-    finally:
-        site.running.helm("uninstall", "other", "--namespace", "other")
-
-
-@pytest.mark.long
 def test_each_fault_of_a_running_driver_is_reported_until_it_is_fixed(site: Site) -> None:
     """Faults of the driver's stand-in: pods, labels, daemons, leftovers."""
     site.install()

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +77,6 @@ class Fleet(Site):
         """Node -> UID of the plugin's pod there."""
         rows = [row for row in self.running.api().items(PODS) if "kubelet-plugin" in row["metadata"]["name"]]
         return {row["spec"]["nodeName"]: row["metadata"]["uid"] for row in rows}
-
-    def by_dra(self) -> set[str]:
-        """The nodes whose GPUs DRA allocates."""
-        rows = self.running.api().items(domains.SLICES)
-        return {row["spec"]["nodeName"] for row in rows if row["spec"]["driver"] == domains.GPU_DRIVER}
-
-    def gpus(self) -> int:
-        """The GPUs in the capacity of all nodes."""
-        return sum(int(row["status"]["capacity"].get(GPUS, 0)) for row in self.running.api().items(nodes.PATH))
-
-    def cordoned(self) -> set[str]:
-        rows = self.running.api().items(nodes.PATH)
-        return {row["metadata"]["name"] for row in rows if row["spec"].get("unschedulable")}
 
     def published(self) -> set[str]:
         return {row["spec"]["nodeName"] for row in self.running.api().items(domains.SLICES)}
@@ -180,16 +166,6 @@ def device_plugin() -> dict[str, Any]:
     }
 
 
-def job(node: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "busybox", "resources": {"limits": {GPUS: "1"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "job"},
-        "spec": {"nodeName": node, "containers": [container]},
-    }
-
-
 class Kubelets(threading.Thread):
     """Sets the GPUs in the capacity of a node by whether a pod of the device plugin is on it, without the grace time.
 
@@ -219,43 +195,3 @@ class Kubelets(threading.Thread):
     def stop(self) -> None:
         self._ends.set()
         self.join()
-
-
-def test_gpus_move_from_the_device_plugin_to_dra_in_waves(fleet: Fleet) -> None:
-    api = fleet.running.api()
-    domains_only = ("--set", "resources.gpus.enabled=false")
-    fleet.running.helm("install", NAME, fleet.chart, "--namespace", NAME, "--create-namespace", *domains_only)
-    fleet.running.kubectl("label", "nodes", "--all", f"{device_plugins.DEPLOY}=true")
-    api.create(DEVICE_PLUGINS, device_plugin())
-    until("the slices of all nodes", lambda: len(fleet.published()) == 6)
-    until("the device plugin", lambda: len(api.items(DEFAULT_PODS)) == 6)
-    kubelets = Kubelets(fleet.running)
-    kubelets.start()
-    try:
-        shape = {"dra_driver_shape": "all_dra"}
-        refused = fleet.run("--tags", "preflight", check=False, dra_driver_values={}, **shape)
-        assert f"The device plugin of the DaemonSet default/{DEVICE_PLUGIN} allocates the GPUs of" in printed(refused)
-        fleet.install_restricted(**shape)
-        assert fleet.by_dra() == set()
-
-        api.create(DEFAULT_PODS, job("r01t01"))
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(fleet.rollout, "--limit", "r01t01,r01t02,localhost", dra_driver_wait=60, **shape)
-            until("the canary's nodes without a device plugin", lambda: fleet.gpus() == 4 * len(SECOND | THIRD), 300.0)
-            assert fleet.cordoned() == FIRST
-            assert fleet.by_dra() == set()
-            api.delete(f"{DEFAULT_PODS}/job")
-            canary = running.result()
-        assert canary.returncode == 0, printed(canary)
-        assert (fleet.by_dra(), fleet.cordoned()) == (FIRST, set())
-        # An administrator's cordon stays.
-        fleet.running.kubectl("cordon", "r03t01")
-        rest = fleet.rollout(dra_driver_wait=60, **shape)
-        assert rest.returncode == 0, printed(rest)
-        assert (fleet.by_dra(), fleet.gpus(), fleet.cordoned()) == ({*FIRST, *SECOND, *THIRD}, 0, {"r03t01"})
-        assert unchanged(fleet.rollout(**shape).stdout)
-        fleet.install_restricted(**shape)
-        assert kubelets.twice == set()
-    finally:
-        kubelets.stop()
-        api.delete(f"{DEVICE_PLUGINS}/{DEVICE_PLUGIN}")

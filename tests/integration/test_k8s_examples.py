@@ -159,42 +159,6 @@ def test_a_job_larger_than_a_clique_has_one_imex_domain_per_index(api: Any) -> N
     assert imex_domains(api, 32) == {("nvlink-two-indexes-0", R01): 16, ("nvlink-two-indexes-1", R02): 16}
 
 
-def test_each_leader_worker_set_has_a_clique_to_itself(api: Any) -> None:
-    create(api, objects("lws", "ComputeDomain"))
-    rows = objects("lws", "LeaderWorkerSet")
-    for index, row in enumerate(rows):
-        template, size = row["spec"]["leaderWorkerTemplate"]["workerTemplate"], 18
-        assert row["spec"]["leaderWorkerTemplate"]["size"] == size
-        name = row["metadata"]["name"]
-        leader = create_pods(api, name, with_leader_affinity(template, row, f"group-{index}"), 1)
-        (tray,) = placed(api, leader[0], 1)
-        workers = copy.deepcopy(template)
-        workers["metadata"]["labels"][GROUP] = f"group-{index}"
-        workers["spec"]["nodeSelector"] = {nodes.CLIQUE: CLIQUE_OF[tray]}
-        create_pods(api, name, workers, size - 1, start=1)
-    found = [cliques_of(placed(api, f"{row['metadata']['name']}-", 18)) for row in rows]
-    assert sorted(next(iter(one)) for one in found) == [R01, R02]
-    assert all(len(one) == 1 for one in found)
-    assert sorted(imex_domains(api, 36).values()) == [18, 18]
-
-
-GROUP = "leaderworkerset.sigs.k8s.io/group-key"
-
-
-def with_leader_affinity(template: dict[str, Any], row: dict[str, Any], group: str) -> dict[str, Any]:
-    """A leader's pod as the webhook of LeaderWorkerSet 0.10 changes it for an exclusive topology."""
-    key = row["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/exclusive-topology"]
-    pod = copy.deepcopy(template)
-    pod["metadata"]["labels"][GROUP] = group
-    own = {"key": GROUP, "operator": "In", "values": [group]}
-    others = [{"key": GROUP, "operator": "Exists"}, {"key": GROUP, "operator": "NotIn", "values": [group]}]
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    for kind, expressions in (("podAffinity", [own]), ("podAntiAffinity", others)):
-        term = {"labelSelector": {"matchExpressions": expressions}, "topologyKey": key}
-        pod["spec"]["affinity"][kind] = {required: [term]}
-    return pod
-
-
 def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> None:
     create(api, objects("nvbandwidth", "ComputeDomain"))
     for row in objects("nvbandwidth", "MPIJob"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from nvlab import linux, network, paths, scenario
+from nvlab import scenario
 from nvlab.kubernetes import chart, domains, driver, nodes, plane
 from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
@@ -107,19 +107,6 @@ def observe(running: ControlPlane, kubeconfig: Path, **options: Any) -> Any:
         check=False,
     )
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
-
-
-def test_the_charts_admission_policy_matches_no_pod(release: ControlPlane) -> None:
-    """It is meant to keep a plugin to its own node's slices, and names an account that no pod runs as."""
-    name = "{.items[0].spec.template.spec.serviceAccountName}"
-    account = release.kubectl("get", "daemonsets", "-n", "dra", "-o", f"jsonpath={name}")
-    policy = "{.items[0].spec.matchConditions[0].expression}"
-    condition = release.kubectl("get", "validatingadmissionpolicies", "-o", f"jsonpath={policy}")
-    assert f'"system:serviceaccount:dra:{account.removesuffix("-kubeletplugin")}"' in condition
-    # No token of a pod on a node, so the policy would refuse this if it were evaluated.
-    one = slices(release)[0]
-    release.kubectl("delete", "resourceslice", one, "--as", f"system:serviceaccount:dra:{account}")
-    until("the plugin publishes it again", lambda: one in slices(release))
 
 
 def workload(replicas: int, trays: list[str]) -> dict[str, Any]:
@@ -232,21 +219,6 @@ def cliques(running: ControlPlane) -> dict[str, dict[str, str]]:
     return {row["metadata"]["name"]: {one["nodeName"]: one["status"] for one in row["daemons"]} for row in rows}
 
 
-def test_the_plugin_removes_the_label_that_it_wrote(trays: ControlPlane, tmp_path: Path) -> None:
-    driver.set_faults(trays.directory, None, {"gfd": "off"})
-    was = label(trays, "r01t01")
-    trays.api().patch(
-        f"{nodes.PATH}/r01t01",
-        {"metadata": {"labels": {nodes.CLIQUE: None}, "annotations": {driver.REPORTED_CLIQUE: was}}},
-    )
-    writes = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled=true"
-    folder = chart.folder(tmp_path)
-    trays.helm("install", "dra", folder, "-n", "dra", "--create-namespace", *ONLY_DOMAINS, "--set", writes)
-    until("the label", lambda: label(trays, "r01t01") == was)
-    trays.helm("uninstall", "dra", "-n", "dra")
-    until("no label", lambda: label(trays, "r01t01") is None and not slices(trays))
-
-
 def test_the_driver_changes_no_node_that_replaced_one_it_had_read(trays: ControlPlane, tmp_path: Path) -> None:
     """Else a plugin that ends late on a busy machine would remove a label of the next test."""
     made = driver.Driver(trays.api(), tmp_path)
@@ -261,21 +233,6 @@ def test_the_driver_changes_no_node_that_replaced_one_it_had_read(trays: Control
     made.known()
     made.label("r01t01", {nodes.CLIQUE: None})
     assert label(trays, "r01t01") is None
-
-
-def test_the_source_reads_a_real_api_page_by_page_and_nothing_is_left_of_the_api() -> None:
-    with plane.control_plane(components=plane.API_ONLY) as running:
-        assert plane.add_racks(running, 2) == 36
-        observed = observe(running, running.kubeconfig, page_size=10)
-        assert (len(observed), len({tuple(identity) for identity in observed.values()})) == (36, 2)
-        name, state = running.name, paths.state_of(running.name)
-        pids = [entry["pid"] for entry in running.components().values()]
-        root = linux.cgroup_root()
-    assert root is not None
-    assert not state.exists()
-    assert not network.file_of(name).exists()
-    assert not (root / paths.netns_of(name)).exists()
-    assert not [pid for pid in pids if linux.start_time(pid)]
 
 
 def test_trays_of_the_lab_are_nodes_whose_labels_follow_their_gpus(lab: LabFactory) -> None:

@@ -20,7 +20,7 @@ from nvlab.kubernetes import certificates, nodes, plane, users
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible, environment
-from .test_kubernetes_lab import FOUR, OBSERVE, names, observe
+from .test_kubernetes_lab import FOUR, OBSERVE, names
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
@@ -76,12 +76,6 @@ def of_certificate(running: ControlPlane, folder: Path) -> str:
     return "cat credential"
 
 
-def of_token(running: ControlPlane) -> str:
-    """A plugin that requests a token of the service account from the API server."""
-    request = f"kubectl --kubeconfig {running.kubeconfig} create token plugin-reader -n {users.NAMESPACE}"
-    return f"token=$({request}) || exit 1\ncat <<END\n{credential(token='$token')}\nEND"
-
-
 PLAY = """
 - hosts: localhost
   gather_facts: false
@@ -100,15 +94,6 @@ def test_an_ansible_worker_logs_in_by_a_plugin_and_leaves_no_key(
     done = ansible("ansible-playbook", tmp_path / "play.yml", "--check", "--diff", "-vvv", TMPDIR=str(scratch))
     assert "failed=0" in done.stdout, done.stdout
     assert "PRIVATE KEY" not in done.stdout + done.stderr
-
-
-@pytest.mark.long
-def test_an_expired_token_is_requested_again(trays: ControlPlane, tmp_path: Path, scratch: Path) -> None:
-    old = users.token_of(users.user(trays, "plugin-reader", RULES, -users.HOUR))
-    (tmp_path / "old").write_text(credential(token=old))
-    script = f"test -f old && {{ cat old; mv old was; exit; }}\n{of_token(trays)}"
-    assert sorted(observe(trays, by_plugin(trays, tmp_path, script))) == EVERYTHING
-    assert (tmp_path / "was").exists()
 
 
 @pytest.mark.long

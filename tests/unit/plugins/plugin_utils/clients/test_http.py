@@ -75,14 +75,6 @@ def test_basic_authentication_takes_its_password_from_a_file(tmp_path: Path) -> 
     assert base64.b64decode(reported).decode() == f"ro-user:{SECRET}"
 
 
-def test_a_netrc_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password other\n")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with served(lambda _request, reply: reply.json({})) as server:
-        client(token=SECRET).get(server.url)
-    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
-
-
 # ------------------------------------------------------------------------------------------------------- bad servers
 
 
@@ -641,12 +633,6 @@ def test_wrong_options_are_errors(options: dict[str, Any], reported: str) -> Non
 def test_an_invalid_address_is_an_error(url: Any) -> None:
     with pytest.raises(SourceError, match=r"^rest: url .*; write an|^rest: url .*, write a"):
         http.endpoint(Options({"url": url}, ("url",), "rest"), "url", "an address")
-
-
-def test_an_address_with_a_password_is_not_shown() -> None:
-    with pytest.raises(SourceError, match="contains a user name or password") as caught:
-        http.endpoint(Options({"url": f"https://me:{SECRET}@example.org/"}, ("url",), "rest"), "url", "an address")
-    assert SECRET not in str(caught.value)
 
 
 def test_messages_show_an_address_without_its_query() -> None:

@@ -85,6 +85,11 @@ def test_a_correct_cluster_has_no_finding() -> None:
             "CRI-O 1.27",
         ),
         (
+            lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="docker://28.0.1")),
+            "dra_runtime_cdi",
+            "has no CDI",
+        ),
+        (
             lambda cluster: cluster["daemon_sets"].append(world.gfd()),
             "dra_label_multiple_writers",
             "gpu-feature-discovery",
@@ -120,6 +125,11 @@ def test_a_correct_cluster_has_no_finding() -> None:
             ),
             "dra_crd_conflict",
             "managed by argocd-controller",
+        ),
+        (
+            lambda cluster: cluster["releases"].append(world.secret(1, "pending-install")),
+            "dra_release_pending",
+            "helm uninstall",
         ),
         (
             lambda cluster: cluster["releases"].extend(
@@ -340,6 +350,12 @@ BARE = {"metadata": {"name": "n", "labels": {}}}
             world.node("n", taints=[{"key": "team", "value": "b", "effect": "NoSchedule"}]),
             "team:NoSchedule",
         ),
+        (
+            {"tolerations": [{"operator": "Exists"}]},
+            world.node("n", taints=[{"key": "x", "effect": "NoExecute"}]),
+            None,
+        ),
+        ({}, world.node("n", taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]), None),
     ],
 )
 def test_where_the_plugin_runs(plugin: dict[str, Any], node: dict[str, Any], words: str | None) -> None:

@@ -152,15 +152,6 @@ def test_old_pods_between_waves_are_no_error() -> None:
     assert "has 1 pod of the old revision" in found["message"]
 
 
-def gpu_pod(name: str = "train", phase: str = "Running", **amounts: str) -> dict[str, Any]:
-    containers = [{"name": key, "resources": {"limits": {"nvidia.com/gpu": text}}} for key, text in amounts.items()]
-    return {
-        "metadata": {"name": name, "namespace": "jobs"},
-        "spec": {"containers": containers or [{"name": "main"}]},
-        "status": {"phase": phase},
-    }
-
-
 def with_device_plugin() -> dict[str, Any]:
     """Both nodes in GPU Operator's hands; the first has been labelled by a wave."""
     cluster = world.installed()
@@ -175,32 +166,6 @@ def test_only_gpus_that_the_driver_would_allocate_are_taken_from_a_device_plugin
     assert waves.with_device_plugin(cluster, names, all_dra) == {"r01t02"}
     assert waves.with_device_plugin(cluster, {"r01t01"}, all_dra) == set()
     assert waves.with_device_plugin(cluster, names, restricted()) == set()
-
-
-@pytest.mark.parametrize(
-    ("change", "pods", "words"),
-    [
-        (lambda node: None, [], ""),
-        (lambda node: None, [gpu_pod("idle"), gpu_pod("done", "Succeeded", main="4")], ""),
-        (lambda node: None, [gpu_pod(main="2")], "Pods on node r01t01 have GPUs of the device plugin (jobs/train)"),
-        (
-            lambda node: node["status"].update(capacity={"nvidia.com/gpu": "4"}),
-            [],
-            "The capacity of node r01t01 still has nvidia.com/gpu",
-        ),
-        (
-            lambda node: node["metadata"]["labels"].pop(device_plugins.DEPLOY),
-            [],
-            "The device plugin of the ClusterPolicy cluster-policy still runs on node r01t01",
-        ),
-    ],
-)
-def test_the_driver_waits_until_a_device_plugin_has_left(change: Change, pods: list[Any], words: str) -> None:
-    cluster = with_device_plugin()
-    change(cluster["nodes"][0])
-    found = waves.why_not_removed(cluster, {"r01t01"}, {"r01t01": pods})
-    assert list(found) == (["r01t01"] if words else [])
-    assert words in found.get("r01t01", "")
 
 
 amounts = st.integers(min_value=0, max_value=8)
