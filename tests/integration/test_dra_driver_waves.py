@@ -24,9 +24,10 @@ from nvlab.kubernetes import domains, driver, nodes, plane
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import unchanged
+from .conftest import OLDEST_KUBERNETES
 from .test_dra_driver_role import FACTS, NAME, Site, changed, printed, until
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long, OLDEST_KUBERNETES]
 
 RACKS = {"racks": [{"trays": 2}] * 3}
 FIRST, SECOND, THIRD = ({f"r{rack:02d}t{tray:02d}" for tray in (1, 2)} for rack in (1, 2, 3))

@@ -23,9 +23,10 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from nvlab.kubernetes import chart, domains, nodes
 from nvlab.kubernetes.plane import ControlPlane
 
+from .conftest import OLDEST_KUBERNETES
 from .test_kubernetes_lab import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long, OLDEST_KUBERNETES]
 
 FABRIC = fabrics.fabric(racks=2, trays=18, split=())
 TOPOLOGY = schedulers.describe(FABRIC)
@@ -43,9 +44,10 @@ PATHS = {
     "Service": f"api/v1/{NAMESPACE}/services",
     "StatefulSet": f"apis/apps/v1/{NAMESPACE}/statefulsets",
 }
-TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"} @ pytest.fixture(scope="module")
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
+@pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
     """The trays of FABRIC with the taint that GPU nodes have, a node of the control plane, and the driver."""
     api = control_plane.api()

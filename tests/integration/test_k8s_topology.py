@@ -43,6 +43,7 @@ from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import environment
+from .conftest import OLDEST_KUBERNETES
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
@@ -480,22 +481,6 @@ def test_a_missing_scheduler_is_reported_and_nothing_written(site: Site) -> None
     assert site.api.find(f"{KAI}/nvlink") is None
 
 
-@pytest.mark.parametrize(
-    ("rules", "text"),
-    [
-        ([users.rule("", ["nodes"], ["list"])], "list topologies of kai"),
-        ([users.rule("*", ["*"], ["list"])], "patch Topology nvlink"),
-    ],
-)
-def test_a_missing_right_is_named(site: Site, rules: list[Any], text: str) -> None:
-    kubeconfig = users.user(site.plane, f"topology-{abs(hash(text)) % 10**6}", rules)
-    with pytest.raises(KubernetesError) as caught:
-        site.plan(kubeconfig=kubeconfig, names=("kai",))
-    assert text in str(caught.value)
-    assert "give the account the verb" in str(caught.value)
-    assert users.token_of(kubeconfig) not in str(caught.value)
-
-
 class Playbook:
     """rackscale.nvlink.kubernetes --tags topology, as a user with the permissions of `rules`."""
 
@@ -535,6 +520,7 @@ def test_the_playbook_changes_once_and_shows_no_secret(site: Site, tmp_path: Pat
 
 
 @pytest.mark.long
+@OLDEST_KUBERNETES
 def test_a_missing_right_in_the_middle_is_named_and_the_next_run_continues(site: Site, tmp_path: Path) -> None:
     everything = [users.rule("*", ["*"], ["list"])]
     some = {**users.rule("", ["nodes"], ["patch"]), "resourceNames": ["r01t01"]}
@@ -592,6 +578,7 @@ class Interrupting(Cluster):
 
 
 @pytest.mark.long
+@OLDEST_KUBERNETES
 def test_the_next_run_continues_after_the_server_stopped_during_a_recreate(site: Site) -> None:
     site.apply()
     wider = schedulers.describe(FABRIC, above=[ZONE])

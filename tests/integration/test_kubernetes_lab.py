@@ -20,7 +20,7 @@ from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import environment
-from .conftest import LabFactory, lab_command
+from .conftest import OLDEST_KUBERNETES, LabFactory, lab_command
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
@@ -219,6 +219,7 @@ def cliques(running: ControlPlane) -> dict[str, dict[str, str]]:
     return {row["metadata"]["name"]: {one["nodeName"]: one["status"] for one in row["daemons"]} for row in rows}
 
 
+@OLDEST_KUBERNETES
 def test_the_driver_changes_no_node_that_replaced_one_it_had_read(trays: ControlPlane, tmp_path: Path) -> None:
     """Else a plugin that ends late on a busy machine would remove a label of the next test."""
     made = driver.Driver(trays.api(), tmp_path)

@@ -20,6 +20,7 @@ from nvlab.kubernetes import certificates, nodes, plane, users
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible, environment
+from .conftest import OLDEST_KUBERNETES
 from .test_kubernetes_lab import FOUR, OBSERVE, names
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
@@ -97,6 +98,7 @@ def test_an_ansible_worker_logs_in_by_a_plugin_and_leaves_no_key(
 
 
 @pytest.mark.long
+@OLDEST_KUBERNETES
 def test_the_service_account_of_a_pod(trays: ControlPlane, tmp_path: Path, scratch: Path) -> None:
     (tmp_path / "token").write_text(users.token_of(users.user(trays, "plugin-reader", RULES)))
     (tmp_path / "ca.crt").write_text(trays.authority.read_text())

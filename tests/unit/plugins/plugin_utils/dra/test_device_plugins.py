@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins
-from hypothesis import given
-from hypothesis import strategies as st
 
 from . import dra_cluster as world
 
@@ -180,28 +178,3 @@ def test_a_list_that_cannot_be_read_is_an_error(resource: str) -> None:
     given = cluster(not_readable=[sentence])
     assert messages(given) == [f"{sentence}, which is needed to know whether a device plugin allocates the GPUs too."]
     assert messages(given, shape="compute_domains") == []
-
-
-flags = st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from(["", "true", "false"])), max_size=6)
-
-
-@given(flags, st.booleans(), st.booleans())
-def test_exactly_the_nodes_with_a_device_plugin_are_named(
-    rows: list[tuple[bool, bool, str]], policy: bool, everywhere: bool
-) -> None:
-    nodes, expected = {}, set()
-    for at, (has_capacity, own, deploy) in enumerate(rows):
-        name = f"n{at}"
-        labels = {"own": str(own), **({device_plugins.DEPLOY: deploy} if deploy else {})}
-        nodes[name] = world.node(name, labels=labels)
-        nodes[name]["status"]["allocatable"] = {device_plugins.GPU: "4" if has_capacity else "0"}
-        if has_capacity or own or everywhere or (policy and deploy != "false"):
-            expected.add(name)
-    sets = [world.device_plugin("one", pod={"nodeSelector": {"own": "True"}})]
-    sets += [world.device_plugin("two")] if everywhere else []
-    given = {**world.empty(), "nodes": list(nodes.values()), "daemon_sets": sets}
-    given["cluster_policies"] = [world.cluster_policy(policy)]
-    found = device_plugins.owners(given, nodes)
-    assert {name for names in found.values() for name in names} == expected
-    assert all(names for names in found.values())
-    assert bool(device_plugins.check(given, {}, world.plan(shape="all_dra"))) is bool(expected)

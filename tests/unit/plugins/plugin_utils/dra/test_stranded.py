@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import stranded
-from hypothesis import given
-from hypothesis import strategies as st
 
 from . import dra_cluster as world
 
@@ -91,34 +89,3 @@ def test_unreadable_pods_or_claims_make_the_number_unknown_not_zero() -> None:
         assert (found["a"].stranded, found["b"].stranded) == (None, None)
         (text,) = stranded.sentences(found)
         assert "an unknown number of GPUs is stranded by jobs/train (r01t01)" in text
-
-
-rows = st.lists(
-    st.tuples(st.sampled_from("ab"), st.integers(0, 8), st.integers(0, 10), st.integers(0, 3), st.booleans()),
-    max_size=8,
-)
-
-
-@given(rows)
-def test_stranded_are_the_free_gpus_of_nodes_with_a_domain(nodes: list[tuple[str, int, int, int, bool]]) -> None:
-    """Each node: clique, GPUs, GPUs in use, the number of its domain (0: none), whether they are used by claims."""
-    given = {**world.empty(), "nodes": [], "pods": [], "compute_domains": [world.domain(f"d{n}") for n in (1, 2, 3)]}
-    members: dict[str, dict[str, int]] = {"a": {}, "b": {}}
-    free = {"a": 0, "b": 0}
-    for at, (clique, gpus, used, domain, by_claim) in enumerate(nodes):
-        name = f"n{at}"
-        members[clique][name] = gpus
-        labels = {world.KEY: f"uid-d{domain}"} if domain else {}
-        given["nodes"].append(world.node(name, labels=labels))
-        if by_claim:
-            given["claims"].append(claim(name, *(f"gpu-{index}" for index in range(used))))
-        else:
-            given["pods"].append(pod(name, used))
-        free[clique] += max(gpus - used, 0) if domain else 0
-    found = stranded.cliques(given, members)
-    for clique, use in found.items():
-        taken = [name for names in use.blocked_by.values() for name in names]
-        assert use.stranded == free[clique]
-        assert use.nodes == len(members[clique]) == use.free_nodes + len(set(taken))
-        assert len(taken) == len(set(taken))
-        assert use.stranded <= sum(members[clique].values())

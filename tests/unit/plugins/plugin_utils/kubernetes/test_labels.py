@@ -14,8 +14,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from hypothesis import given
 from hypothesis import strategies as st
 
-NEW_OF = k8s_labels.TOPOGRAPH
-OLD_KEYS = sorted(NEW_OF)
 TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=4, split=()))
 TEXT = TOPOLOGY.cliques[0].text
 OTHER = "00000009-1111-4222-8333-444444444444.32766"
@@ -91,33 +89,8 @@ def test_there_is_one_writer_or_a_finding(
     assert verdict.by_collection == (writer == COLLECTION)
 
 
-WRITERS = ("nfd-master", "compute-domain-kubelet-plugin", k8s_labels.CLIQUE_MANAGER, "kubectl-label")
-SETS = {GFD: GFD_RUNS, DRA: DRA_RUNS, "silent": DRA_SILENT}
 NODE_LABELS = st.sampled_from([None, TEXT, OTHER])
 EVERY = st.fixed_dictionaries(dict.fromkeys(TOPOLOGY.cliques[0].nodes, NODE_LABELS))
-
-
-@given(
-    choice=st.sampled_from(k8s_labels.CHOICES),
-    sets=st.sets(st.sampled_from(sorted(SETS))),
-    pending=st.sets(st.sampled_from([GFD, DRA])),
-    managers=st.sets(st.sampled_from(WRITERS)),
-)
-def test_the_collection_is_never_a_second_writer(
-    choice: str, sets: set[str], pending: set[str], managers: set[str]
-) -> None:
-    verdict = k8s_labels.decide(choice, [SETS[name] for name in sets], cluster(TEXT, *managers), pending)
-    running = (sets | pending) & {GFD, DRA}
-    assert set(verdict.running) == running
-    if verdict.by_collection:
-        assert not running
-    if verdict.writer in (GFD, DRA):
-        assert running == {verdict.writer}
-    if choice in (GFD, DRA, COLLECTION) and verdict.writer != choice:
-        # The configured writer is used, or an error has the reason.
-        assert any(row["severity"] == "error" for row in verdict.findings)
-    if len(running) > 1:
-        assert codes(verdict.findings) == ["k8s_clique_label_multiple_writers"]
 
 
 @given(live=EVERY, gpus=st.dictionaries(st.sampled_from(TOPOLOGY.cliques[0].nodes), NODE_LABELS))
@@ -226,30 +199,3 @@ def test_the_migration_never_leaves_a_node_without_a_label() -> None:
     assert (migration.add, migration.remove) == ({}, {})
     assert f"Topology nvlink names {leaf}" in migration.findings[0]["message"]
     assert k8s_labels.migrate("finish", nodes, {"Topology nvlink": [new]}).remove == {"a": [leaf], "b": [leaf]}
-
-
-LABELS = st.dictionaries(st.sampled_from([*NEW_OF, *NEW_OF.values()]), st.sampled_from(["x", "y"]))
-
-
-@given(st.lists(LABELS, max_size=5), st.lists(st.sampled_from(["add", "finish"]), max_size=6))
-def test_no_order_of_stages_loses_a_label(every: list[dict[str, str]], stages: list[str]) -> None:
-    nodes = [node(f"n{number}", dict(labels)) for number, labels in enumerate(every)]
-
-    def places(row: dict[str, Any]) -> set[str]:
-        return {NEW_OF.get(key, key) for key in row["metadata"]["labels"]}
-
-    def run(stage: str) -> None:
-        plan = k8s_labels.migrate(stage, nodes, {})
-        for row in nodes:
-            labels = row["metadata"]["labels"]
-            new = plan.add.get(row["metadata"]["name"], {})
-            assert not set(new) & set(labels)
-            labels.update(new)
-            for key in plan.remove.get(row["metadata"]["name"], []):
-                del labels[key]
-
-    before = [places(row) for row in nodes]
-    for stage in (*stages, "add", "finish"):
-        run(stage)
-        assert [places(row) for row in nodes] == before
-    assert not any(key in row["metadata"]["labels"] for row in nodes for key in OLD_KEYS)

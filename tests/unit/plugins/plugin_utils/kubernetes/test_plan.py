@@ -10,8 +10,6 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import plan as k8s_plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from hypothesis import given
-from hypothesis import strategies as st
 
 TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
 WIDER = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()), above=[schedulers.Level("zone", "zone")])
@@ -87,37 +85,3 @@ def test_one_step_or_a_finding(
     assert k8s_plan.content(live(KAI)) == KAI
     found, findings = k8s_plan.step(existing, desired, allowed)
     assert (found, [row["code"] for row in findings]) == (action, [code] if code else [])
-
-
-KEYS = st.lists(st.sampled_from([schedulers.CLIQUE, schedulers.HOSTNAME, "zone", "row"]), unique=True, max_size=4)
-KINDS = st.sampled_from(
-    [
-        ("kai.scheduler/v1alpha1", "Topology"),
-        ("kueue.x-k8s.io/v1beta1", "Topology"),
-        ("kueue.x-k8s.io/v1beta2", "Topology"),
-        ("kueue.x-k8s.io/v1beta2", "ResourceFlavor"),
-        ("grove.io/v1alpha1", "ClusterTopologyBinding"),
-        ("topology.volcano.sh/v1alpha1", "HyperNode"),
-    ]
-)
-
-
-def topology(kind: tuple[str, str], keys: list[str], owner: str = schedulers.OWNER) -> dict[str, Any]:
-    metadata = {"name": "nvlink", "labels": {schedulers.MANAGED_BY: owner}}
-    spec = {"levels": [{"nodeLabel": key} for key in keys], "topologyName": "-".join(keys)}
-    return {"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, "spec": spec}
-
-
-@given(kind=KINDS, before=KEYS, after=KEYS)
-def test_an_immutable_field_is_never_updated_and_never_recreated_without_permission(
-    kind: tuple[str, str], before: list[str], after: list[str]
-) -> None:
-    existing, desired = live(topology(kind, before)), topology(kind, after)
-    fixed = k8s_plan.unchangeable(existing, desired)
-    assert fixed is None or before != after
-    held, found = k8s_plan.step(existing, desired, False)
-    assert (held, [row["code"] for row in found]) == ((None, ["k8s_recreate_required"]) if fixed else ("update", []))
-    assert k8s_plan.step(existing, desired, True) == (("recreate" if fixed else "update"), [])
-    # The reverse change follows the same rule, so a recreate can undo a recreate.
-    if kind[0] == "kai.scheduler/v1alpha1":
-        assert (k8s_plan.unchangeable(live(desired), topology(kind, before)) is None) == (fixed is None)
