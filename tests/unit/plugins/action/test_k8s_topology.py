@@ -93,6 +93,7 @@ def empty_cluster(request: http_servers.Request, reply: http_servers.Reply) -> N
     reply.json(found or {"kind": "Status", "message": "not found"}, 200 if found and request.method == "GET" else 404)
 
 
+@pytest.mark.core
 def test_runai_is_configured_without_showing_its_token(
     tmp_path: Path, run_action: RunAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
