@@ -20,7 +20,7 @@ from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import environment
-from .conftest import OLDEST_KUBERNETES, LabFactory, lab_command
+from .conftest import OLDEST_KUBERNETES
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
@@ -234,28 +234,3 @@ def test_the_driver_changes_no_node_that_replaced_one_it_had_read(trays: Control
     made.known()
     made.label("r01t01", {nodes.CLIQUE: None})
     assert label(trays, "r01t01") is None
-
-
-def test_trays_of_the_lab_are_nodes_whose_labels_follow_their_gpus(lab: LabFactory) -> None:
-    with lab("kubernetes.yml") as racks:
-        running = ControlPlane(racks.name)
-        assert names(running) == ["r01t01", "r01t02", "r01t03", "r01t04"]
-        before = label(running, "r01t02")
-        assert before == label(running, "r01t01") != label(running, "r01t03")
-        # A tray reaches the API server that its rack's nodes are in.
-        probe = (
-            "import ssl, urllib.request as u;"
-            "print(u.urlopen('https://198.51.100.3:6443/version', context=ssl._create_unverified_context()).status)"
-        )
-        assert racks.exec("r01t01", "python3", "-c", probe).stdout.strip() == "200"
-        driver.set_faults(running.directory, "r01t02", {"label": "stale"})
-        racks.set("r01t02", "clique=7")
-        racks.set("r01t03", "gpu0.clique=7")
-        racks.set("r01t04", "gpu0.state=in_progress")
-        until("two cliques on a tray give no label", lambda: label(running, "r01t03") is None)
-        assert label(running, "r01t02") == before
-        assert label(running, "r01t04") is not None
-        driver.set_faults(running.directory, "r01t02", {"label": "ok"})
-        until("the label follows", lambda: str(label(running, "r01t02")).endswith(".7"))
-        lab_command("kubernetes", "down", "--name", racks.name)
-        assert all(entry["ssh"] for entry in racks.status()["hosts"].values())

@@ -53,6 +53,7 @@ RETIERED = {**HYPER_NODE, "spec": {**HYPER_NODE["spec"], "tier": 2}}
         (OLD_KUEUE, {**WIDER_KUEUE, "apiVersion": "kueue.x-k8s.io/v1beta1"}, "spec.levels"),
         (OTHER_FLAVOR, FLAVOR, "spec.topologyName"),
         (BARE_FLAVOR, FLAVOR, None),
+        (RETIERED, HYPER_NODE, None),
         ({"spec": None}, KUEUE, "spec.levels"),
     ],
 )
