@@ -163,6 +163,10 @@ KUBERNETES_VERSIONS = (
 )
 
 
+# For a test of `make test-all` that one version is enough for.
+OLDEST_KUBERNETES = pytest.mark.parametrize("control_plane", [programs.VERSIONS[0]], indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module", params=KUBERNETES_VERSIONS)
 def control_plane(request: pytest.FixtureRequest) -> Iterator[plane.ControlPlane]:
     """A control plane without nodes, shared by the tests of a module: each removes what it created."""

@@ -25,7 +25,7 @@ from .test_dra_driver_role import DOMAIN, LABELLED, printed
 from .test_dra_driver_waves import DEVICE_PLUGINS, Kubelets, device_plugin
 from .test_kubernetes_lab import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
 TRAYS = [f"r01t{number:02d}" for number in range(1, 5)]
 # The lab's kernel has no IMEX channels.

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, versions
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.node_selection import DEFAULT_LABELS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
@@ -29,12 +28,17 @@ from nvlab.kubernetes import chart, domains, driver, nodes, plane, programs, reg
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
-from .test_kubernetes_lab import until, workload
+from .conftest import OLDEST_KUBERNETES
+from .test_kubernetes_lab import FOUR, until, workload
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
 TRAYS = [f"r01t{number:02d}" for number in range(1, 5)]
-FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
+FACTS = {
+    "nvlink_fabric": world.fabric(),
+    "nvlink_imex": world.imex(),
+    "dra_driver_root_files": world.root_files(),
+}
 NAME = chart.NAME
 CRD = "apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com"
 DAEMON_SETS = f"apis/apps/v1/namespaces/{NAME}/daemonsets"
@@ -62,15 +66,10 @@ class Site:
         self.helm = "4"
         self.plugins: Path | None = None
         (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
-        facts = {
-            "nvlink_fabric": world.fabric(),
-            "nvlink_imex": world.imex(),
-            "dra_driver_root_files": world.root_files(),
-        }
         hosts = {}
         for node in nodes.of_scenario(scenario.parse(FOUR), running.version):
             clique = node["metadata"]["labels"][nodes.CLIQUE]
-            hosts[node["metadata"]["name"]] = {**facts, "nvlink_fabric": world.fabric(clique=clique)}
+            hosts[node["metadata"]["name"]] = {**FACTS, "nvlink_fabric": world.fabric(clique=clique)}
         (folder / "inventory.yml").write_text(yaml.safe_dump({"nvlink": {"hosts": hosts}}))
 
     def run(self, *arguments: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
@@ -173,54 +172,57 @@ def changed(done: subprocess.CompletedProcess[str]) -> int:
     return int(recap.partition("changed=")[2].split()[0])
 
 
-def test_a_fresh_install_in_check_mode_then_once(site: Site) -> None:
-    # Neither the namespace nor the CRDs exist, and the API server's refusal is the only finding.
-    port = {"kubeletPlugin": {"containers": {"computeDomains": {"healthcheckPort": 70000}}}}
-    refused = site.run("--check", check=False, dra_driver_values=port, dra_driver_external_label_writer=True)
-    assert refused.returncode != 0
-    assert "The API server would refuse DaemonSet dra-driver-nvidia-gpu-kubelet-plugin (" in printed(refused)
-    assert "Invalid value: 70000: must be between 1 and 65535, inclusive); correct values." in printed(refused)
-    assert "more error" not in printed(refused)
+def crds(site: Site) -> str:
+    return site.running.kubectl("get", "crd", "--no-headers", check=False).strip()
 
+
+def test_the_driver_is_installed_once_used_and_removed_when_unused(site: Site) -> None:
+    # Neither the namespace nor the CRDs exist.
     virgin = site.run("--check", "--diff")
     assert changed(virgin) > 0
-    assert site.release() is None
-    assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
+    failed = site.run(check=False, dra_driver_values={**LABELLED, "nvidiaCtkPath": "/x", "logVerbosty": "4"})
+    assert failed.returncode != 0
+    assert "values, logVerbosty: the chart has no such key, and Helm would ignore it" in printed(failed)
+    assert "nvidiaCtkPath: the chart rejects it since 25.3" in printed(failed)
+    assert (site.release(), crds(site)) == (None, "")
 
     # With a probe in each clique, which leaves nothing.
-    done = site.run(dra_driver_probe=True)
-    assert changed(done) > 0
+    assert changed(site.run(dra_driver_probe=True)) > 0
     release = site.release()
     assert release is not None
     assert (release["chart"], release["status"]) == (f"{NAME}-{site.version}", "deployed")
-    owners = {row["manager"] for row in site.running.api().get(CRD)["metadata"]["managedFields"]}
-    assert "rackscale.nvlink" in owners
+    assert "rackscale.nvlink" in {row["manager"] for row in site.running.api().get(CRD)["metadata"]["managedFields"]}
     assert not site.running.api().items(domains.DOMAINS)
     assert not site.running.api().items(CLAIMS)
-
     again = site.run()
     assert changed(again) == 0, again.stdout
 
-
-@pytest.mark.parametrize("plugin", [False, pytest.param(True, marks=pytest.mark.minutes)], ids=["", "helm-diff"])
-def test_a_value_of_a_live_release_is_changed_once(site: Site, plugin: bool) -> None:
-    """With and without Helm's plugin diff."""
-    if plugin:
-        site.plugins = site.folder / "plugins"
-        shutil.copytree(HELM_DIFF, site.plugins / "diff")
-    site.install()
+    # A value changes under a claim in use.
     site.work("r01t01")
     claims = site.claims()
-    louder = {**LABELLED, "logVerbosity": "6"}
-    checked = site.run("--check", "--diff", "--tags", "release", dra_driver_values=louder)
-    assert changed(checked) == 1
-    assert verbosity(site) == "4"
-    assert ('value: "6"' in checked.stdout) is plugin
-    done = site.run("--tags", "release,checks", dra_driver_values=louder)
-    assert verbosity(site) == "6"
-    assert changed(done) == 1
-    assert changed(site.run("--tags", "release", dra_driver_values=louder)) == 0
-    assert site.claims() == claims
+    done = site.run(dra_driver_values={**LABELLED, "logVerbosity": "6"})
+    assert (changed(done), verbosity(site), site.claims()) == (1, "6", claims)
+
+    refused = site.run(check=False, dra_driver_state="absent")
+    assert refused.returncode != 0
+    assert "ComputeDomains exist (default/work)" in printed(refused)
+    assert "Pods still use claims of the driver (default/work-" in printed(refused)
+    assert (site.release() is None, site.claims()) == (False, claims)
+    site.running.kubectl("delete", "deployment", "work", "--timeout=120s")
+    site.running.kubectl("delete", "computedomain", "work", "--timeout=120s")
+    assert changed(site.run(dra_driver_state="absent", dra_driver_remove_crds=True)) > 0
+    assert (site.release(), crds(site)) == (None, "")
+
+
+@pytest.mark.long
+@OLDEST_KUBERNETES
+def test_helm_diff_shows_a_changed_value(site: Site) -> None:
+    site.plugins = site.folder / "plugins"
+    shutil.copytree(HELM_DIFF, site.plugins / "diff")
+    site.install()
+    checked = site.run("--check", "--diff", "--tags", "release", dra_driver_values={**LABELLED, "logVerbosity": "6"})
+    assert (changed(checked), verbosity(site)) == (1, "4")
+    assert 'value: "6"' in checked.stdout
 
 
 def verbosity(site: Site) -> str | None:
@@ -235,7 +237,8 @@ def plugins(site: Site) -> list[dict[str, Any]]:
     return [row for row in rows if row["metadata"]["name"].endswith(checks.PLUGIN)]
 
 
-@pytest.mark.minutes
+@pytest.mark.long
+@OLDEST_KUBERNETES
 def test_helm_3_works_too(site: Site) -> None:
     site.helm = "3"
     assert changed(site.run()) > 0
@@ -245,6 +248,8 @@ def test_helm_3_works_too(site: Site) -> None:
     assert site.release() is None
 
 
+@pytest.mark.long
+@OLDEST_KUBERNETES
 def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Site) -> None:
     old = chart.folder(site.folder / "old", "25.12.0")
     gone = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-the-old-chart"}}
@@ -284,95 +289,24 @@ def required(crd: dict[str, Any]) -> Any:
     return spec.get("required")
 
 
-def test_a_failed_preflight_changes_nothing(site: Site) -> None:
-    site.running.kubectl("label", "nodes", "--all", "--overwrite", *[f"{key}-" for key in DEFAULT_LABELS])
-    done = site.run(check=False, dra_driver_values={**LABELLED, "nvidiaCtkPath": "/x", "logVerbosty": "4"})
-    assert done.returncode != 0
-    output = printed(done)
-    assert "The driver would not run on node r01t01: it has none of the labels" in output
-    assert "values, logVerbosty: the chart has no such key, and Helm would ignore it; write logVerbosity." in output
-    assert "nvidiaCtkPath: the chart rejects it since 25.3" in output
-    # Nodes of the lab have GPUs of a device plugin in their capacity.
-    twice = printed(site.run("--tags", "preflight", check=False, dra_driver_shape="all_dra"))
-    assert "The capacity of r01t01, r01t02, r01t03, r01t04 has nvidia.com/gpu, so a device plugin allocates" in twice
-    assert site.release() is None
-    assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
-
-
-def test_a_second_release_and_another_field_manager_are_reported_and_not_changed(site: Site) -> None:
-    site.running.helm(
-        "install",
-        "other",
-        site.chart,
-        "--namespace",
-        "other",
-        "--create-namespace",
-        "--set",
-        "resources.gpus.enabled=false",
-    )
-    crd = yaml.safe_dump(site.running.api().get(CRD) | {"metadata": {"name": CRD.rpartition("/")[2]}, "status": None})
-    apply = ("apply", "--server-side", "--field-manager", "argocd-controller", "--force-conflicts", "-f", "-")
-    site.running.kubectl(*apply, stdin=crd)
-    try:
-        done = site.run(check=False)
-        assert done.returncode != 0
-        assert "The Helm release other in namespace other owns the driver's DeviceClasses" in printed(done)
-        assert "is managed by argocd-controller" in printed(done)
-        assert site.release() is None
-    finally:
-        site.running.helm("uninstall", "other", "--namespace", "other")
-
-
-def test_the_driver_is_removed_only_when_unused(site: Site) -> None:
-    site.install()
-    site.work("r01t01")
-    refused = site.run(check=False, dra_driver_state="absent")
-    assert refused.returncode != 0
-    assert "ComputeDomains exist (default/work)" in printed(refused)
-    assert "Pods still use claims of the driver (default/work-" in printed(refused)
-    assert site.release() is not None
-    # Nor may the owner of IMEX change.
-    changing = site.run("--check", check=False, dra_driver_shape="host_managed")
-    assert "The owner of IMEX cannot change while ComputeDomains exist (default/work)" in printed(changing)
-
-    site.running.kubectl("delete", "deployment", "work", "--timeout=60s")
-    site.running.kubectl("delete", "computedomain", "work", "--timeout=60s")
-    gone = site.run(dra_driver_state="absent", dra_driver_remove_crds=True)
-    assert changed(gone) > 0
-    assert site.release() is None
-    assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
-
-
-def fault(site: Site, node: str | None, **settings: str) -> Callable[[], None]:
-    return lambda: driver.set_faults(site.running.directory, node, settings)
-
-
-def test_each_fault_of_a_running_driver_is_reported_until_it_is_fixed(site: Site) -> None:
+@pytest.mark.long
+@OLDEST_KUBERNETES
+def test_each_fault_of_a_running_driver_is_reported_in_check_mode_and_not_fixed(site: Site) -> None:
     """Faults of the driver's stand-in: pods, labels, daemons, leftovers."""
     site.install()
     site.work("r01t01", "r01t03")
     until("nothing but the two cliques", lambda: [row for row in site.findings() if "spans 2 cliques" not in row] == [])
-    faults = [
-        ("r01t02", {"plugin": "crash"}, {"plugin": "ok"}, "dra_plugin_unready", "Of 4 pods"),
-        ("r01t04", {"plugin": "silent"}, {"plugin": "ok"}, "dra_slice_missing", "on r01t04"),
-        ("r01t03", {"daemon": "not_ready"}, {"daemon": "ok"}, "dra_domain_unready", "on node r01t03 the daemon is Not"),
-    ]
-    for node, wrong, right, code, text in faults:
-        if code == "dra_slice_missing":
-            site.running.kubectl("delete", "resourceslice", f"{node}-{domains.DOMAIN_DRIVER}")
-        fault(site, node, **wrong)()
-        until(code, lambda code=code, text=text: any(text in row for row in site.findings(code)))
-        fault(site, node, **right)()
-        until(f"no {code}", lambda code=code: not site.findings(code))
-    # --check reports the same and changes nothing.
+    driver.set_faults(site.running.directory, "r01t03", {"daemon": "not_ready"})
+    until("the daemon is not ready", lambda: site.findings("dra_domain_unready"))
     site.running.kubectl("label", "node", "r01t02", f"{domains.KEY}=0b1c")
-    fault(site, None, gfd="off", paused="true")()
+    driver.set_faults(site.running.directory, None, {"gfd": "off", "paused": "true"})
     site.running.kubectl("label", "node", "r01t04", "--overwrite", f"{nodes.CLIQUE}=other.7")
     site.running.kubectl("delete", "deviceclass", "compute-domain-daemon.nvidia.com")
     checked = site.run("--check", check=False)
     assert checked.returncode != 0
     for text in (
         "The DeviceClass compute-domain-daemon.nvidia.com is missing",
+        "on node r01t03 the daemon is NotReady",
         f"The label {nodes.CLIQUE} of node r01t04 is other.7, but its GPUs report",
         "Leftovers of the deleted ComputeDomain 0b1c block others: the label of node r01t02",
     ):
@@ -380,7 +314,15 @@ def test_each_fault_of_a_running_driver_is_reported_until_it_is_fixed(site: Site
     assert site.running.kubectl("get", "deviceclass", "compute-domain-daemon.nvidia.com", check=False) == ""
 
 
+@pytest.mark.long
+@OLDEST_KUBERNETES
 def test_a_rejection_by_chart_or_api_server_is_reported_and_the_next_run_continues(site: Site) -> None:
+    # Where the namespace does not exist, the API server's refusal is the only finding.
+    port = {"kubeletPlugin": {"containers": {"computeDomains": {"healthcheckPort": 70000}}}}
+    wrong = printed(site.run("--check", check=False, dra_driver_values=port, dra_driver_external_label_writer=True))
+    assert "The API server would refuse DaemonSet dra-driver-nvidia-gpu-kubelet-plugin (" in wrong
+    assert "Invalid value: 70000: must be between 1 and 65535, inclusive); correct values." in wrong
+    assert "more error" not in wrong
     broken = copy_of(site, "broken", '{{ fail "no such luck" }}')
     checked = site.run("--check", check=False, dra_driver_chart=str(broken))
     assert checked.returncode != 0
@@ -408,6 +350,8 @@ def copy_of(site: Site, name: str, template: str) -> Path:
     return made
 
 
+@pytest.mark.long
+@OLDEST_KUBERNETES
 def test_an_api_server_that_stops_during_helm_leaves_a_run_that_can_continue(site: Site) -> None:
     """It stops when Helm has begun, and comes back later."""
     begun = f"api/v1/namespaces/{NAME}/secrets"
@@ -435,6 +379,8 @@ def test_an_api_server_that_stops_during_helm_leaves_a_run_that_can_continue(sit
     assert release["status"] == "deployed"
 
 
+@pytest.mark.long
+@OLDEST_KUBERNETES
 def test_the_driver_of_gpu_operator_is_checked_and_not_installed(site: Site) -> None:
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     definition = {
@@ -460,74 +406,31 @@ def test_the_driver_of_gpu_operator_is_checked_and_not_installed(site: Site) -> 
     done = site.run("--tags", "preflight,crds,release", dra_driver_shape="gpu_cluster")
     assert changed(done) == 0
     assert site.release() is None
-    refused = site.run("--tags", "preflight", check=False)
-    assert "GPU Operator's GPUCluster gpu-cluster installs the driver" in " ".join(refused.stdout.split())
 
 
 # Rejected credentials -> the text of the message.
-REFUSED = {
-    "expired": "rejects the credentials",
-    "unreachable": "refuses the connection",
-    "wrong_authority": "certificate that is not accepted",
-    "broken": "is not valid YAML",
-    "absent": "cannot be read",
-}
-PREFLIGHT_PLAY = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - name: Run the preflight with {{ item }}
-      rackscale.nvlink.dra_driver_info: {phase: preflight, kubeconfig: "{{ item }}", timeout: 3}
-      loop: "{{ files }}"
-      ignore_errors: true
-      register: preflights
-    - name: Write the messages
-      ansible.builtin.copy:
-        content: "{{ preflights.results | map(attribute='msg') | to_json }}"
-        dest: "{{ messages }}"
-        mode: "0600"
-"""
-
-
-def test_rejected_credentials_are_one_sentence_without_a_secret(site: Site) -> None:
-    kinds: dict[str, Callable[[ControlPlane], Path]] = {
-        name: getattr(users, name, lambda _running: site.folder / "absent.kubeconfig") for name in REFUSED
-    }
-    files = {}
-    for name, make in kinds.items():
-        made = make(site.running)
-        files[name] = made if name in ("absent", "broken") else users.outside(site.running, made)
-    (site.folder / "refused.yml").write_text(PREFLIGHT_PLAY)
-    given = {"files": [str(path) for path in files.values()], "messages": str(site.folder / "messages.json")}
-    done = ansible("ansible-playbook", "-vvv", "-e", json.dumps(given), site.folder / "refused.yml")
-    sentences = json.loads((site.folder / "messages.json").read_text())
-    for (name, text), sentence in zip(REFUSED.items(), sentences, strict=True):
-        assert text in sentence, name
-        assert "\n" not in sentence.strip()
-    # The role stops at its first read too.
-    stopped = site.run("-vvv", check=False, dra_driver_kubeconfig=str(files["expired"]))
-    assert REFUSED["expired"] in printed(stopped)
-    assert "Traceback" not in printed(done) + printed(stopped)
-    for path in (*files.values(), site.running.outside):
-        text = path.read_text() if path.exists() else ""
-        for secret in re.findall(r"(?m)^\s*(?:token|client-key-data|client-certificate-data): (\S{40})", text):
-            assert secret not in done.stdout + done.stderr + stopped.stdout + stopped.stderr
-
-
-def kubeconfig_of(site: Site, name: str, rules: list[dict[str, list[str]]]) -> str:
-    return str(users.outside(site.running, users.user(site.running, name, rules)))
-
-
+@pytest.mark.long
+@OLDEST_KUBERNETES
 def test_a_missing_right_is_named(site: Site) -> None:
     rules = [users.rule("", ["nodes"], ["list"]), users.rule("resource.k8s.io", ["deviceclasses"], ["list"])]
-    poor = kubeconfig_of(site, "poor", rules)
-    options = {"dra_driver_kubeconfig": poor, "dra_driver_shape": "all_dra"}
+    options = {"dra_driver_kubeconfig": account(site, "poor", rules), "dra_driver_shape": "all_dra"}
     done = site.run("--check", "--tags", "preflight", check=False, **options)
     assert "The account may not list daemonsets; give it the verb list in all namespaces." in printed(done)
     assert "which is needed to know whether a device plugin allocates the GPUs too." in printed(done)
     # An account without the right to write stops at the first write.
-    reader = kubeconfig_of(site, "reader", [users.rule("*", ["*"], ["get", "list"])])
+    reader = account(site, "reader", [users.rule("*", ["*"], ["get", "list"])])
     refused = site.run("--tags", "crds", check=False, dra_driver_kubeconfig=reader)
     assert refused.returncode != 0
     assert 'cannot patch resource \\"customresourcedefinitions\\"' in printed(refused)
     assert site.release() is None
+    # A rejected login is one sentence, and no secret of the kubeconfig is in the output.
+    expired = users.expired(site.running)
+    stopped = site.run("-vvv", check=False, dra_driver_kubeconfig=str(users.outside(site.running, expired)))
+    assert "rejects the credentials" in printed(stopped)
+    assert "Traceback" not in printed(stopped)
+    assert users.token_of(expired) not in stopped.stdout + stopped.stderr
+
+
+def account(site: Site, name: str, rules: list[dict[str, list[str]]]) -> str:
+    """The kubeconfig file of a service account."""
+    return str(users.outside(site.running, users.user(site.running, name, rules)))

@@ -13,22 +13,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, waves
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 from nvlab import scenario
 from nvlab.kubernetes import domains, driver, nodes, plane
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import unchanged
-from .test_dra_driver_role import NAME, Site, changed, printed, until
+from .conftest import OLDEST_KUBERNETES
+from .test_dra_driver_role import FACTS, NAME, Site, changed, printed, until
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long, OLDEST_KUBERNETES]
 
 RACKS = {"racks": [{"trays": 2}] * 3}
 FIRST, SECOND, THIRD = ({f"r{rack:02d}t{tray:02d}" for tray in (1, 2)} for rack in (1, 2, 3))
@@ -40,13 +39,8 @@ class Fleet(Site):
 
     def __init__(self, running: ControlPlane, folder: Path) -> None:
         super().__init__(running, folder)
-        facts = {
-            "nvlink_fabric": world.fabric(),
-            "nvlink_imex": world.imex(),
-            "dra_driver_root_files": world.root_files(),
-        }
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        hosts = {name: {**facts, **local} for name in sorted(FIRST | SECOND | THIRD)}
+        hosts = {name: {**FACTS, **local} for name in sorted(FIRST | SECOND | THIRD)}
         self.fabric_file = folder / "fabric.json"
         self.fabric_file.write_text(json.dumps(fabric(racks=3, trays=2, split=()).as_dict()))
         (folder / "inventory.yml").write_text(json.dumps({"nvlink": {"hosts": hosts}}))
@@ -85,19 +79,6 @@ class Fleet(Site):
         rows = [row for row in self.running.api().items(PODS) if "kubelet-plugin" in row["metadata"]["name"]]
         return {row["spec"]["nodeName"]: row["metadata"]["uid"] for row in rows}
 
-    def by_dra(self) -> set[str]:
-        """The nodes whose GPUs DRA allocates."""
-        rows = self.running.api().items(domains.SLICES)
-        return {row["spec"]["nodeName"] for row in rows if row["spec"]["driver"] == domains.GPU_DRIVER}
-
-    def gpus(self) -> int:
-        """The GPUs in the capacity of all nodes."""
-        return sum(int(row["status"]["capacity"].get(GPUS, 0)) for row in self.running.api().items(nodes.PATH))
-
-    def cordoned(self) -> set[str]:
-        rows = self.running.api().items(nodes.PATH)
-        return {row["metadata"]["name"] for row in rows if row["spec"].get("unschedulable")}
-
     def published(self) -> set[str]:
         return {row["spec"]["nodeName"] for row in self.running.api().items(domains.SLICES)}
 
@@ -111,10 +92,6 @@ def fleet(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def test_the_canary_is_first_a_failed_clique_stops_the_rollout_and_a_resume_finishes_it(fleet: Fleet) -> None:
-    without = fleet.rollout()
-    assert "install the driver with waves first" in printed(without)
-    assert (without.returncode != 0, fleet.enabled) == (True, set())
-
     assert changed(fleet.install_restricted()) > 0
     assert (fleet.enabled, fleet.pods(), fleet.published()) == (set(), {}, set())
     again = fleet.install_restricted()
@@ -190,16 +167,6 @@ def device_plugin() -> dict[str, Any]:
     }
 
 
-def job(node: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "busybox", "resources": {"limits": {GPUS: "1"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "job"},
-        "spec": {"nodeName": node, "containers": [container]},
-    }
-
-
 class Kubelets(threading.Thread):
     """Sets the GPUs in the capacity of a node by whether a pod of the device plugin is on it, without the grace time.
 
@@ -229,43 +196,3 @@ class Kubelets(threading.Thread):
     def stop(self) -> None:
         self._ends.set()
         self.join()
-
-
-def test_gpus_move_from_the_device_plugin_to_dra_in_waves(fleet: Fleet) -> None:
-    api = fleet.running.api()
-    domains_only = ("--set", "resources.gpus.enabled=false")
-    fleet.running.helm("install", NAME, fleet.chart, "--namespace", NAME, "--create-namespace", *domains_only)
-    fleet.running.kubectl("label", "nodes", "--all", f"{device_plugins.DEPLOY}=true")
-    api.create(DEVICE_PLUGINS, device_plugin())
-    until("the slices of all nodes", lambda: len(fleet.published()) == 6)
-    until("the device plugin", lambda: len(api.items(DEFAULT_PODS)) == 6)
-    kubelets = Kubelets(fleet.running)
-    kubelets.start()
-    try:
-        shape = {"dra_driver_shape": "all_dra"}
-        refused = fleet.run("--tags", "preflight", check=False, dra_driver_values={}, **shape)
-        assert f"The device plugin of the DaemonSet default/{DEVICE_PLUGIN} allocates the GPUs of" in printed(refused)
-        fleet.install_restricted(**shape)
-        assert fleet.by_dra() == set()
-
-        api.create(DEFAULT_PODS, job("r01t01"))
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(fleet.rollout, "--limit", "r01t01,r01t02,localhost", dra_driver_wait=60, **shape)
-            until("the canary's nodes without a device plugin", lambda: fleet.gpus() == 4 * len(SECOND | THIRD), 180.0)
-            assert fleet.cordoned() == FIRST
-            assert fleet.by_dra() == set()
-            api.delete(f"{DEFAULT_PODS}/job")
-            canary = running.result()
-        assert canary.returncode == 0, printed(canary)
-        assert (fleet.by_dra(), fleet.cordoned()) == (FIRST, set())
-        # An administrator's cordon stays.
-        fleet.running.kubectl("cordon", "r03t01")
-        rest = fleet.rollout(dra_driver_wait=60, **shape)
-        assert rest.returncode == 0, printed(rest)
-        assert (fleet.by_dra(), fleet.gpus(), fleet.cordoned()) == ({*FIRST, *SECOND, *THIRD}, 0, {"r03t01"})
-        assert unchanged(fleet.rollout(**shape).stdout)
-        fleet.install_restricted(**shape)
-        assert kubelets.twice == set()
-    finally:
-        kubelets.stop()
-        api.delete(f"{DEVICE_PLUGINS}/{DEVICE_PLUGIN}")

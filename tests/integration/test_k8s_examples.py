@@ -4,18 +4,16 @@
 
 """The rendered examples on a real API server, kube-scheduler and StatefulSet controller, with two racks of 18 trays.
 
-The pods that an operator would create of an example are created here from its templates. The examples for KAI and Kueue
-are validated only: their schedulers do not run.
+The pods that an operator would create of an example are created here from its templates. Those for KAI and Kueue are
+validated only: their schedulers do not run.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -23,16 +21,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import mod
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import examples, schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from nvlab.kubernetes import chart, domains, nodes
-from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+from .conftest import OLDEST_KUBERNETES
+from .test_kubernetes_lab import until
+
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long, OLDEST_KUBERNETES]
 
 FABRIC = fabrics.fabric(racks=2, trays=18, split=())
 TOPOLOGY = schedulers.describe(FABRIC)
 R01, R02 = (clique.text for clique in TOPOLOGY.cliques)
 CLIQUE_OF = {node: clique.text for clique in TOPOLOGY.cliques for node in clique.nodes}
-CRDS = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLIQUES = f"apis/{domains.VERSION}/computedomaincliques"
 CLAIMS = f"{domains.RESOURCE}/namespaces/default/resourceclaims"
 NAMESPACE = "namespaces/default"
@@ -45,68 +44,7 @@ PATHS = {
     "Service": f"api/v1/{NAMESPACE}/services",
     "StatefulSet": f"apis/apps/v1/{NAMESPACE}/statefulsets",
 }
-STRICT = "?dryRun=All&fieldValidation=Strict"
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-Found = TypeVar("Found")
-
-# The fields that the examples set of other projects' objects, as their CustomResourceDefinitions have them: a type, a
-# list of one type, or fields. A pod's template is open here and validated as a PodTemplate.
-OPEN = "open"
-QUANTITY = "quantity"
-REPLICAS = {"replicas": "integer", "restartPolicy": "string", "template": OPEN}
-SHARE = {"quota": "number", "limit": "number", "overQuotaWeight": "number"}
-FLAVOR = {"name": "string", "resources": [{"name": "string", "nominalQuota": QUANTITY}]}
-JOB = {"completions": "integer", "parallelism": "integer", "backoffLimit": "integer", "template": OPEN}
-DEFINITIONS: dict[tuple[str, str, str, str], Any] = {
-    ("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"): {
-        "replicatedJobs": [{"name": "string", "replicas": "integer", "template": {"metadata": OPEN, "spec": JOB}}]
-    },
-    ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"): {
-        "replicas": "integer",
-        "leaderWorkerTemplate": {"size": "integer", "workerTemplate": OPEN},
-    },
-    ("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"): {
-        "pytorchReplicaSpecs": {"Master": REPLICAS, "Worker": REPLICAS}
-    },
-    ("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"): {
-        "slotsPerWorker": "integer",
-        "launcherCreationPolicy": "string",
-        "sshAuthMountPath": "string",
-        "runPolicy": {"cleanPodPolicy": "string"},
-        "mpiReplicaSpecs": {"Launcher": REPLICAS, "Worker": REPLICAS},
-    },
-    ("scheduling.run.ai", "v2", "Queue", "queues"): {
-        "parentQueue": "string",
-        "resources": {"cpu": SHARE, "gpu": SHARE, "memory": SHARE},
-    },
-    ("kueue.x-k8s.io", "v1beta2", "ClusterQueue", "clusterqueues"): {
-        "namespaceSelector": OPEN,
-        "resourceGroups": [{"coveredResources": ["string"], "flavors": [FLAVOR]}],
-    },
-    ("kueue.x-k8s.io", "v1beta2", "LocalQueue", "localqueues"): {"clusterQueue": "string"},
-}
-CLUSTER_WIDE = ("Queue", "ClusterQueue")
-
-
-def schema(fields: Any) -> dict[str, Any]:
-    if fields == OPEN:
-        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    if fields == QUANTITY:
-        return {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
-    if isinstance(fields, str):
-        return {"type": fields}
-    if isinstance(fields, list):
-        return {"type": "array", "items": schema(fields[0])}
-    return {"type": "object", "properties": {name: schema(part) for name, part in fields.items()}}
-
-
-def until(what: str, condition: Callable[[], Found], seconds: float = 60.0) -> Found:
-    """Wait until `condition` returns something true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen in {seconds:g} s"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +70,7 @@ def cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
     folder = chart.folder(tmp_path_factory.mktemp("chart"))
     options = ("--namespace", "dra", "--create-namespace", "--set", "resources.gpus.enabled=false")
     control_plane.helm("install", "dra", folder, *options)
-    until("a slice for each tray", lambda: len(api.items(domains.SLICES)) == len(CLIQUE_OF), 120)
+    until("a slice for each tray", lambda: len(api.items(domains.SLICES)) == len(CLIQUE_OF))
     return control_plane
 
 
@@ -204,41 +142,6 @@ def imex_domains(api: Any, count: int) -> Counter[tuple[str, str]]:
     return until(f"{count} daemons", lambda: (found := daemons()) and found.total() == count and found)
 
 
-def test_affinity_between_pods_alone_binds_them_to_a_full_clique(api: Any) -> None:
-    """The reason why no example relies on it: NVIDIA/nvcf issue 598."""
-    for tray in CLIQUE_OF:
-        api.patch(f"{nodes.PATH}/{tray}", {"spec": {"unschedulable": tray != "r01t01"}})
-    labels = {"app": "bound"}
-    pod: dict[str, Any] = {"affinity": schedulers.affinity(labels)}
-    pod["tolerations"] = [{"key": TAINT["key"], "operator": "Exists"}]
-    pod["containers"] = [{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 4}}}]
-    spec = {
-        "replicas": 2,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": pod},
-    }
-    try:
-        api.create(PATHS["Deployment"], {"metadata": {"name": "bound"}, "spec": spec})
-        assert placed(api, "bound-", 1) == ["r01t01"]
-    finally:
-        for tray in CLIQUE_OF:
-            if CLIQUE_OF[tray] == R02:
-                api.patch(f"{nodes.PATH}/{tray}", {"spec": {"unschedulable": None}})
-    try:
-        until("kube-scheduler has tried again", lambda: "pod affinity rules" in refusal(api, "bound-"))
-        assert placed(api, "bound-", 1) == ["r01t01"]
-    finally:
-        for tray in CLIQUE_OF:
-            api.patch(f"{nodes.PATH}/{tray}", {"spec": {"unschedulable": None}})
-
-
-def refusal(api: Any, prefix: str) -> str:
-    """Why kube-scheduler leaves the pods of that prefix pending."""
-    rows = [row for row in api.items(PODS) if row["metadata"]["name"].startswith(prefix)]
-    conditions = [one for row in rows for one in row["status"].get("conditions", [])]
-    return " ".join(one.get("message", "") for one in conditions if one["type"] == "PodScheduled")
-
-
 def test_the_stateful_set_runs_in_its_clique_in_one_imex_domain(api: Any) -> None:
     create(api, objects("statefulset"))
     assert cliques_of(placed(api, "nvlink-service-", 2)) == {R01: 2}
@@ -256,42 +159,6 @@ def test_a_job_larger_than_a_clique_has_one_imex_domain_per_index(api: Any) -> N
     assert cliques_of(placed(api, "nvlink-index-0-", 16)) == {R01: 16}
     assert cliques_of(placed(api, "nvlink-index-1-", 16)) == {R02: 16}
     assert imex_domains(api, 32) == {("nvlink-two-indexes-0", R01): 16, ("nvlink-two-indexes-1", R02): 16}
-
-
-def test_each_leader_worker_set_has_a_clique_to_itself(api: Any) -> None:
-    create(api, objects("lws", "ComputeDomain"))
-    rows = objects("lws", "LeaderWorkerSet")
-    for index, row in enumerate(rows):
-        template, size = row["spec"]["leaderWorkerTemplate"]["workerTemplate"], 18
-        assert row["spec"]["leaderWorkerTemplate"]["size"] == size
-        name = row["metadata"]["name"]
-        leader = create_pods(api, name, with_leader_affinity(template, row, f"group-{index}"), 1)
-        (tray,) = placed(api, leader[0], 1)
-        workers = copy.deepcopy(template)
-        workers["metadata"]["labels"][GROUP] = f"group-{index}"
-        workers["spec"]["nodeSelector"] = {nodes.CLIQUE: CLIQUE_OF[tray]}
-        create_pods(api, name, workers, size - 1, start=1)
-    found = [cliques_of(placed(api, f"{row['metadata']['name']}-", 18)) for row in rows]
-    assert sorted(next(iter(one)) for one in found) == [R01, R02]
-    assert all(len(one) == 1 for one in found)
-    assert sorted(imex_domains(api, 36).values()) == [18, 18]
-
-
-GROUP = "leaderworkerset.sigs.k8s.io/group-key"
-
-
-def with_leader_affinity(template: dict[str, Any], row: dict[str, Any], group: str) -> dict[str, Any]:
-    """A leader's pod as the webhook of LeaderWorkerSet 0.10 changes it for an exclusive topology."""
-    key = row["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/exclusive-topology"]
-    pod = copy.deepcopy(template)
-    pod["metadata"]["labels"][GROUP] = group
-    own = {"key": GROUP, "operator": "In", "values": [group]}
-    others = [{"key": GROUP, "operator": "Exists"}, {"key": GROUP, "operator": "NotIn", "values": [group]}]
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    for kind, expressions in (("podAffinity", [own]), ("podAntiAffinity", others)):
-        term = {"labelSelector": {"matchExpressions": expressions}, "topologyKey": key}
-        pod["spec"]["affinity"][kind] = {required: [term]}
-    return pod
 
 
 def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> None:
@@ -314,44 +181,18 @@ def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> N
     assert imex_domains(api, 2) == {(name, R01): 1, (name, R02): 1}
 
 
-def test_the_server_accepts_every_example(api: Any) -> None:
+def test_the_server_accepts_the_pods_of_every_example(api: Any) -> None:
     """Strictly, so an unknown field is an error; a template of pods as a PodTemplate."""
-    paths = dict(PATHS)
-    for (group, version, kind, plural), fields in DEFINITIONS.items():
-        name, scope = f"{plural}.{group}", "Cluster" if kind in CLUSTER_WIDE else "Namespaced"
-        root = {"type": "object", "properties": {"spec": schema(fields)}}
-        served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": root}}
-        names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-        crd = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            # Without it a group of *.k8s.io is reserved.
-            "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"}},
-            "spec": {"group": group, "scope": scope, "names": names, "versions": [served]},
-        }
-        api.apply(f"{CRDS}/{name}", crd)
-        place = "" if scope == "Cluster" else f"/{NAMESPACE}"
-        paths[kind] = f"apis/{group}/{version}{place}/{plural}"
-    for kind in {key[2] for key in DEFINITIONS}:
-        until(f"{kind} is served", functools.partial(api.find, paths[kind]))
-    checked: Counter[str] = Counter()
-    (hint,) = schedulers.pod_affinity(TOPOLOGY)
-    templates = [{"spec": {**hint["spec"], "containers": [{"name": "main", "image": "example.org/x:1"}]}}]
-    for name in examples.EXAMPLES:
-        for row in objects(name):
-            api.create(f"{paths[row['kind']]}{STRICT}", row)
-            checked[row["kind"]] += 1
-            templates += pod_templates(row)
+    strict = "?dryRun=All&fieldValidation=Strict"
+    rows = [row for name in examples.EXAMPLES for row in objects(name)]
+    for row in rows:
+        if row["kind"] in PATHS:
+            api.create(f"{PATHS[row['kind']]}{strict}", row)
+    templates = [template for row in rows for template in pod_templates(row)]
+    assert len(templates) > 10
     for index, template in enumerate(templates):
         body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": f"t{index}"}, "template": template}
-        api.create(f"{paths['PodTemplate']}{STRICT}", body)
-    kinds = {key[2] for key in DEFINITIONS} | {"ComputeDomain", "Job", "Service", "StatefulSet"}
-    assert set(checked) == kinds
-    assert len(templates) > 10
-    bad = objects("kueue", "JobSet")[0]
-    bad["spec"]["replicatedJobs"][0]["paralelism"] = 1
-    with pytest.raises(ApiError, match="unknown field"):
-        api.create(f"{paths['JobSet']}{STRICT}", bad)
+        api.create(f"{PATHS['PodTemplate']}{strict}", body)
 
 
 def pod_templates(value: Any) -> list[dict[str, Any]]:

@@ -2,19 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Logins at a real API server: plugins with real certificates and tokens, plugins that fail, and a pod's account."""
+"""Logins at a real API server: by a plugin with a real certificate or token, and by a pod's service account."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from nvlab import scenario
@@ -22,7 +20,8 @@ from nvlab.kubernetes import certificates, nodes, plane, users
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible, environment
-from .test_kubernetes_lab import FOUR, OBSERVE, names, observe, until
+from .conftest import OLDEST_KUBERNETES
+from .test_kubernetes_lab import FOUR, OBSERVE, names
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
@@ -78,97 +77,28 @@ def of_certificate(running: ControlPlane, folder: Path) -> str:
     return "cat credential"
 
 
-def of_token(running: ControlPlane) -> str:
-    """A plugin that requests a token of the service account from the API server."""
-    request = f"kubectl --kubeconfig {running.kubeconfig} create token plugin-reader -n {users.NAMESPACE}"
-    return f"token=$({request}) || exit 1\ncat <<END\n{credential(token='$token')}\nEND"
-
-
-def test_a_plugin_hands_out_a_certificate(trays: ControlPlane, tmp_path: Path, scratch: Path) -> None:
-    assert sorted(observe(trays, by_plugin(trays, tmp_path, of_certificate(trays, tmp_path)))) == EVERYTHING
-
-
-def test_a_plugin_requests_a_token(trays: ControlPlane, tmp_path: Path, scratch: Path) -> None:
-    assert sorted(observe(trays, by_plugin(trays, tmp_path, of_token(trays)))) == EVERYTHING
-
-
-def test_an_expired_token_is_requested_again(trays: ControlPlane, tmp_path: Path, scratch: Path) -> None:
-    old = users.token_of(users.user(trays, "plugin-reader", RULES, -users.HOUR))
-    (tmp_path / "old").write_text(credential(token=old))
-    script = f"test -f old && {{ cat old; mv old was; exit; }}\n{of_token(trays)}"
-    assert sorted(observe(trays, by_plugin(trays, tmp_path, script))) == EVERYTHING
-    assert (tmp_path / "was").exists()
-
-
-@pytest.mark.parametrize(
-    ("script", "text"),
-    [
-        ("echo no session >&2; exit 1", "user lab, which failed (exec: process returned 1. no session); run kubectl"),
-        ("echo garbage", "user lab, which failed (exec: failed to decode process output"),
-        ("head -c 200000000 /dev/zero", "user lab, which "),
-        ("exec yes", "user lab, which prints more than 256 MiB"),
-    ],
-)
-def test_a_plugin_that_fails_is_named(
-    trays: ControlPlane, tmp_path: Path, scratch: Path, script: str, text: str
-) -> None:
-    sentence = observe(trays, by_plugin(trays, tmp_path, script), timeout=30)
-    assert f"logs in by the command ./plugin of {text}" in sentence
-    assert "\n" not in sentence
-
-
-def test_a_plugin_that_hangs_ends_at_the_deadline(trays: ControlPlane, tmp_path: Path, scratch: Path) -> None:
-    script = "sleep 6000 & echo $! >pids; setsid sleep 6000 & echo $! >>pids; touch $TMPDIR/key; sleep 6000"
-    start = time.monotonic()
-    sentence = observe(trays, by_plugin(trays, tmp_path, script))
-    assert time.monotonic() - start < 40
-    assert "the command ./plugin of user lab, which did not end in 10 seconds and was killed" in sentence
-    pids = (tmp_path / "pids").read_text().split()
-    assert len(pids) == 2
-    until("the end of all that it started", lambda: not any(map(runs, pids)), 5)
-
-
-def runs(pid: str) -> bool:
-    """Whether a process runs; one that nobody has waited for, as an orphan in a container, does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 PLAY = """
 - hosts: localhost
   gather_facts: false
   tasks:
-    - rackscale.nvlink.k8s_topology: {{fabric_file: "{fabric}", api: {{kubeconfig: "{kubeconfig}", timeout: 10}}}}
+    - rackscale.nvlink.k8s_topology: {{fabric_file: "{fabric}", api: {{kubeconfig: "{kubeconfig}", timeout: 60}}}}
 """
 
 
-@pytest.mark.parametrize("kind", ["certificate", "hanging"])
-def test_no_key_is_left_by_an_ansible_worker(trays: ControlPlane, tmp_path: Path, scratch: Path, kind: str) -> None:
+def test_an_ansible_worker_logs_in_by_a_plugin_and_leaves_no_key(
+    trays: ControlPlane, tmp_path: Path, scratch: Path
+) -> None:
     """Workers are forked and end without the exit handlers of Python."""
     (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=4)))
-    script = of_certificate(trays, tmp_path) if kind == "certificate" else "touch $TMPDIR/key; sleep 6000"
-    kubeconfig = by_plugin(trays, tmp_path, script, outside=True)
-    (tmp_path / "play.yml").write_text(PLAY.format(fabric=tmp_path / "fabric.json", kubeconfig=kubeconfig))
-    command = ["ansible-playbook", tmp_path / "play.yml", "--check", "--diff", "-vvv"]
-    done = ansible(*command, check=False, TMPDIR=str(scratch))
-    assert "PRIVATE KEY" not in done.stdout + done.stderr
-    if kind == "certificate":
-        assert "failed=0" in done.stdout, done.stdout
-    else:
-        assert "which did not end in 10 seconds and was killed" in done.stdout.replace("\n", " "), done.stdout
-
-
-def test_the_inventory_logs_in_by_a_plugin(trays: ControlPlane, tmp_path: Path, scratch: Path) -> None:
     kubeconfig = by_plugin(trays, tmp_path, of_certificate(trays, tmp_path), outside=True)
-    config = {"plugin": "rackscale.nvlink.fabric", "sources": ["kubernetes"]}
-    path = tmp_path / "live.nvlink.yml"
-    path.write_text(yaml.safe_dump({**config, "kubernetes": {"kubeconfig": str(kubeconfig)}}))
-    done = ansible("ansible-inventory", "-i", path, "--list", TMPDIR=str(scratch))
-    assert sorted(json.loads(done.stdout)["_meta"]["hostvars"]) == EVERYTHING
+    (tmp_path / "play.yml").write_text(PLAY.format(fabric=tmp_path / "fabric.json", kubeconfig=kubeconfig))
+    done = ansible("ansible-playbook", tmp_path / "play.yml", "--check", "--diff", "-vvv", TMPDIR=str(scratch))
+    assert "failed=0" in done.stdout, done.stdout
+    assert "PRIVATE KEY" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
+@OLDEST_KUBERNETES
 def test_the_service_account_of_a_pod(trays: ControlPlane, tmp_path: Path, scratch: Path) -> None:
     (tmp_path / "token").write_text(users.token_of(users.user(trays, "plugin-reader", RULES)))
     (tmp_path / "ca.crt").write_text(trays.authority.read_text())

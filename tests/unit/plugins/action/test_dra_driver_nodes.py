@@ -140,6 +140,7 @@ def actions(result: dict[str, Any]) -> set[tuple[str, str]]:
     return {(row["action"], row["node"]) for row in result["changes"]}
 
 
+@pytest.mark.core
 def test_gpus_move_to_dra_and_the_nodes_are_uncordoned(wave: Wave) -> None:
     cluster = wave.cluster
     everything = {(word, name) for word in ("remove_device_plugin", "delete_pod") for name in cluster.nodes}

@@ -13,10 +13,9 @@ import pytest
 import yaml
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.k8s_topology import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.modules import k8s_topology as documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import BLOCKING, KINDS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import KINDS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
@@ -45,14 +44,10 @@ def write(tmp_path: Path, clusters: tuple[str, ...] = ()) -> str:
         (("east", "west"), {"kubernetes_cluster": "eats"}, "did you mean east"),
         ((), {"api": {}}, "kubeconfig or api_url must be set"),
         ((), {"api": {"kubeconfg": "/x"}}, "did you mean kubeconfig"),
-        ((), {"api": {"kubeconfig": "/nowhere/config"}}, "cannot be read"),
         ((), {"api": {"api_url": f"https://x:{SECRET}@api.example.org"}}, "contains a user name or password"),
         ((), {"api": {"api_url": "http://127.0.0.1:9", "token": SECRET, "timeout": 1}}, "refuses the connection"),
         ((), {"name": "Not_A_Name"}, "is not an object name"),
-        ((), {"levels_above": [{"label": "x y", "name": "zone"}]}, "not a label key"),
         ((), {"flavor_labels": {}}, "flavor_labels: is empty"),
-        ((), {"schedulers": ["slurm"]}, "schedulers"),
-        ((), {"label_writer": "both"}, "label_writer"),
     ],
 )
 def test_a_wrong_option_fails_with_one_sentence(
@@ -87,10 +82,6 @@ def test_every_supported_scheduler_is_documented_and_rendered() -> None:
     assert options["flavor_labels"]["default"] == {schedulers.GPU_PRESENT: "true"}
 
 
-def test_every_blocking_finding_is_an_error() -> None:
-    assert {CATALOGUE[code].severity for code in BLOCKING} == {"error"}
-
-
 def empty_cluster(request: http_servers.Request, reply: http_servers.Reply) -> None:
     """An API server without schedulers and nodes."""
     answers: dict[str, Any] = {
@@ -102,6 +93,7 @@ def empty_cluster(request: http_servers.Request, reply: http_servers.Reply) -> N
     reply.json(found or {"kind": "Status", "message": "not found"}, 200 if found and request.method == "GET" else 404)
 
 
+@pytest.mark.core
 def test_runai_is_configured_without_showing_its_token(
     tmp_path: Path, run_action: RunAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:

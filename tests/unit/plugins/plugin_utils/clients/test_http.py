@@ -8,7 +8,6 @@ import contextlib
 import importlib
 import re
 import socket
-import statistics
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -75,53 +75,38 @@ def test_basic_authentication_takes_its_password_from_a_file(tmp_path: Path) -> 
     assert base64.b64decode(reported).decode() == f"ro-user:{SECRET}"
 
 
-def test_a_netrc_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password other\n")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with served(lambda _request, reply: reply.json({})) as server:
-        client(token=SECRET).get(server.url)
-    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
-
-
 # ------------------------------------------------------------------------------------------------------- bad servers
 
 
-def drip_headers(_request: Request, reply: Reply) -> None:
-    reply.raw.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-    while reply.pause(0.05):
-        reply.raw.write(b"a")
+# The servers below end after a minute, so that a client without a time limit fails rather than hangs.
 
 
 def drip_body(_request: Request, reply: Reply) -> None:
     reply.send(200, b"", Content_Length="100000")
-    while reply.pause(0.05):
+    for _number in range(1200):
+        if not reply.pause(0.05):
+            break
         reply.raw.write(b" ")
 
 
 def drip_continues(_request: Request, reply: Reply) -> None:
-    while reply.pause(0.01):
+    for _number in range(6000):
+        if not reply.pause(0.01):
+            break
         reply.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-def silence(_request: Request, reply: Reply) -> None:
-    reply.pause(30)
-
-
-@pytest.mark.parametrize("respond", [drip_headers, drip_body, drip_continues, silence])
+@pytest.mark.parametrize("respond", [drip_body, drip_continues])
 def test_a_slow_server_ends_at_the_timeout(respond: Any) -> None:
     with served(respond) as server:
-        start = time.monotonic()
         message = refused(server.url, token=SECRET, timeout=0.5)
-        assert time.monotonic() - start < 1.5
     assert "gave no complete answer in 0.5 seconds" in message
     assert len(server.requests) == 1
 
 
 def test_a_slow_tls_handshake_ends_at_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        start = time.monotonic()
         message = refused(f"https://127.0.0.1:{listening.getsockname()[1]}/", timeout=0.5)
-        assert time.monotonic() - start < 1.5
     assert "gave no complete answer in 0.5 seconds" in message
 
 
@@ -148,12 +133,11 @@ def test_the_deadline_holds_for_all_requests_together() -> None:
         reply.json({})
 
     with served(slow) as server:
-        http_client, start = client(deadline=0.8), time.monotonic()
+        http_client = client(deadline=0.8)
         # Several statements on purpose: which of the requests meets the deadline is the machine's business.
         with pytest.raises(http.HttpError, match=r"gave no complete answer in 0\.8 seconds; .*deadline"):  # noqa: PT012
             for _number in range(10):
                 http_client.get(server.url)
-        assert time.monotonic() - start < 1.5
 
 
 def test_a_refused_connection_is_an_error() -> None:
@@ -162,28 +146,37 @@ def test_a_refused_connection_is_an_error() -> None:
     assert "refuses the connection, 3 times" in refused(f"http://127.0.0.1:{port}/api", token=SECRET)
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [429, 503])
 def test_a_failing_request_is_sent_three_times(status: int) -> None:
     with served(lambda _request, reply: reply.send(status, SECRET.encode())) as server:
         assert f"failed with HTTP {status}, 3 times" in refused(server.url, token=SECRET)
     assert len(server.requests) == 3
 
 
-def test_a_transient_failure_is_retried() -> None:
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between attempts, which the client does not wait for."""
+    made: list[float] = []
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=time.monotonic, sleep=made.append))
+    return made
+
+
+def test_transient_failures_are_retried_after_the_requested_pause(pauses: list[float]) -> None:
     def second_time(_request: Request, reply: Reply) -> None:
-        reply.json({}, status=200 if len(server.requests) > 1 else 503, Retry_After="1")
+        reply.json({}, status=503 if len(server.requests) % 2 else 200, Retry_After="7")
 
-    with served(second_time) as server:
-        start = time.monotonic()
-        assert client().get(server.url).status == 200
-        assert time.monotonic() - start >= 1
+    with served(second_time, keep=True) as server:
+        http_client = client(deadline=60)
+        assert http_client.get(server.url).status == patched(http_client, server.url).status == 200
+        del http_client
+    assert [request.method for request in server.requests] == ["GET", "GET", "PATCH", "PATCH"]
+    assert pauses == [7, 7]
 
 
-def test_no_pause_exceeds_the_deadline() -> None:
+def test_no_pause_exceeds_the_deadline(pauses: list[float]) -> None:
     with served(lambda _request, reply: reply.send(503, Retry_After="3600")) as server:
-        start = time.monotonic()
-        refused(server.url, deadline=2)
-        assert time.monotonic() - start < 1
+        refused(server.url, deadline=20)
+    assert (len(server.requests), pauses) == (1, [])
 
 
 def test_a_post_is_sent_once() -> None:
@@ -199,8 +192,7 @@ def patched(http_client: http.Client, url: str) -> http.Answer:
     return http_client.send("PATCH", url, {"a": 1}, repeatable=True)
 
 
-@pytest.mark.parametrize("secure", [False, True])
-def test_repeatable_requests_share_a_connection(tmp_path: Path, secure: bool) -> None:
+def test_repeatable_requests_share_a_connection(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     ports = []
 
@@ -208,38 +200,22 @@ def test_repeatable_requests_share_a_connection(tmp_path: Path, secure: bool) ->
         ports.append(reply.port)
         reply.json({"n": len(ports)})
 
-    with served(answer, authority.server_context() if secure else None, keep=True) as server:
-        http_client = client(token=SECRET, **({"ca_file": str(authority.ca_file)} if secure else {}))
-        assert [http_client.json(patched(http_client, f"{server.url}/x?y=1")) for _n in range(3)] == [
-            {"n": n} for n in (1, 2, 3)
-        ]
+    with served(answer, authority.server_context(), keep=True) as server:
+        http_client = client(token=SECRET, ca_file=str(authority.ca_file))
+        assert [http_client.json(patched(http_client, server.url))["n"] for _n in range(3)] == [1, 2, 3]
         http_client.send("PATCH", server.url, {"a": 1})
         # The server ends only with its connections.
         del http_client
     assert len(set(ports[:3])) == 1
     assert ports[3] != ports[0]
-    first = server.requests[0]
-    assert (first.method, first.target, first.headers["authorization"]) == ("PATCH", "/x?y=1", f"Bearer {SECRET}")
 
 
-def test_a_request_with_a_body_does_not_wait_for_the_server_to_acknowledge_its_headers() -> None:
-    """That wait is 40 ms on Linux (delayed acknowledgement); a request without a body never has it."""
-
-    def answer(_request: Request, reply: Reply) -> None:
-        reply.send(200)
-
-    def seconds(http_client: http.Client, method: str, body: dict[str, int] | None) -> float:
-        began = time.monotonic()
-        http_client.send(method, server.url, body, repeatable=True)
-        return time.monotonic() - began
-
-    with served(answer, keep=True) as server:
-        http_client = client()
-        took = [(seconds(http_client, "GET", None), seconds(http_client, "PATCH", {"a": 1})) for _turn in range(41)]
-        # The server ends only with its connections.
-        del http_client
-    without, with_body = (statistics.median(column) for column in zip(*took, strict=True))
-    assert with_body < 20 * without
+def test_a_body_is_sent_without_waiting_for_the_acknowledgement_of_the_headers() -> None:
+    """That wait is 40 ms on Linux (delayed acknowledgement)."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        connected = http._connect(time.monotonic() + 60, listening.getsockname())
+        with connected:
+            assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_connection_that_the_server_closed_is_opened_again() -> None:
@@ -253,21 +229,9 @@ def test_a_connection_that_the_server_closed_is_opened_again() -> None:
     with served(answer, keep=True) as server:
         http_client = client()
         patched(http_client, server.url)
-        time.sleep(0.1)
         patched(http_client, server.url)
         del http_client
     assert len(set(ports)) == 2
-
-
-def test_a_repeatable_request_is_retried_after_a_transient_failure() -> None:
-    def answer(_request: Request, reply: Reply) -> None:
-        reply.json({}, status=200 if len(server.requests) > 1 else 429)
-
-    with served(answer, keep=True) as server:
-        http_client = client()
-        assert patched(http_client, server.url).status == 200
-        del http_client
-    assert [request.body for request in server.requests] == [b'{"a": 1}'] * 2
 
 
 def test_a_kept_connection_has_the_timeout_of_each_request() -> None:
@@ -276,16 +240,17 @@ def test_a_kept_connection_has_the_timeout_of_each_request() -> None:
             reply.json({})
             return
         reply.raw.write(b"HTTP/1.1 200 OK\r\n")
-        while reply.pause(0.1):
+        for _number in range(90):
+            if not reply.pause(0.5):
+                break
             reply.raw.write(b"X-A: b\r\n")
 
     with served(answer, keep=True) as server:
-        http_client = client(timeout=1, deadline=2)
+        http_client = client(timeout=5, deadline=60)
         patched(http_client, server.url)
-        start = time.monotonic()
+        http_client._session.config = replace(http_client._session.config, timeout=1)
         with pytest.raises(http.HttpError, match="gave no complete answer"):
             patched(http_client, server.url)
-        assert time.monotonic() - start < 3
 
 
 def test_a_proxy_is_used_for_repeatable_requests_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,8 +281,6 @@ def test_a_rejected_request_is_not_retried(status: int, token: str | None, repor
     ("body", "reported"),
     [
         (b'{"items": [', "returned 11 bytes that are not a JSON document"),
-        (b"", "returned 0 bytes"),
-        (b"<html>log in</html>", "not a JSON document"),
         (b"\xff\xfe\x00", "not a JSON document"),
         (b"[" * 100_000, "JSON"),
     ],
@@ -327,17 +290,19 @@ def test_broken_json_is_an_error(body: bytes, reported: str) -> None:
         assert reported in refused(server.url)
 
 
-def test_a_truncated_answer_is_an_error() -> None:
-    with served(lambda _request, reply: reply.send(200, b"{", Content_Length="100")) as server:
-        assert "closed the connection before the end of its answer, 3 times" in refused(server.url)
-
-
-def test_an_answer_that_is_not_http_is_an_error() -> None:
-    def ssh(_request: Request, reply: Reply) -> None:
-        reply.raw.write(b"SSH-2.0-x\r\n")
-
-    with served(ssh) as server:
-        assert "does not return a valid HTTP answer; correct the address" in refused(server.url)
+@pytest.mark.parametrize(
+    ("text", "reported"),
+    [
+        (b"SSH-2.0-x\r\n", "does not return a valid HTTP answer; correct the address"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{",
+            "closed the connection before the end of its answer, 3 times",
+        ),
+    ],
+)
+def test_an_incomplete_answer_or_another_protocol_is_an_error(text: bytes, reported: str) -> None:
+    with served(lambda _request, reply: reply.raw.write(text)) as server:
+        assert reported in refused(server.url)
 
 
 # --------------------------------------------------------------------------------------------------------- redirects
@@ -356,17 +321,13 @@ def test_redirects_on_the_same_host_are_followed() -> None:
     assert server.requests[1].headers["authorization"] == f"Bearer {SECRET}"
 
 
-def test_a_redirect_loop_is_an_error() -> None:
-    other = {"/a": "/b", "/b": "/a"}
-    with served(lambda request, reply: reply.send(302, Location=other[request.target])) as server:
-        assert "redirects in a loop" in refused(f"{server.url}/a", token=SECRET)
-    assert len(server.requests) == 2
-
-
-def test_endless_redirects_end_with_an_error() -> None:
-    with served(lambda request, reply: reply.send(307, Location=f"{request.target}x")) as server:
-        assert "redirects more than 5 times" in refused(f"{server.url}/a")
-    assert len(server.requests) == 6
+@pytest.mark.parametrize(
+    ("target", "reported", "requests"), [("{}x", "redirects more than 5 times", 6), ("/a", "redirects in a loop", 1)]
+)
+def test_redirects_without_end_are_an_error(target: str, reported: str, requests: int) -> None:
+    with served(lambda request, reply: reply.send(307, Location=target.format(request.target))) as server:
+        assert reported in refused(f"{server.url}/a", token=SECRET)
+    assert len(server.requests) == requests
 
 
 def test_no_token_goes_to_another_endpoint() -> None:
@@ -381,7 +342,6 @@ def test_no_token_goes_to_another_endpoint() -> None:
 @pytest.mark.parametrize(
     ("url", "target", "same"),
     [
-        ("https://a.example/x", "https://a.example/y?z", True),
         ("https://a.example/x", "https://a.example:443/y", True),
         ("https://a.example/x", "https://A.example/y", True),
         ("http://a.example:8080/x", "https://a.example/x", True),
@@ -390,7 +350,6 @@ def test_no_token_goes_to_another_endpoint() -> None:
         ("https://a.example/x", "https://b.example/x", False),
         ("https://a.example/x", "https://a.example@b.example/x", False),
         ("https://a.example/x", "file:///etc/passwd", False),
-        ("https://a.example/x", "https://a.example/x y", False),
         ("https://a.example/x", "https://[a.example/x", False),
     ],
 )
@@ -585,72 +544,60 @@ def test_the_name_in_the_servers_certificate_may_be_another(authority: Authority
 
 
 HUGE = r"""
-import resource, sys, time
+import resource, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 http_client = http.Client("rest", http.ClientConfig(timeout=60))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-start = time.monotonic()
 try:
     http_client.json(http_client.get(sys.argv[1]))
 except http.HttpError as error:
     print(error)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, round(time.monotonic() - start, 1))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
-@pytest.mark.parametrize("honest", [True, False], ids=["with its length", "chunked"])
-def test_a_100_mb_answer_costs_no_more_than_the_limit(honest: bool) -> None:
-    chunk = b" " * 1_000_000
-
-    def huge(_request: Request, reply: Reply) -> None:
-        if honest:
-            reply.send(200, b"", Content_Length=str(100 * len(chunk)))
-        else:
-            reply.raw.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        for _number in range(100):
-            reply.raw.write(chunk if honest else b"%x\r\n%s\r\n" % (len(chunk), chunk))
-
-    with served(huge) as server:
-        done = subprocess.run(
-            [sys.executable, "-c", HUGE, server.url], capture_output=True, text=True, timeout=100, check=True
-        )
-    message, figures = done.stdout.splitlines()
-    megabytes, seconds = map(float, figures.split())
-    assert message.endswith("returns more than 67108864 bytes; request smaller pages, or raise max_bytes")
-    assert megabytes < (10 if honest else 100)
-    assert seconds < 60
-
-
-@pytest.mark.parametrize("value", [b"[],", b'{"":0},', b"0,"])
-def test_60_mb_of_small_values_cost_no_more_than_their_text(value: bytes) -> None:
+def test_60_mb_of_small_values_cost_no_more_than_their_text() -> None:
+    value = b'{"":0},'
     body = b"[" + value * (60_000_000 // len(value)) + b"0]"
     with served(lambda _request, reply: reply.send(200, body)) as server:
         done = subprocess.run(
-            [sys.executable, "-c", HUGE, server.url], capture_output=True, text=True, timeout=100, check=True
+            [sys.executable, "-c", HUGE, server.url], capture_output=True, text=True, timeout=300, check=True
         )
-    message, figures = done.stdout.splitlines()
+    message, megabytes = done.stdout.splitlines()
     assert message.endswith(
         "returned a document that has more than 2097152 values; request smaller pages, or raise max_bytes"
     )
-    assert float(figures.split()[0]) < 200
+    assert int(megabytes) < 200
+
+
+@pytest.mark.parametrize("honest", [True, False], ids=["with its length", "chunked"])
+def test_no_more_of_an_answer_is_read_than_the_limit(honest: bool) -> None:
+    chunk, left = b" " * 1_000_000, 100
+
+    def huge(_request: Request, reply: Reply) -> None:
+        nonlocal left
+        if honest:
+            reply.send(200, b"", Content_Length=str(left * len(chunk)))
+        else:
+            reply.raw.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while left:
+            reply.raw.write(chunk if honest else b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            left -= 1
+
+    with served(huge) as server:
+        assert "returns more than 2000000 bytes; request smaller pages" in refused(server.url, max_bytes=2_000_000)
+    # The rest of what was sent is in the buffers of the sockets.
+    assert left > 50
 
 
 # ----------------------------------------------------------------------------------------------------------- options
 
 
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.write_text(f" {SECRET}\n")
-    return path
-
-
-def test_the_token_is_read_from_a_file(token_file: Path) -> None:
-    assert config(token_file=str(token_file)).headers == {"Authorization": f"Bearer {SECRET}"}
-
-
-def test_the_client_config_shows_no_secret(token_file: Path) -> None:
-    assert SECRET not in repr(config(token_file=str(token_file)))
+def test_the_token_is_read_from_a_file_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f" {SECRET}\n")
+    made = config(token_file=str(tmp_path / "token"))
+    assert made.headers == {"Authorization": f"Bearer {SECRET}"}
+    assert SECRET not in repr(made)
 
 
 @pytest.mark.parametrize(
@@ -659,18 +606,14 @@ def test_the_client_config_shows_no_secret(token_file: Path) -> None:
         ({"token": SECRET, "token_file": "/x"}, "token and token_file are both set"),
         ({"token": SECRET, "username": "u", "password": SECRET}, "username and a token are both set"),
         ({"username": "u"}, "username and a password or password_file must be set together"),
-        ({"password": SECRET}, "username and a password or password_file must be set together"),
         ({"username": "u:v", "password": SECRET}, "username contains a colon"),
         ({"token": f"{SECRET}\nX-Evil: 1"}, "token is not valid in an HTTP header"),
         ({"token": [SECRET]}, "token is not a text"),
-        ({"token": ""}, "token is not a text"),
         ({"token_file": "token"}, "token_file is 'token', write an absolute path"),
         ({"token_file": "/nowhere/token"}, "token_file /nowhere/token cannot be read (No such file"),
         ({"token_file": "/dev/zero"}, "token_file /dev/zero cannot be read (it is not a regular file)"),
         ({"client_key": "/x"}, "client_key is set without client_cert"),
-        ({"timeout": 0}, "timeout is 0, use a number from 0.1 to 3600"),
         ({"timeout": float("nan")}, "timeout is nan"),
-        ({"timeout": True}, "timeout is True"),
         ({"max_bytes": 1.5}, "max_bytes is 1.5, use an integer"),
         ({"validate_certs": "no"}, "validate_certs is 'no', use true or false"),
         ({"tokn": SECRET}, "'tokn' is not a known option; did you mean token?"),
@@ -685,18 +628,11 @@ def test_wrong_options_are_errors(options: dict[str, Any], reported: str) -> Non
 
 @pytest.mark.parametrize(
     "url",
-    [None, 7, "", "example.org", "ftp://example.org/", "file:///etc/passwd", "https://", "https://a b/", "http://[::1/",
-     "https://example.org:99999/", "https://exämple.org/"],
-)  # fmt: skip
+    [7, "example.org", "file:///etc/passwd", "https://", "https://a b/", "http://[::1/", "https://exämple.org/"],
+)
 def test_an_invalid_address_is_an_error(url: Any) -> None:
     with pytest.raises(SourceError, match=r"^rest: url .*; write an|^rest: url .*, write a"):
         http.endpoint(Options({"url": url}, ("url",), "rest"), "url", "an address")
-
-
-def test_an_address_with_a_password_is_not_shown() -> None:
-    with pytest.raises(SourceError, match="contains a user name or password") as caught:
-        http.endpoint(Options({"url": f"https://me:{SECRET}@example.org/"}, ("url",), "rest"), "url", "an address")
-    assert SECRET not in str(caught.value)
 
 
 def test_messages_show_an_address_without_its_query() -> None:

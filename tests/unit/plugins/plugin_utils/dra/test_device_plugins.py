@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, device_plugins
-from hypothesis import given
-from hypothesis import strategies as st
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins
 
 from . import dra_cluster as world
 
@@ -45,16 +43,8 @@ def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list
     ("make", "words"),
     [
         (
-            lambda: cluster(world.device_plugin()),
-            "of the DaemonSet gpu-operator/nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02,",
-        ),
-        (
             lambda: cluster(world.device_plugin(pod=GPU_OPERATOR), labels=DEPLOYED),
             "of the DaemonSet gpu-operator/nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02,",
-        ),
-        (
-            lambda: cluster(world.device_plugin("gke", image="gke.gcr.io/nvidia-gpu-device-plugin:1.2")),
-            "of the DaemonSet gpu-operator/gke allocates",
         ),
         (
             lambda: cluster(world.device_plugin("x", containers=[{"name": "nvidia-device-plugin", "image": "m/k:1"}])),
@@ -73,7 +63,6 @@ def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list
             "of the ClusterPolicy cluster-policy allocates the GPUs of r01t01, r01t02,",
         ),
         (lambda: with_capacity(cluster()), "The capacity of r01t01 has nvidia.com/gpu, so a device plugin allocates"),
-        (lambda: with_capacity(cluster(), "8", "nvidia.com/gpu.shared"), "The capacity of r01t01 has nvidia.com/gpu"),
         (lambda: with_capacity(cluster(), "7", "nvidia.com/mig-1g.24gb"), "The capacity of r01t01 has nvidia.com/gpu"),
     ],
 )
@@ -120,14 +109,6 @@ def test_each_trace_of_a_device_plugin_is_one_finding(make: Callable[[], dict[st
             )
         ),
         lambda: cluster(
-            world.device_plugin("amd", containers=[{"name": "amdgpu-dp", "image": "rocm/k8s-device-plugin"}])
-        ),
-        lambda: cluster(
-            world.device_plugin(
-                "sriov", containers=[{"name": "kube-sriovdp", "image": "nvcr.io/nvidia/mellanox/sriov-network-dp"}]
-            )
-        ),
-        lambda: cluster(
             world.daemon_set(
                 containers=[{"name": "gpus", "image": "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu"}]
             )
@@ -156,7 +137,7 @@ def test_a_taint_that_it_does_not_tolerate_keeps_a_device_plugin_off() -> None:
     ("own", "more", "amount", "found"),
     [
         ({}, {}, "8", True),
-        # The chart's affinity, a selector or a taint keeps the driver off.
+        # A selector keeps the driver off.
         ({}, {"labels": {"nvidia.com/gpu.present": "false"}}, "8", False),
         ({"kubeletPlugin": {"nodeSelector": {"rack": "nvl72"}}}, {}, "8", False),
         ({}, {"taints": [{"key": "dra", "effect": "NoSchedule"}]}, "8", False),
@@ -191,44 +172,9 @@ def test_with_waves_only_nodes_whose_gpus_are_published_are_refused() -> None:
     assert "allocates the GPUs of r01t02, and so would the DRA driver; label the nodes" in message
 
 
-def test_with_waves_a_node_with_a_device_plugin_need_not_publish_gpus_yet() -> None:
-    given = {**world.installed(), "device_classes": [*world.installed()["device_classes"]]}
-    given["device_classes"].append(world.device_class("gpu.nvidia.com"))
-    given["nodes"][0]["status"]["capacity"] = {device_plugins.GPU: "4"}
-    found = checks.check(given, world.trays(), world.plan(shape="all_dra", waves=True))
-    assert [row["message"] for row in found] == [
-        "The driver publishes no ResourceSlice of gpu.nvidia.com on r01t02; see the log of its plugin there."
-    ]
-
-
 @pytest.mark.parametrize("resource", ["daemonsets", "clusterpolicies"])
 def test_a_list_that_cannot_be_read_is_an_error(resource: str) -> None:
     sentence = f"The account may not list {resource}; give it the verb list in all namespaces"
     given = cluster(not_readable=[sentence])
     assert messages(given) == [f"{sentence}, which is needed to know whether a device plugin allocates the GPUs too."]
     assert messages(given, shape="compute_domains") == []
-
-
-flags = st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from(["", "true", "false"])), max_size=6)
-
-
-@given(flags, st.booleans(), st.booleans())
-def test_exactly_the_nodes_with_a_device_plugin_are_named(
-    rows: list[tuple[bool, bool, str]], policy: bool, everywhere: bool
-) -> None:
-    nodes, expected = {}, set()
-    for at, (has_capacity, own, deploy) in enumerate(rows):
-        name = f"n{at}"
-        labels = {"own": str(own), **({device_plugins.DEPLOY: deploy} if deploy else {})}
-        nodes[name] = world.node(name, labels=labels)
-        nodes[name]["status"]["allocatable"] = {device_plugins.GPU: "4" if has_capacity else "0"}
-        if has_capacity or own or everywhere or (policy and deploy != "false"):
-            expected.add(name)
-    sets = [world.device_plugin("one", pod={"nodeSelector": {"own": "True"}})]
-    sets += [world.device_plugin("two")] if everywhere else []
-    given = {**world.empty(), "nodes": list(nodes.values()), "daemon_sets": sets}
-    given["cluster_policies"] = [world.cluster_policy(policy)]
-    found = device_plugins.owners(given, nodes)
-    assert {name for names in found.values() for name in names} == expected
-    assert all(names for names in found.values())
-    assert bool(device_plugins.check(given, {}, world.plan(shape="all_dra"))) is bool(expected)

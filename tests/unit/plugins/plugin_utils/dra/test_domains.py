@@ -51,10 +51,6 @@ def dcgm(count: int = 2) -> Any:
     return world.daemon_set(name, "", namespace="gpu-operator", annotations={}, containers=containers, count=count)
 
 
-def test_a_domain_with_ready_daemons_has_no_finding() -> None:
-    assert messages(world.working()) == []
-
-
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
@@ -153,6 +149,7 @@ def test_a_member_without_a_slice_is_not_ready_before_its_plugin_is() -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        lambda cluster: None,
         lambda cluster: cluster["daemon_sets"].append(dcgm(count=0)),
         lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Succeeded", world.CLIQUE)]),
         # Between two cliques it must fail.
@@ -184,12 +181,6 @@ def test_a_label_is_compared_only_with_known_gpus_and_without_an_external_writer
     assert "its GPUs are in no clique" in found[0][1]
 
 
-def test_host_managed_imex_has_no_findings_on_daemons() -> None:
-    cluster = {**world.working(), "compute_domain_cliques": []}
-    found = checks.check(cluster, world.trays(), world.plan(shape="host_managed"))
-    assert not [row for row in found if row["code"].startswith("dra_domain")]
-
-
 # The trial.
 
 
@@ -217,10 +208,6 @@ def running_probe() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return cluster, made
 
 
-def test_a_successful_probe_has_no_finding() -> None:
-    assert probe.judge(*running_probe(), world.plan()) == []
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -237,6 +224,7 @@ def test_a_successful_probe_has_no_finding() -> None:
 )
 def test_a_probe_names_the_first_step_that_fails(change: Change, words: str) -> None:
     cluster, made = running_probe()
+    assert probe.judge(cluster, made, world.plan()) == []
     change(cluster)
     found = probe.judge(cluster, made, world.plan())
     assert [row["code"] for row in found] == ["dra_probe_failed"]
@@ -249,7 +237,6 @@ def test_leftovers_of_a_probe_are_named() -> None:
     found = probe.find_leftovers(cluster, ["uid-cd"])
     assert [row["code"] for row in found] == ["dra_probe_leftovers"]
     assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
-    assert probe.find_leftovers(world.installed(), ["uid-cd"]) == []
     assert probe.find_leftovers(cluster, ["uid-other"]) == []
 
 
@@ -294,15 +281,6 @@ def test_a_probe_across_two_cliques_with_wrong_cliques_is_a_finding(joined: list
     assert words in found[0]["message"]
 
 
-def test_two_nodes_with_one_clique_in_their_labels_are_a_finding() -> None:
-    cluster, made = crossing()
-    label(cluster, CLIQUE, world.CLIQUE, 1)
-    cluster["compute_domain_cliques"] = [world.members(r01t01="Ready", r01t02="Ready")]
-    found = probe.judge(cluster, made, world.plan())
-    assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
-    assert "joined one clique" in found[0]["message"]
-
-
 # The upgrade from 25.x.
 
 NEW = "kind: DaemonSet\nmetadata: {name: nvidia-dra-driver-gpu-kubelet-plugin}\n"
@@ -328,7 +306,7 @@ def test_a_value_that_is_set_again_is_not_dropped() -> None:
 @pytest.mark.parametrize(
     ("old", "words"),
     [
-        ({"logVerbosity": "6"}, "sets logVerbosity, which is dropped; add it to values"),
+        ({"logVerbosity": "secret"}, "sets logVerbosity, which is dropped; add it to values"),
         ({"controller": {"affinity": {"x": "secret"}}}, "sets controller.affinity.x, which is dropped; add it"),
         ({"resources": {"gpus": {"enabled": True}}}, "sets resources.gpus.enabled, which gets another value"),
         ({"kubeletPlugin": {"priority": 1}}, "sets kubeletPlugin.priority, which is dropped; the new chart has no"),

@@ -80,6 +80,10 @@ def test_a_snapshot_is_the_cluster() -> None:
     assert api_version(snapshot) == "v1"
     assert preflight.preflight(snapshot, world.trays(), world.plan()) == []
     assert {request.method for request in requests} == {"GET"}
+    # Of Helm's Secrets the metadata alone.
+    secrets = next(request for request in requests if request.target.startswith("/api/v1/secrets"))
+    assert "as=PartialObjectMetadataList" in secrets.headers["accept"]
+    assert "labelSelector=owner%3Dhelm" in secrets.target
 
 
 def test_of_the_status_of_a_node_only_what_checks_read_is_kept() -> None:
@@ -96,13 +100,6 @@ def test_of_the_status_of_a_node_only_what_checks_read_is_kept() -> None:
         "capacity": kept,
         "allocatable": kept,
     }
-
-
-def test_only_the_metadata_of_helm_secrets_is_requested() -> None:
-    _snapshot, requests = read(Cluster(world.installed()))
-    request = next(request for request in requests if request.target.startswith("/api/v1/secrets"))
-    assert "as=PartialObjectMetadataList" in request.headers["accept"]
-    assert "labelSelector=owner%3Dhelm" in request.target
 
 
 @pytest.mark.parametrize(
@@ -145,14 +142,6 @@ def test_an_expired_list_is_read_again_once() -> None:
     cluster.expire = 2
     with pytest.raises(http.HttpError, match="expire"):
         read(cluster)
-
-
-def test_a_server_that_is_no_api_server_is_an_error() -> None:
-    def answer(_request: Request, reply: Reply) -> None:
-        reply.json({"hello": "world"})
-
-    with served(answer) as server, pytest.raises(http.HttpError, match="is no Kubernetes API server"):
-        Reader(server.url, http.ClientConfig(timeout=5, deadline=10)).snapshot()
 
 
 def test_the_best_served_version_is_taken() -> None:

@@ -57,21 +57,6 @@ def test_works_of_one_key_keep_their_order_and_end_with_the_first_error(rows: li
         assert done == set(range(len(rows)))
 
 
-def test_an_error_of_the_server_stops_works_of_further_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MAX_WORKERS", 1)
-
-    def gone() -> None:
-        raise KubernetesError("no right", 403)
-
-    done, errors = run_concurrently([Work("a", str), Work("b", gone), Work("c", str)])
-    assert (done, [str(error) for error in errors]) == ({0}, ["no right"])
-
-
-def test_other_exceptions_are_raised() -> None:
-    with pytest.raises(ZeroDivisionError):
-        run_concurrently([Work("a", lambda: 1 // 0)])
-
-
 def patch_all(cluster: Cluster, names: list[str]) -> tuple[set[int], list[NvlinkError]]:
     bodies: list[dict[str, Any]] = [{"metadata": {"name": name}} for name in names]
     return run_concurrently(
@@ -96,15 +81,11 @@ def test_concurrent_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     names = [f"n{number}" for number in range(48)]
     with http_servers.served(slow, keep=True) as server:
         cluster = api.connect({"api_url": server.url}, "k8s_topology")
-        started = time.monotonic()
         done, errors = patch_all(cluster, names)
-        took = time.monotonic() - started
         del cluster
     assert (done, errors) == (set(range(48)), [])
     assert 1 < most[0] <= api.MAX_WORKERS
     assert len(ports) <= api.MAX_WORKERS
-    # One after the other they would take 2.4 seconds.
-    assert took < 1.8
     assert sorted(request.target.partition("?")[0].rpartition("/")[2] for request in server.requests) == sorted(names)
 
 

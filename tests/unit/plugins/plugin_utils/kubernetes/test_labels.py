@@ -14,8 +14,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from hypothesis import given
 from hypothesis import strategies as st
 
-NEW_OF = k8s_labels.TOPOGRAPH
-OLD_KEYS = sorted(NEW_OF)
 TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=4, split=()))
 TEXT = TOPOLOGY.cliques[0].text
 OTHER = "00000009-1111-4222-8333-444444444444.32766"
@@ -56,9 +54,7 @@ def codes(found: list[dict[str, Any]]) -> list[str]:
     [
         ([], ()),
         ([GFD_RUNS], (GFD,)),
-        ([daemon_set(name="gpu-feature-discovery")], (GFD,)),
         ([daemon_set(scheduled=0, name="gpu-feature-discovery")], ()),
-        ([DRA_RUNS], (DRA,)),
         ([DRA_SILENT], ()),
         ([DRA_RUNS, GFD_RUNS], (DRA, GFD)),
         ([{}, {"spec": None}, None, {"status": {"desiredNumberScheduled": 1}}], ()),
@@ -75,17 +71,13 @@ def test_running_writers_are_read_from_the_daemon_sets(sets: list[Any], running:
         ("auto", [GFD_RUNS], ("nfd-master",), GFD, []),
         ("auto", [DRA_RUNS], ("compute-domain-kubelet-plugin",), DRA, []),
         ("auto", [GFD_RUNS, DRA_RUNS], ("nfd-master",), "multiple", ["k8s_clique_label_multiple_writers"]),
-        ("gfd", [GFD_RUNS, DRA_RUNS], (), "multiple", ["k8s_clique_label_multiple_writers"]),
         ("auto", [], ("nfd-master",), COLLECTION, ["k8s_clique_label_orphaned"]),
-        ("auto", [DRA_RUNS], ("nfd-master",), DRA, ["k8s_clique_label_orphaned"]),
         ("auto", [], ("kubectl-label",), "unknown", ["k8s_clique_label_unknown_writer"]),
         ("collection", [], ("kubectl-label",), COLLECTION, ["k8s_clique_label_unknown_writer"]),
         ("collection", [GFD_RUNS], ("nfd-master",), "multiple", ["k8s_clique_label_multiple_writers"]),
         ("collection", [], ("rackscale.nvlink-clique",), COLLECTION, []),
-        ("collection", [], ("kubectl-label", "rackscale.nvlink-clique"), COLLECTION, []),
         ("auto", [], ("nfd-master", "rackscale.nvlink-clique"), COLLECTION, []),
         ("gfd", [], (), "none", ["k8s_clique_label_no_writer"]),
-        ("dra_driver", [GFD_RUNS], (), "none", ["k8s_clique_label_no_writer"]),
         ("dra_driver", [DRA_SILENT], (), "none", ["k8s_clique_label_no_writer"]),
     ],
 )
@@ -97,40 +89,8 @@ def test_there_is_one_writer_or_a_finding(
     assert verdict.by_collection == (writer == COLLECTION)
 
 
-def test_a_manager_without_the_label_is_no_writer() -> None:
-    # It owns other labels of the node.
-    nodes = [node("r01t01", {"x": "y"}, "kubectl-label")]
-    nodes[0]["metadata"]["labels"][CLIQUE] = TEXT
-    assert k8s_labels.decide("auto", [], nodes).findings == []
-
-
-WRITERS = ("nfd-master", "compute-domain-kubelet-plugin", k8s_labels.CLIQUE_MANAGER, "kubectl-label")
-SETS = {GFD: GFD_RUNS, DRA: DRA_RUNS, "silent": DRA_SILENT}
 NODE_LABELS = st.sampled_from([None, TEXT, OTHER])
 EVERY = st.fixed_dictionaries(dict.fromkeys(TOPOLOGY.cliques[0].nodes, NODE_LABELS))
-
-
-@given(
-    choice=st.sampled_from(k8s_labels.CHOICES),
-    sets=st.sets(st.sampled_from(sorted(SETS))),
-    pending=st.sets(st.sampled_from([GFD, DRA])),
-    managers=st.sets(st.sampled_from(WRITERS)),
-)
-def test_the_collection_is_never_a_second_writer(
-    choice: str, sets: set[str], pending: set[str], managers: set[str]
-) -> None:
-    verdict = k8s_labels.decide(choice, [SETS[name] for name in sets], cluster(TEXT, *managers), pending)
-    running = (sets | pending) & {GFD, DRA}
-    assert set(verdict.running) == running
-    if verdict.by_collection:
-        assert not running
-    if verdict.writer in (GFD, DRA):
-        assert running == {verdict.writer}
-    if choice in (GFD, DRA, COLLECTION) and verdict.writer != choice:
-        # The configured writer is used, or an error has the reason.
-        assert any(row["severity"] == "error" for row in verdict.findings)
-    if len(running) > 1:
-        assert codes(verdict.findings) == ["k8s_clique_label_multiple_writers"]
 
 
 @given(live=EVERY, gpus=st.dictionaries(st.sampled_from(TOPOLOGY.cliques[0].nodes), NODE_LABELS))
@@ -143,23 +103,6 @@ def test_written_labels_agree_with_the_gpus(live: dict[str, str | None], gpus: d
             row["metadata"]["labels"][CLIQUE] = texts[row["metadata"]["name"]]
     left = {row["tray"] for row in k8s_labels.compare(TOPOLOGY, nodes, gpus)}
     assert left.isdisjoint(texts)
-
-
-@given(live=EVERY, gpus=st.dictionaries(st.sampled_from(TOPOLOGY.cliques[0].nodes), NODE_LABELS))
-def test_exactly_the_trays_with_a_difference_have_a_finding(
-    live: dict[str, str | None], gpus: dict[str, str | None]
-) -> None:
-    found = k8s_labels.compare(TOPOLOGY, cluster(**live), gpus)
-    wrong = {node for node, text in live.items() if text and {text, gpus.get(node, text)} != {TEXT}}
-    assert {row["tray"] for row in found if row["code"] != "k8s_clique_label_missing"} == wrong
-    missing = [row for row in found if row["code"] == "k8s_clique_label_missing"]
-    assert len(missing) == (None in live.values())
-
-
-def test_right_labels_have_no_finding() -> None:
-    gpus = dict.fromkeys(TOPOLOGY.cliques[0].nodes, TEXT)
-    assert k8s_labels.compare(TOPOLOGY, cluster(), {}) == []
-    assert k8s_labels.compare(TOPOLOGY, cluster(), gpus) == []
 
 
 @pytest.mark.parametrize(
@@ -175,6 +118,7 @@ def test_right_labels_have_no_finding() -> None:
     ],
 )
 def test_a_wrong_label_is_one_finding(label: str | None, gpus: dict[str, str | None], code: str, words: str) -> None:
+    assert k8s_labels.compare(TOPOLOGY, cluster(), dict.fromkeys(TOPOLOGY.cliques[0].nodes, TEXT)) == []
     (found,) = k8s_labels.compare(TOPOLOGY, cluster(r01t02=label), gpus)
     assert (found["code"], found["tray"]) == (code, "r01t02")
     assert words in found["message"]
@@ -228,11 +172,6 @@ def test_a_flavor_that_selects_no_node_is_a_finding() -> None:
     assert all(name in found["message"] for name in TOPOLOGY.cliques[0].nodes)
 
 
-def test_no_label_is_written_that_the_gpus_contradict() -> None:
-    desired = k8s_labels.to_write(TOPOLOGY, cluster()[:-1], {"r01t01": OTHER, "r01t02": None, "r01t03": TEXT})
-    assert desired == {"r01t03": TEXT}
-
-
 def test_only_a_label_with_another_owner_is_released() -> None:
     manager = k8s_labels.CLIQUE_MANAGER
     nodes = [
@@ -260,38 +199,3 @@ def test_the_migration_never_leaves_a_node_without_a_label() -> None:
     assert (migration.add, migration.remove) == ({}, {})
     assert f"Topology nvlink names {leaf}" in migration.findings[0]["message"]
     assert k8s_labels.migrate("finish", nodes, {"Topology nvlink": [new]}).remove == {"a": [leaf], "b": [leaf]}
-
-
-def test_a_cluster_without_topograph_has_nothing_to_migrate() -> None:
-    for stage in ("report", "add", "finish"):
-        assert k8s_labels.migrate(stage, cluster(), {}) == k8s_labels.Migration()
-
-
-LABELS = st.dictionaries(st.sampled_from([*NEW_OF, *NEW_OF.values()]), st.sampled_from(["x", "y"]))
-
-
-@given(st.lists(LABELS, max_size=5), st.lists(st.sampled_from(["add", "finish"]), max_size=6))
-def test_no_order_of_stages_loses_a_label(every: list[dict[str, str]], stages: list[str]) -> None:
-    nodes = [node(f"n{number}", dict(labels)) for number, labels in enumerate(every)]
-
-    def places(row: dict[str, Any]) -> set[str]:
-        return {NEW_OF.get(key, key) for key in row["metadata"]["labels"]}
-
-    before = [places(row) for row in nodes]
-    for stage in stages:
-        plan = k8s_labels.migrate(stage, nodes, {})
-        for row in nodes:
-            labels = row["metadata"]["labels"]
-            new = plan.add.get(row["metadata"]["name"], {})
-            assert not set(new) & set(labels)
-            labels.update(new)
-            for key in plan.remove.get(row["metadata"]["name"], []):
-                del labels[key]
-        assert [places(row) for row in nodes] == before
-    for stage in ("add", "finish"):
-        plan = k8s_labels.migrate(stage, nodes, {})
-        for row in nodes:
-            row["metadata"]["labels"].update(plan.add.get(row["metadata"]["name"], {}))
-            for key in plan.remove.get(row["metadata"]["name"], []):
-                del row["metadata"]["labels"][key]
-    assert not any(key in row["metadata"]["labels"] for row in nodes for key in OLD_KEYS)
