@@ -97,22 +97,6 @@ def test_a_node_name_that_two_clusters_have_means_the_tray_of_that_cluster() -> 
     assert [(row.tray, row.block, row.findings) for row in found] == [("a", None, ()), ("b", ("x", 3), ())]
 
 
-def test_a_source_without_a_value_contradicts_no_other() -> None:
-    (found,) = merged(
-        [observed("a", "ssh", identity=ONE)],
-        [
-            observed("a", "rest"),
-        ],
-    ).observations
-    assert found.findings == ()
-
-
-def test_the_order_of_trust_is_not_the_order_of_attachment() -> None:
-    """An old label does not override a trusted source that observed the tray as detached."""
-    (found,) = merged([observed("a", "ssh")], [observed("a", "kubernetes", identity=ONE)]).observations
-    assert (found.identity, found.source) == (None, "ssh")
-
-
 def test_values_that_the_first_does_not_report_come_from_the_next_that_agrees() -> None:
     labels = observed("a", "kubernetes", identity=ONE, gpu_count=4, tray_index=0)
     inventory = observed("a", "rest", gpu_uuids=("GPU-1",), tray_index=0, driver_version="580.1", health="degraded")
