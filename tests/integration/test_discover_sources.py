@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 
 from .commands import ansible
@@ -29,6 +30,10 @@ esac
 """
 
 
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.core
 def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_path: Path) -> None:
     path = tmp_path / "fabric.json"
     options: dict[str, Any] = {

@@ -16,7 +16,7 @@ import pytest
 from .commands import ansible
 from .conftest import RunningLab, running_lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.story("racks")]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 RACK_1 = [f"r01t{tray:02d}" for tray in range(1, 19)]
 RACK_2 = [f"r02t{tray:02d}" for tray in range(1, 19)]
@@ -99,10 +99,6 @@ def test_after_many_faults_every_tray_has_its_place_and_a_reason(racks: Racks) -
         racks.lab.set(name, "nvml=hang", "smi=hang")
     racks.lab.set(LOST, "gpu2.lost=true")
     racks.lab.set(ZERO, "uuid=00000000-0000-0000-0000-000000000000")
-    racks.discover(racks.ssh)
-    assert racks.fabric_file.read_bytes() == before
-    assert {name for name, state in racks.states.items() if state == "stale"} == TROUBLED
-
     racks.discover("ansible_facts")
     assert racks.fabric_file.read_bytes() == before
     assert {name for name, state in racks.states.items() if state == "stale"} == TROUBLED

@@ -20,6 +20,7 @@ EVENTS = {*OPERATOR, "new cluster UUID", "split per tray"}
 
 
 @pytest.mark.lab
+@pytest.mark.long
 def test_after_each_round_site_is_idempotent_and_no_tray_is_lost(tmp_path: Path) -> None:
     with running_lab(tmp_path, scenario(tmp_path, racks=2, trays=2)) as racks:
         soak = Soak(racks, tmp_path, seed=SEED, phases=("discover", "slurm"), every=3, new_ids=True)
