@@ -13,7 +13,6 @@ import pytest
 
 from . import hostile
 from .commands import ansible
-from .conftest import RunningLab
 from .test_discover import Site
 
 
@@ -103,25 +102,3 @@ def test_facts_in_a_cache_set_nothing_and_refuse_their_tray_alone(site: Site, tm
         assert site.path.read_bytes() == before
         assert site.states() == {**dict.fromkeys(site.facts, "present"), "r01t01": "stale"}
         assert codes(site, "r01t01") == ["tray_facts_foreign", "tray_unreachable"]
-
-
-@pytest.mark.lab
-@pytest.mark.long
-def test_a_lab_tray_over_ssh_runs_nothing_on_the_controller(own_four_trays: RunningLab, tmp_path: Path) -> None:
-    stolen, fabric = tmp_path / "stolen", tmp_path / "fabric.json"
-    answer = {"ansible_facts": proxy(stolen), "ansible_stats": {"data": {"owned": True}}}
-    hostile.plant(own_four_trays, "r01t01", hostile.python_text(answer, real=hostile.KEPT))
-    try:
-        done = ansible(
-            *("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover"),
-            *("-e", f"fabric_file={fabric}", "-e", "fabric_hosts=trays", "-e", "fabric_accept=gates"),
-            ANSIBLE_SHOW_CUSTOM_STATS="true",
-        )
-        assert not stolen.exists()
-        statistics = done.stdout.partition("CUSTOM STATS")[2]
-        assert "fabric_discovered_counts" in statistics
-        assert "owned" not in statistics
-    finally:
-        hostile.lift(own_four_trays, "r01t01")
-    assert json.loads(fabric.read_text())["trays"]["r01t01"]["slurm_node"] == "r01t01"
-    assert len(json.loads(fabric.read_text())["trays"]) == 4

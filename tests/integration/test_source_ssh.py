@@ -113,10 +113,13 @@ def test_a_wrong_key_and_a_closed_port_have_different_reasons(
 
 @pytest.mark.long
 def test_trays_of_the_fabric_file_are_read(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
-    """One run of the controller's own, one with a tray down: nothing is lost."""
-    fabric = tmp_path / "fabric.json"
-    more = ["-e", f"fabric_file={fabric}", "-e", "fabric_hosts=trays", "-e", "fabric_accept=gates"]
-    ansible("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover", *more)
+    """Discovered in two ways with one result, and with a tray down nothing is lost."""
+    fabric, by_ssh = tmp_path / "fabric.json", tmp_path / "by-ssh.json"
+    ssh = {"hosts": "r01t[01-04]", "ssh_options": ["-F", str(config)]}
+    for options in ({"fabric_file": str(fabric)}, {"fabric_file": str(by_ssh), "fabric_sources": [{"ssh": ssh}]}):
+        more = json.dumps({"fabric_hosts": "trays", "fabric_accept": "gates", **options})
+        ansible("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover", "-e", more)
+    assert by_ssh.read_bytes() == fabric.read_bytes()
     file = tmp_path / "both.nvlink.yml"
     options = {"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file", "ssh"], "fabric_file": str(fabric)}
     file.write_text(json.dumps({**options, "ssh": {"ssh_options": f"-F {config}", "connect_timeout": 3}}))

@@ -801,24 +801,6 @@ def test_groups_of_cliques_are_edited_and_discovery_keeps_them(site: Site) -> No
         site.run(state="edited", groups={"pod1": "r[01"})
 
 
-def test_discovery_prints_a_new_clique_without_a_group_until_it_has_one(site: Site) -> None:
-    site.discover(accept="gates")
-    site.run(state="edited", groups={"pod1": "r01", "pod2": "r02"})
-    assert [line for line in site.discover()["lines"] if "group" in line] == []
-    site.move("r01t01")
-    message = (
-        "Cliques in no group while others have one: r01a; once they are in the fabric file, give them a group "
-        "(playbook edit, variable edit_groups): the playbook slurm stops until all groups have the same number of "
-        "cliques, a power of two."
-    )
-    proposed = site.discover(moved_percent=100)
-    assert (proposed["is_refused"], proposed["lines"].count(message)) == (False, 1)
-    accepted = site.accept(proposed["sha256"])
-    assert (accepted["changed"], site.discover()["lines"].count(message)) == (True, 1)
-    site.run(state="edited", groups={"pod3": "r01a"})
-    assert [line for line in site.discover()["lines"] if "group" in line] == []
-
-
 def test_an_edit_fails_without_a_fabric_file_and_without_trays_to_edit(site: Site) -> None:
     with pytest.raises(AnsibleActionFail, match=r"fabric\.json: does not exist; "):
         site.run(state="edited", remove=["r01t01"])

@@ -290,31 +290,6 @@ def test_expressions_use_the_variables_of_host_and_clique(site: Path, parse: Par
     assert {group.name for group in inventory.groups["by_clique"].child_groups} == {"c_r01", "c_r02a", "c_r02b"}
 
 
-def test_each_tray_has_its_clusters_and_its_block_there(site: Path, parse: Parse) -> None:
-    document = json.loads((site / "fabric.json").read_text())
-    for name in ("r01t01", "r01t02", "r02t01"):
-        document["trays"][name]["slurm_cluster"] = "gb-prod"
-    document["trays"]["r01t01"]["kubernetes_cluster"] = "k1"
-    blocks = {"r01": {"name": "b0", "position": 0}, "r02a": {"name": "b1", "position": 1}}
-    document["clusters"] = {"slurm": {"gb-prod": {"blocks": blocks}}, "kubernetes": {"k1": {}}}
-    (site / "fabric.json").write_text(json.dumps(document))
-    keyed = (
-        "strict: true\ncompose: {where: nvlink_slurm_cluster ~ '/' ~ nvlink_block ~ '/' ~ nvlink_kubernetes_cluster}\n"
-    )
-    inventory = parse(FROM_FILE + keyed)
-    assert hosts(inventory, "nvlink_slurm_gb_prod") == ["r01t01", "r01t02", "r02t01"]
-    assert hosts(inventory, "nvlink_kubernetes_k1") == ["r01t01"]
-    shown = {
-        name: [variables(inventory, name)[f"nvlink_{key}"] for key in ("slurm_cluster", "block", "kubernetes_cluster")]
-        for name in inventory.hosts
-    }
-    assert shown["r01t01"] == ["gb-prod", "b0", "k1"]
-    assert shown["r02t01"] == ["gb-prod", "b1", None]
-    assert shown["r01t03"] == shown["r02t04"] == shown["spare01"] == [None, None, None]
-    for name, words in shown.items():
-        assert variables(inventory, name)["where"] == "/".join(str(word) for word in words)
-
-
 @pytest.mark.parametrize(
     "broken", ["compose: {x: no_such + 1}", "groups: {x: no_such == 1}", "keyed_groups: [{key: nope}]"]
 )

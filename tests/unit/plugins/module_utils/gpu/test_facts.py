@@ -115,15 +115,6 @@ def test_an_unhealthy_gpu_has_a_finding_for_each_bad_row_and_stays_in_its_clique
     ]
 
 
-def test_a_status_of_a_newer_driver_is_named_as_the_reason() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("gb200").replace(">Success<", ">Fabric Error 5<", 1))
-    readings.gpus[1]["fabric"]["status"] = "status_31"  # as NVML's reader names a number without a word
-    facts = _assemble(readings)
-    assert (trays.codes(facts), facts["attached"]) == (["fabric_refused"] * 2, False)
-    for word, found in zip(("fabric_error_5", "status_31"), facts["findings"], strict=True):
-        assert f"rejected by the fabric manager with {word};" in found["message"]
-
-
 def _change(gpu: int, *path: str, value: Any) -> dict[str, Any]:
     facts = trays.tray()
     target = facts["gpus"][gpu]
@@ -213,20 +204,6 @@ def test_without_readings_every_fact_is_unknown() -> None:
     facts = _assemble(None, backend=None)
     assert list(facts) == KEYS
     assert (facts["gpu_count"], facts["gpus"], _place(facts)) == (None, [], NOWHERE)
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ({"state": "in_progress"}, "the NMX controller and that an NVLink partition has this GPU."),
-        ({"status": "unknown_error"}, "on the switches that an NVLink partition has this GPU."),
-    ],
-)
-def test_a_host_without_a_chassis_serial_is_sent_to_its_own_fabric_manager(fault: dict[str, Any], words: str) -> None:
-    """An HGX baseboard has no serial, and its fabric manager runs on the host."""
-    for serial, where in (("1820925000123", ""), (None, "nvidia-fabricmanager on this host if it is HGX, else ")):
-        found = _of_xml({**_all(**fault), "chassis_serial": serial})
-        assert found["findings"][0]["message"].endswith(f"; check {where}{words}")
 
 
 def _kinds(**ids: list[int]) -> dict[str, list[int]]:

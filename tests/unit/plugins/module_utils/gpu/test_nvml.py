@@ -90,18 +90,12 @@ def test_a_missing_library_is_a_finding_with_the_reason(monkeypatch: pytest.Monk
     assert "No such file or directory" in found["message"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "timeout", "where"),
-    # Until the time limit the second one must have come to the call that hangs.
-    [("hang", 0.7, "nvmlInitWithFlags"), ("hang_fabric", 5, "nvmlDeviceGetGpuFabricInfoV of GPU 0")],
-)
-def test_a_hang_ends_at_the_timeout_and_the_call_is_reported(
-    standin: Tray, fault: str, timeout: float, where: str
-) -> None:
-    standin(trays.tray(), fault)
-    found = _failure(timeout)
+def test_a_hang_ends_at_the_timeout_and_the_call_is_reported(standin: Tray) -> None:
+    standin(trays.tray(), "hang_fabric")
+    # Long enough that the child has come to the call that hangs.
+    found = _failure(5)
     assert found["code"] == "nvml_timeout"
-    assert f'"{where}"' in found["message"]
+    assert '"nvmlDeviceGetGpuFabricInfoV of GPU 0"' in found["message"]
 
 
 def test_a_lost_gpu_is_reported_and_the_others_are_read(standin: Tray) -> None:

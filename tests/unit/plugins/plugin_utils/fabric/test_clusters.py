@@ -319,6 +319,13 @@ def test_the_inventory_has_groups_and_names_of_each_cluster_and_blocks_of_the_tr
     assert [planned.hosts[name]["nvlink_block"] for name in R01] == [None, "r01", "r01", "r01"]
 
 
+def test_a_name_that_no_group_can_have_is_written_with_underscores() -> None:
+    site = Site()
+    set_site(site, R01, slurm_cluster="gb200-a.prod")
+    site.discover()
+    assert plan(site.fabric, None).groups["nvlink_slurm_gb200_a_prod"].hosts == list(R01)
+
+
 def test_a_live_source_alone_shows_clusters_under_provisional_names() -> None:
     site = shared()
     fabric, _state = live.provisional(site.observations(), NOW)

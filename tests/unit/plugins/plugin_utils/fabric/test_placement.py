@@ -211,15 +211,6 @@ def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
     assert "not_a_tray" in codes(kept, "login")
 
 
-def test_hgx_is_unplaced_without_a_finding() -> None:
-    site = Site()
-    for gpu in site.gpus("r01t01"):
-        gpu["fabric"].update(cluster_uuid=None, clique_id=0)
-    placement = site.discover()
-    assert (site.state_of("r01t01"), codes(placement, "r01t01")) == ("unplaced", set())
-    assert site.state.trays["r01t01"]["gpu_count"] == 4
-
-
 # --- who moves ---
 
 
@@ -373,13 +364,6 @@ def test_the_expected_size_is_counted_once_and_only_grows() -> None:
     assert [row["message"] for row in placement.findings if row["code"] == "domain_incomplete"] == [
         "NVLink domain r01 has 3 of 4 expected trays; discover the others."
     ]
-
-
-def test_a_declared_size_is_taken_and_missing_trays_are_found() -> None:
-    site = Site(policy=Policy(expected_trays=18))
-    placement = site.discover()
-    assert {domain["expected_trays"] for domain in placement.fabric.domains.values()} == {18}
-    assert "domain_incomplete" in codes(placement)
 
 
 # --- names of the site ---

@@ -19,8 +19,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.client
     served,
     without_proxy,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
@@ -346,24 +344,3 @@ def test_the_bmc_example(tmp_path: Path) -> None:
     first, second = cooked("A BMC inventory", tmp_path)
     assert (first.tray, first.identity, first.tray_index, first.reachable) == ("r01t01", None, 0, True)
     assert (second.tray, second.reachable, second.problem) == ("r01t02", False, "its BMC reports that it is off")
-
-
-HOSTILE = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=12)
-    | st.sampled_from(list(FULL.values())),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["address", "x"]), inner, max_size=2),
-    max_leaves=6,
-)
-
-
-@given(st.dictionaries(st.sampled_from(list(FULL)[1:]), HOSTILE))
-def test_no_item_whatsoever_raises(reported: dict[str, Any]) -> None:
-    fields = {key: rest.Expression(text, key) for key, text in {"name": "name", **FIELDS, "problem": "problem"}.items()}
-    observed = rest._observation({**reported, "name": "t1"}, fields, NOW)
-    assert observed is not None
-    assert {row["code"] for row in observed.findings} <= {"unusable_value"}
-    assert "{{" not in repr(observed)
