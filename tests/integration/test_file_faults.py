@@ -82,21 +82,6 @@ def test_discover_keeps_every_file(site: Site, tmp_path: Path) -> None:
     assert "left: fabric.audit.jsonl\nfabric.json\nfabric.state.json\nfiller\n" in printed
 
 
-@pytest.mark.parametrize(
-    ("playbook", "option"),
-    [("verify", "verdict_file={}/verdict.json"), ("render", "render_dir={}")],
-)
-def test_verify_and_render_fail_with_one_sentence(site: Site, tmp_path: Path, playbook: str, option: str) -> None:
-    full = tmp_path / "full"
-    arguments = ["-i", "localhost,", f"rackscale.nvlink.{playbook}", "-e", option.format(full)]
-    arguments += ["-e", f"fabric_file={site.path}", *(["--tags", "quick"] if playbook == "verify" else [])]
-    printed = on_a_full_disk(full, site.path.parent, *arguments)
-    assert "status=2" in printed
-    assert "cannot be written (No space left on device)" in printed
-    assert "free space on its file system" in printed
-    assert "left: fabric.audit.jsonl\nfabric.json\nfabric.state.json\nfiller\n" in printed
-
-
 def test_two_proposals_at_once_are_one_proposal_and_an_error_that_names_the_other_run(site: Site) -> None:
     """Both discover at the same time; each ends with a proposal, or says that the other one is writing it."""
     arguments = ["-i", f"{site.directory}/hosts.yml", "rackscale.nvlink.discover", "-e", f"fabric_file={site.path}"]

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -66,33 +65,6 @@ def test_only_the_named_modules_lie(tmp_path: Path, pipelining: str) -> None:
     assert "SEEN nothing True none" in defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining)
     python = hostile.write_python(tmp_path / "python", {"extra": "more"}, only=r"\.stat$")
     assert "SEEN nothing True more" in defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining)
-
-
-@pytest.mark.long
-@PIPELINING
-def test_replaced_output_and_a_flood_arrive(tmp_path: Path, pipelining: str) -> None:
-    python = hostile.write_replace(tmp_path / "python", b'{"stat": {"exists": "bytes"}}')
-    tasks: list[dict[str, Any]] = [TASKS[0], {"ansible.builtin.debug": {"msg": "SEEN {{ done.stat.exists }}"}}]
-    assert "SEEN bytes" in defaults(tmp_path, *local(python), tasks=tasks, ANSIBLE_PIPELINING=pipelining)
-    python = hostile.write_flood(tmp_path / "python", megabytes=2)
-    tasks = [TASKS[0], {"ansible.builtin.debug": {"msg": "SEEN {{ done.padding | length }}"}}]
-    assert "SEEN 2000000" in defaults(tmp_path, *local(python), tasks=tasks, ANSIBLE_PIPELINING=pipelining)
-
-
-@pytest.mark.long
-@PIPELINING
-def test_a_python_that_hangs_holds_its_task_until_ansible_s_own_timeout(tmp_path: Path, pipelining: str) -> None:
-    python = hostile.write_hang(tmp_path / "python")
-    start = time.monotonic()
-    seen = defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining, ANSIBLE_TASK_TIMEOUT="3")
-    assert time.monotonic() - start >= 3.0, "the tray answered"
-    assert "SEEN" not in seen
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if str(python).encode() in entry.read_bytes():
-                os.kill(int(entry.parent.name), 9)
-        except OSError:
-            continue
 
 
 @pytest.mark.lab

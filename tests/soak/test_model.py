@@ -26,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from nvlab import settings
 
 NOW = "2026-11-21T05:00:00Z"
+# Event -> the gate that stops it.
+NEW_IDS = {"new cluster UUID": "domain_uuid_changed", "other clique IDs": "clique_id_changed"}
 # Rounds in which every kind of event happens.
 ALL_KINDS = 200
 # A split partition moves more trays than the gates allow, so they are overridden.
@@ -109,18 +111,21 @@ def test_no_event_loses_a_tray_or_breaks_rendering(racks: int, trays: int, round
     site.accept(site.discover())
     happened: list[str] = []
     for number in range(rounds):
-        before, kept = site.fabric, set()
+        before, kept, gates = site.fabric, set(), set()
         for _again in range(site.model.random.randint(1, 3)):
             event = site.model.inject()
             site.follow(event)
             happened.append(event.what)
             kept.update(event.keeps)
+            gates.update(gate for what, gate in NEW_IDS.items() if event.what.endswith(what))
         site.accept(site.discover())
         assert site.state is not None
         try:
             check(site, before, site.state)
             cliques = {name: (before.trays[name]["clique"], site.fabric.trays[name]["clique"]) for name in kept}
             assert all(old == new for old, new in cliques.values()), f"cliques keep their names: {cliques}"
+            overridden = {row["gate"] for row in site.fabric.overrides[len(before.overrides) :]}
+            assert gates <= overridden, "a gate objects to other IDs"
             again = site.discover()
             assert (again.changes, again.fabric) == ([], site.fabric), "a second discovery changes nothing"
             assert again.state.fingerprint() == site.state.fingerprint()

@@ -57,6 +57,15 @@ def test_a_rack_with_a_new_uuid_keeps_name_block_and_position(racks: int, rack: 
     assert (again.changes, again.objections, again.fabric) == ([], [], placement.fabric)
 
 
+def test_a_rack_split_into_cliques_keeps_them_all() -> None:
+    site = placed(cliques_per_rack=2)
+    before = names(site)
+    for name in R01:
+        site.attach(name, NEW_UUID)
+    assert objections(site.discover()) == ["domain_uuid_changed"]
+    assert names(site) == before
+
+
 def test_the_finding_is_in_the_state_until_it_is_accepted() -> None:
     site = placed()
     accepted = site.fabric
@@ -143,6 +152,31 @@ def test_all_trays_of_two_racks_swapped_move() -> None:
         site.attach(name, one)
     assert set(kinds(site.discover()).values()) == {"moved"}
     assert {name: row["cluster_uuid"] for name, row in site.fabric.domains.items()} == {"r01": one, "r02": other}
+
+
+def test_gpus_replaced_tray_by_tray_do_not_rename_and_the_last_ones_are_known() -> None:
+    site = placed()
+    before = names(site)
+    for number, name in enumerate(R01):
+        replace_gpus(site, name, start=10 * number)
+        assert site.discover().objections == []
+    for name in R01:
+        site.attach(name, NEW_UUID)
+    assert objections(site.discover()) == ["domain_uuid_changed"]
+    assert names(site) == before
+
+
+def test_domains_that_share_a_chassis_stay_distinct() -> None:
+    site = Site(policy=Policy(moved_percent=100))
+    for facts in site.facts.values():
+        facts["chassis_serial"] = "1820000000001"
+    site.discover()
+    before, one = names(site), site.uuid_of("r01t01")
+    for name in R02:
+        site.attach(name, NEW_UUID)
+    assert objections(site.discover()) == ["domain_uuid_changed"]
+    assert names(site) == before
+    assert site.fabric.domains["r01"]["cluster_uuid"] == one
 
 
 def test_a_domain_with_a_new_uuid_and_new_gpus_is_a_new_one_that_a_gate_stops() -> None:
