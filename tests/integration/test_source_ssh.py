@@ -86,7 +86,7 @@ def test_faulty_trays_are_reported_and_do_not_delay_others(
     own_four_trays.set("r01t02", "nvml=hang", "smi=hang")
     own_four_trays.stop("r01t03")
     try:
-        listed, errors = hosts(inventory(tmp_path, config, timeout=1, connect_timeout=3, command_timeout=20))
+        listed, errors = hosts(inventory(tmp_path, config, timeout=5, connect_timeout=10, command_timeout=30))
     finally:
         own_four_trays.set("r01t02", "nvml=ok", "smi=ok")
         own_four_trays.start("r01t03")
@@ -108,7 +108,7 @@ def test_a_wrong_key_and_a_closed_port_have_different_reasons(
     assert "authentication refused: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
     strange.write_text(config.read_text().replace(str(config.parent / "known_hosts"), "/dev/null"))
     assert "its host key is not known: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
-    assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=3))
+    assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=10))
 
 
 @pytest.mark.long
@@ -122,7 +122,7 @@ def test_trays_of_the_fabric_file_are_read(own_four_trays: RunningLab, config: P
     assert by_ssh.read_bytes() == fabric.read_bytes()
     file = tmp_path / "both.nvlink.yml"
     options = {"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file", "ssh"], "fabric_file": str(fabric)}
-    file.write_text(json.dumps({**options, "ssh": {"ssh_options": f"-F {config}", "connect_timeout": 3}}))
+    file.write_text(json.dumps({**options, "ssh": {"ssh_options": f"-F {config}", "connect_timeout": 10}}))
     own_four_trays.stop("r01t04")
     try:
         listed, errors = hosts(file)
@@ -185,7 +185,7 @@ def test_a_tray_behind_a_gateway_that_cannot_connect_to_it_has_that_reason(
     neighbour = ("198.51.100.12", "dev", json.loads(device)[0]["dev"])
     own_four_trays.exec("ctl", "ip", "neigh", "replace", *neighbour, "lladdr", "02:00:00:00:00:01", "nud", "permanent")
     try:
-        listed, errors = hosts(inventory(tmp_path, config, jump="ctl", connect_timeout=3))
+        listed, errors = hosts(inventory(tmp_path, config, jump="ctl", connect_timeout=10))
     finally:
         own_four_trays.exec("ctl", "ip", "neigh", "del", *neighbour)
         own_four_trays.start("r01t02")
