@@ -38,13 +38,6 @@ def merged(*answers: list[Observation]) -> Merged:
     return merge([Answer(rows[0].source, rows) for rows in answers], 0, fabric_file=True)
 
 
-def test_the_most_trusted_source_that_reached_a_tray_decides() -> None:
-    first = [observed("a", "ssh"), silent("b", "ssh"), silent("c", "ssh")]
-    second = [observed("a", "rest"), observed("b", "rest"), silent("c", "rest"), observed("d", "rest")]
-    found = merged(first, second).observations
-    assert [(row.tray, row.source) for row in found] == [("a", "ssh"), ("b", "rest"), ("c", "ssh"), ("d", "rest")]
-
-
 def test_two_sources_that_disagree_are_both_shown_with_their_times() -> None:
     first = observed("a", "ssh", identity=ONE, gpu_uuids=("GPU-1",))
     second = observed("a", "rest", identity=OTHER, gpu_uuids=("GPU-2",), addresses=(Address("x", "10.0.0.1", 24),))

@@ -194,15 +194,6 @@ def test_one_name_for_all_nodes_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "hostile",
-    [None, {"metadata": []}, {"metadata": {"name": "t1", "labels": 7}, "status": []},
-     {"metadata": {"name": "t1"}, "status": {"conditions": [None, {"type": "Ready"}], "addresses": [7, {"type": []}]}}],
-)  # fmt: skip
-def test_hostile_nodes_do_not_stop_the_others(hostile: Any) -> None:
-    assert "t9" in [row.tray for row in found(hostile, node("t9"), label_selector="all")]
-
-
-@pytest.mark.parametrize(
     ("page", "reported"),
     [
         ({"kind": "Status"}, "did not return a list of nodes"),
