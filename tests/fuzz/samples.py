@@ -227,6 +227,7 @@ REST = {
             "gpus": ["GPU-cccb3e32-f198-77b9-c6e8-22252ee6ef3f"],
             "addresses": [{"address": "10.0.1.1", "interface": "host0", "prefix": 24}, "10.0.1.2/24"],
             "health": "Healthy",
+            "odd": "3",
         },
         {"name": "r01t02", "clique": None, "serial": 1800100000001, "addresses": "10.0.1.3"},
     ]

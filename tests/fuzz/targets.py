@@ -315,6 +315,8 @@ _FIELDS = {
     "gpu_uuids": "gpus",
     "addresses": "addresses",
     "health": "health",
+    **dict.fromkeys(("tray_index", "gpu_count", "driver_version", "observed_at", "ansible_host"), "odd"),
+    **dict.fromkeys(("slurm_node", "kubernetes_node", "slurm_cluster", "kubernetes_cluster"), "odd"),
 }
 
 

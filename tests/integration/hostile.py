@@ -48,9 +48,6 @@ if KIND == "flood":
         sys.stdout.write("x" * 1000000)
     sys.stdout.write('"}}\n')
     sys.exit(0)
-if KIND == "replace":
-    sys.stdout.buffer.write(VALUE)
-    sys.exit(0)
 done = subprocess.run([REAL, *arguments], input=given, stdout=subprocess.PIPE)
 start = done.stdout.find(b"{{")
 try:
@@ -94,13 +91,8 @@ def hang_text(only: str | None = None, real: str = REAL) -> str:
 
 
 def flood_text(megabytes: int, only: str | None = None, real: str = REAL) -> str:
-    """The text of `write_flood`'s interpreter."""
+    """The text of an interpreter whose result is valid JSON of so many MB."""
     return _text("flood", str(megabytes).encode(), only, real)
-
-
-def replace_text(output: bytes, only: str | None = None, real: str = REAL) -> str:
-    """The text of `write_replace`'s interpreter."""
-    return _text("replace", output, only, real)
 
 
 def write_python(path: Path, answer: dict[str, Any], only: str | None = None, real: str = REAL) -> Path:
@@ -116,16 +108,6 @@ def write_python(path: Path, answer: dict[str, Any], only: str | None = None, re
 def write_hang(path: Path, only: str | None = None, real: str = REAL) -> Path:
     """Write a Python that takes a module and never answers."""
     return _write(path, hang_text(only, real))
-
-
-def write_flood(path: Path, megabytes: int, only: str | None = None, real: str = REAL) -> Path:
-    """Write a Python whose result is valid JSON of so many MB."""
-    return _write(path, flood_text(megabytes, only, real))
-
-
-def write_replace(path: Path, output: bytes, only: str | None = None, real: str = REAL) -> Path:
-    """Write a Python that runs nothing and prints these bytes."""
-    return _write(path, replace_text(output, only, real))
 
 
 def plant(racks: RunningLab, tray: str, text: str) -> None:

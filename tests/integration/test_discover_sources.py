@@ -6,29 +6,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+import pytest
 
 from .commands import ansible
 
 DOWN = {"rest": {"url": "http://127.0.0.1:9/", "trays": "@", "fields": {"name": "name"}, "timeout": 1, "deadline": 2}}
 # The last two of its arguments are the host and the command; with -N the last is the gateway.
-SSH = """#!/bin/sh
-for command in "$@"; do [ "$last" = -S ] && socket=$command; host=$last; last=$command; done
-case " $* " in *" -N "*) touch "$socket"; exec sleep 60 ;; esac
-case $host in
-tray*) exec /bin/sh -c "$command" ;;
-hangs*) exec sleep 60 ;;
-floods*) exec cat /dev/zero ;;
-lies*) echo 'nvlink-facts-1:{"observed_at": "2026-11-21T05:00:00Z", "chassis_serial": "\\ud800"}:nvlink-facts-end' ;;
-esac
-"""
+pytestmark = pytest.mark.long
 
 
+@pytest.mark.core
 def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_path: Path) -> None:
     path = tmp_path / "fabric.json"
     options: dict[str, Any] = {
@@ -63,35 +53,3 @@ def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_pa
     discover(fabric_sources=split, fabric_override="clique_shrank,moved_percent,tray_partitions")
     overridden = {row["gate"] for row in json.loads(path.read_text())["overrides"]}
     assert overridden == {"clique_shrank", "moved_percent", "tray_partitions"}
-
-
-def test_trays_that_hang_flood_or_lie_over_ssh_do_not_stop_the_others(tmp_path: Path) -> None:
-    """In the worker process of Ansible that runs the action plugin, with a stand-in of ssh."""
-    path = tmp_path / "fabric.json"
-    (tmp_path / "ssh").write_text(SSH)
-    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nexec cat '{tmp_path}/answer.xml'\n")
-    for name in ("ssh", "nvidia-smi"):
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "answer.xml").write_text(simulation.nvidia_smi_xml(next(iter(simulation.fleet().values()))))
-    ssh = {
-        "hosts": "tray1,hangs1,floods1,lies1",
-        "ssh": str(tmp_path / "ssh"),
-        "python": sys.executable,
-        "backend": "nvidia_smi",
-        "nvidia_smi": str(tmp_path / "nvidia-smi"),
-        "connect_timeout": 1,
-        "command_timeout": 10,
-        "timeout": 9,
-        "jump": {"tray1": "gw1"},
-    }
-    options = {"fabric_file": str(path), "fabric_accept": "gates", "fabric_sources": [{"ssh": ssh}]}
-    done = ansible("ansible-playbook", "rackscale.nvlink.discover", "-e", json.dumps(options), check=False)
-    output = " ".join((done.stdout + done.stderr).split())
-    assert "2 of 4 trays returned no facts" in output
-    assert "it prints more than 1024 KiB: floods1" in output
-    assert "no response within 11 s: hangs1" in output
-    assert sorted(json.loads(path.read_text())["trays"]) == ["tray1"]
-    state = json.loads((tmp_path / "fabric.state.json").read_text())["trays"]
-    assert "unusable_value" in {row["code"] for row in state["lies1"]["findings"]}
-    left = subprocess.run(["pgrep", "-af", str(tmp_path)], stdout=subprocess.PIPE, text=True, check=False).stdout
-    assert left == ""

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from . import hostile
 from .conftest import RunningLab
 
-PIPELINING = pytest.mark.parametrize("pipelining", ["true", "false"])
+PIPELINING = pytest.mark.parametrize("pipelining", ["false", pytest.param("true", marks=pytest.mark.long)])
 SHOW = "{{ stolen | default('nothing') }} {{ done.stat.exists | default('gone') }} {{ done.extra | default('none') }}"
 TASKS = [
     {"ansible.builtin.stat": {"path": "/"}, "register": "done"},
@@ -49,6 +48,7 @@ def local(python: Path) -> tuple[str, ...]:
     return "-i", "tray,", "-c", "local", "-e", f"ansible_python_interpreter={python}"
 
 
+@pytest.mark.core
 @PIPELINING
 def test_an_injected_fact_is_a_variable_by_ansible_s_defaults(tmp_path: Path, pipelining: str) -> None:
     python = hostile.write_python(tmp_path / "python", {"ansible_facts": {"stolen": "INJECTED"}, "extra": "more"})
@@ -58,6 +58,7 @@ def test_an_injected_fact_is_a_variable_by_ansible_s_defaults(tmp_path: Path, pi
     assert "SEEN nothing True more" in off
 
 
+@pytest.mark.long
 @PIPELINING
 def test_only_the_named_modules_lie(tmp_path: Path, pipelining: str) -> None:
     python = hostile.write_python(tmp_path / "python", {"extra": "more"}, only=r"\.ping$")
@@ -66,39 +67,8 @@ def test_only_the_named_modules_lie(tmp_path: Path, pipelining: str) -> None:
     assert "SEEN nothing True more" in defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining)
 
 
-def test_facts_of_setup_merge_with_the_injected_ones(tmp_path: Path) -> None:
-    python = hostile.write_python(tmp_path / "python", {"ansible_facts": {"stolen": "INJECTED"}})
-    show = {"ansible.builtin.debug": {"msg": "SEEN {{ stolen }} {{ ansible_facts.system }}"}}
-    tasks: list[dict[str, Any]] = [{"ansible.builtin.setup": {"gather_subset": ["min"]}}, show]
-    assert "SEEN INJECTED Linux" in defaults(tmp_path, *local(python), tasks=tasks)
-
-
-@PIPELINING
-def test_replaced_output_and_a_flood_arrive(tmp_path: Path, pipelining: str) -> None:
-    python = hostile.write_replace(tmp_path / "python", b'{"stat": {"exists": "bytes"}}')
-    tasks: list[dict[str, Any]] = [TASKS[0], {"ansible.builtin.debug": {"msg": "SEEN {{ done.stat.exists }}"}}]
-    assert "SEEN bytes" in defaults(tmp_path, *local(python), tasks=tasks, ANSIBLE_PIPELINING=pipelining)
-    python = hostile.write_flood(tmp_path / "python", megabytes=2)
-    tasks = [TASKS[0], {"ansible.builtin.debug": {"msg": "SEEN {{ done.padding | length }}"}}]
-    assert "SEEN 2000000" in defaults(tmp_path, *local(python), tasks=tasks, ANSIBLE_PIPELINING=pipelining)
-
-
-@PIPELINING
-def test_a_python_that_hangs_holds_its_task_until_ansible_s_own_timeout(tmp_path: Path, pipelining: str) -> None:
-    python = hostile.write_hang(tmp_path / "python")
-    start = time.monotonic()
-    seen = defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining, ANSIBLE_TASK_TIMEOUT="3")
-    assert time.monotonic() - start >= 3.0
-    assert "SEEN" not in seen
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if str(python).encode() in entry.read_bytes():
-                os.kill(int(entry.parent.name), 9)
-        except OSError:
-            continue
-
-
 @pytest.mark.lab
+@pytest.mark.long
 @PIPELINING
 def test_a_tray_of_the_lab_lies_over_real_ssh(tmp_path: Path, own_four_trays: RunningLab, pipelining: str) -> None:
     answer = {"ansible_facts": {"stolen": "INJECTED"}}

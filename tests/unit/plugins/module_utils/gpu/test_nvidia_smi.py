@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,6 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import unknown_gpu, unknown_health
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 HEALTHY = {
     "summary": "healthy",
@@ -128,7 +124,7 @@ def test_a_clique_that_cannot_be_used_is_left_out(old: str, new: str, expected: 
     assert [row["code"] for row in readings.findings] == ["unusable_value"] * noted
 
 
-@pytest.mark.parametrize("rows", ["", "N/A", "<clique_entry/>", "<clique_entry>7</clique_entry>", "<other>1</other>"])
+@pytest.mark.parametrize("rows", ["", "N/A", "<clique_entry>7</clique_entry>"])
 def test_a_list_without_a_clique_is_unknown(rows: str) -> None:
     text = trays.fixture("gb200").replace("</fabric>", f"<cliques>{rows}</cliques></fabric>")
     readings = nvidia_smi.parse_xml(text)
@@ -240,8 +236,9 @@ def test_a_driver_without_the_fabric_section_gives_an_unknown_fabric() -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("", "smi_failed"),
         ("\n \n", "smi_failed"),
+        ("\x00", "smi_not_xml"),
+        ("<\ud800>", "smi_broken_xml"),
         (
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest"
             " NVIDIA driver is installed and running.\n",
@@ -255,7 +252,6 @@ def test_a_driver_without_the_fabric_section_gives_an_unknown_fabric() -> None:
         ("No devices were found\n", "no_gpu"),
         ("Failed to initialize NVML: Insufficient Permissions\n", "no_permission"),
         ("Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system", "gpu_lost"),
-        ("Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n", "smi_not_xml"),
         ("Unable to determine the device handle for GPU0000:0F:00.0: GPU requires reset\n", "gpu_reset_required"),
         ("+------+\n| {{ 7 * 7 }} [x] |\n", "smi_not_xml"),
     ],
@@ -275,10 +271,6 @@ def test_text_instead_of_xml_is_recognized_or_quoted_safely(text: str, code: str
             "cannot list the GPUs because GPU 0000:0F:00.0 needs a reset;",
         ),
         (
-            "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot",
-            "because GPU 0000:01:00.0 is",
-        ),
-        (
             "Unable to determine the device handle for GPU3: 0000:5F:00.0: GPU requires reset\n",
             "cannot list the GPUs because GPU 0000:5F:00.0 needs a reset;",
         ),
@@ -292,8 +284,7 @@ def test_a_gpu_that_stops_nvidia_smi_is_named(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("\x00", "\x07", "\x1b", "\x0b", "\ufffe"),
-        *("a & b", "a<b", "</process_info>", "&#27;", "&nbsp;", "]]>", "<!--", "a</process_name>"),
+        *("\x00", "\x1b", "\ufffe", "a & b", "a<b", "</process_info>", "&nbsp;", "]]>", "<!--", "a</process_name>"),
     ],
 )
 def test_a_process_may_have_any_name(name: str) -> None:
@@ -305,21 +296,14 @@ def test_a_process_may_have_any_name(name: str) -> None:
     assert vars(nvidia_smi.parse_xml(changed)) == vars(nvidia_smi.parse_xml(text))
 
 
-def test_names_of_processes_are_removed_in_linear_time() -> None:
-    began = time.monotonic()
-    assert nvidia_smi.without_process_names("<process_name>" * 200_000).count("removed") == 0
-    assert nvidia_smi.without_process_names("<process_name>x</process_name>" * 200_000).count("removed") == 200_000
-    assert time.monotonic() - began < 5
-
-
-@pytest.mark.parametrize("byte", ["\x00", "\x07", "\x1b", "\x0b", "\ufffe"])
+@pytest.mark.parametrize("byte", ["\x00", "\ufffe"])
 def test_a_value_with_a_character_that_xml_does_not_allow_is_unknown(byte: str) -> None:
     text = trays.fixture("gb200")
     spoilt = nvidia_smi.parse_xml(text.replace(">NVIDIA GB200<", f">NVIDIA{byte}GB200<", 1))
     assert (spoilt.gpus[0]["name"], [found["code"] for found in spoilt.findings]) == (None, ["unusable_value"])
 
 
-@pytest.mark.parametrize("part", [1, 2, 3, 5, 8, 9])
+@pytest.mark.parametrize("part", [1, 5, 9])
 def test_truncated_xml_is_broken_xml(part: int) -> None:
     text = trays.fixture("gb200")
     assert _failure(text[: len(text) * part // 10])["code"] == "smi_broken_xml"
@@ -330,7 +314,6 @@ def test_truncated_xml_is_broken_xml(part: int) -> None:
     [
         '<!ENTITY a "b">',
         '<!ENTITY a SYSTEM "file:///etc/passwd">',
-        '<!ENTITY % a SYSTEM "http://192.0.2.1/a.dtd"> %a;',
         '<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">',
     ],
 )
@@ -370,18 +353,12 @@ def test_character_references_and_predefined_entities_are_data() -> None:
     ("old", "new", "where"),
     [
         (">NVIDIA GB200<", ">{{ lookup('pipe', 'id') }}<", ("name",)),
-        (">NVIDIA GB200<", ">{% raw %}<", ("name",)),
-        (">NVIDIA GB200<", ">GB200\nmore<", ("name",)),
         (">NVIDIA GB200<", ">" + "A" * 10_000 + "<", ("name",)),
-        (">NVIDIA GB200<", ">r[01-99]<", ("name",)),
         (">NVIDIA GB200<", "><b>GB200</b><", ("name",)),
         (">1825000000417<", ">18250$(id)<", ("platform", "chassis_serial")),
         (">14<", ">256<", ("platform", "slot_number")),
-        (">14<", ">-1<", ("platform", "slot_number")),
-        (">14<", ">1e3<", ("platform", "slot_number")),
         (">14<", ">\u0661\u0664<", ("platform", "slot_number")),
         ("<cliqueId>2<", "<cliqueId>4294967296<", ("fabric", "clique_id")),
-        ("<cliqueId>2<", "<cliqueId>two<", ("fabric", "clique_id")),
         (">7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091<", ">7b1d4c52<", ("fabric", "cluster_uuid")),
         ("<state>Completed<", "<state>Finished<", ("fabric", "state")),
         ("<status>Success<", "<status>Fine {{ 1 }}<", ("fabric", "status")),
@@ -435,14 +412,7 @@ def test_the_program_is_run_with_q_and_x(tmp_path: Path) -> None:
     assert readings.findings == []
 
 
-def test_an_exit_code_other_than_0_with_valid_output_is_a_finding(tmp_path: Path) -> None:
-    readings = nvidia_smi.read(_program(tmp_path, f"cat {trays.FIXTURES / 'gb200.xml'}; exit 14"), 20)
-    assert len(readings.gpus) == 4
-    assert [found["code"] for found in readings.findings] == ["smi_exit"]
-
-
-@pytest.mark.parametrize("where", [">&2", ""])
-@pytest.mark.parametrize("shown", [4, 5])
+@pytest.mark.parametrize(("where", "shown"), [(">&2", 4), ("", 5)])
 def test_a_gpu_without_a_handle_next_to_the_others_is_one_finding(tmp_path: Path, where: str, shown: int) -> None:
     """The line is that of drivers since R550; the others of the tray must not pass for all of its GPUs."""
     file = tmp_path / "smi.xml"
@@ -455,22 +425,26 @@ def test_a_gpu_without_a_handle_next_to_the_others_is_one_finding(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("script", "code"),
+    ("script", "timeout", "code"),
     [
-        ("exec sleep 60", "smi_timeout"),
-        ("echo '<nvidia_smi_log>'; exec sleep 60", "smi_timeout"),
-        ("exit 4", "smi_failed"),
-        ("echo Failed to initialize NVML: Driver/library version mismatch >&2; exit 18", "version_mismatch"),
-        ("kill -SEGV $$", "smi_failed"),
-        ("echo '<nvidia_smi_log><gpu>'; exit 1", "smi_broken_xml"),
+        ("echo '<nvidia_smi_log>'; exec sleep 600", 0.7, "smi_timeout"),
+        ("exit 4", 60, "smi_failed"),
+        ("echo Failed to initialize NVML: Driver/library version mismatch >&2; exit 18", 60, "version_mismatch"),
+        ("kill -SEGV $$", 60, "smi_failed"),
+        ("echo '<nvidia_smi_log><gpu>'; exit 1", 60, "smi_broken_xml"),
     ],
 )
-def test_a_failing_program_is_a_finding_within_the_timeout(tmp_path: Path, script: str, code: str) -> None:
-    began = time.monotonic()
+def test_a_failing_program_is_a_finding_within_the_timeout(
+    tmp_path: Path, script: str, timeout: float, code: str
+) -> None:
     with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
-        nvidia_smi.read(_program(tmp_path, script), 0.7)
+        nvidia_smi.read(_program(tmp_path, script), timeout)
     assert caught.value.finding["code"] == code
-    assert time.monotonic() - began < 5
+
+
+def test_an_exit_code_other_than_0_with_valid_output_is_a_finding(tmp_path: Path) -> None:
+    readings = nvidia_smi.read(_program(tmp_path, f"cat {trays.FIXTURES / 'gb200.xml'}; exit 14"), 20)
+    assert (len(readings.gpus), [found["code"] for found in readings.findings]) == (4, ["smi_exit"])
 
 
 def test_a_missing_program_is_a_finding_with_its_name(tmp_path: Path) -> None:
@@ -478,41 +452,3 @@ def test_a_missing_program_is_a_finding_with_its_name(tmp_path: Path) -> None:
         nvidia_smi.read(str(tmp_path / "nvidia-smi"), 5)
     assert caught.value.finding["code"] == "smi_missing"
     assert str(tmp_path)[:30] in caught.value.finding["message"]
-
-
-_NAMES = ("gpu", "uuid", "fabric", "state", "status", "cliqueId", "clusterUuid", "health", "summary", "platformInfo")
-_NODES = st.recursive(
-    st.sampled_from(["", "N/A", "GPU is lost", "Completed", "Success", "2", "-1", "{{x}}", "&amp;", "\u00e9", "&x;"]),
-    lambda children: st.lists(st.tuples(st.sampled_from(_NAMES), children), max_size=4),
-    max_leaves=20,
-)
-
-
-def _xml(node: Any) -> str:
-    return node if isinstance(node, str) else "".join(f"<{name}>{_xml(child)}</{name}>" for name, child in node)
-
-
-def _only_own_errors(text: str) -> None:
-    with contextlib.suppress(nvidia_smi.NvidiaSmiError):
-        assert isinstance(nvidia_smi.parse_xml(text).gpus, list)
-
-
-@given(st.text())
-@example("\x00")
-@example("<\ud800>")
-@example("\ufeff<nvidia_smi_log/>")
-def test_any_text_returns_readings_or_raises_the_own_error(text: str) -> None:
-    _only_own_errors(text)
-
-
-@given(_NODES)
-def test_any_tree_returns_readings_or_raises_the_own_error(node: Any) -> None:
-    _only_own_errors(f"<nvidia_smi_log>{_xml(node)}</nvidia_smi_log>")
-
-
-@given(st.data())
-def test_any_damaged_output_returns_readings_or_raises_the_own_error(data: st.DataObject) -> None:
-    text = trays.fixture("lost")
-    start = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(start, min(len(text), start + 200)))
-    _only_own_errors(text[:start] + data.draw(st.text(max_size=30)) + text[end:])

@@ -42,12 +42,12 @@ def test_equal_causes_are_one_with_the_hosts_folded_and_most_hosts_first() -> No
 
 def test_names_that_do_not_fold_are_bounded() -> None:
     assert causes.folded((f"t{n:02}" for n in range(1, 19)), "host") == "18 hosts (t[01-18])"
-    odd = causes.folded("x" * n for n in range(1, 10369))
-    assert odd.startswith("10368 trays (x, xx, xxx, xxxx, xxxxx and 10363 more)")
+    odd = causes.folded("x" * n for n in range(1, 200))
+    assert odd.startswith("199 trays (x, xx, xxx, xxxx, xxxxx and 194 more)")
 
 
 def test_the_causes_of_hostile_hosts_are_bounded() -> None:
-    found = causes.grouped((f"t{n}", f"{n} " + "x" * 1000) for n in range(10368))
+    found = causes.grouped((f"t{n}", f"{n} " + "x" * 1000) for n in range(200))
     assert len(found) == causes.MAX_CAUSES + 1
-    assert found[-1] == "10362 trays with other causes"
+    assert found[-1] == f"{200 - causes.MAX_CAUSES} trays with other causes"
     assert all(len(text) < causes.MAX_LENGTH + 40 for text in found)

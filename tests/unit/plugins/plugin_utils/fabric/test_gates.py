@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -102,14 +101,6 @@ def test_another_chassis_in_a_known_domain_is_a_proposal_that_the_gate_stops() -
         "check the place of the trays that report it before you accept it."
     }
     assert site.fabric.domains["r02"]["chassis_serials"] == [*before.domains["r02"]["chassis_serials"], "1899999999999"]
-
-
-def test_the_gate_of_chassis_is_overridden_by_name() -> None:
-    site = placed()
-    for name in R02[:2]:
-        site.facts[name]["chassis_serial"] = "1899999999999"
-    assert objecting(site, override=("chassis_added",)) == {}
-    assert [row["gate"] for row in site.fabric.overrides] == ["chassis_added"]
 
 
 def test_a_domain_whose_trays_divide_has_split() -> None:
@@ -214,72 +205,6 @@ def test_an_overridden_gate_does_not_object_and_is_recorded() -> None:
     assert fabric_file.serialise(site.discover().fabric) == before
 
 
-def merging(site: Site) -> None:
-    for name in R02:
-        site.attach(name, site.uuid_of("r01t01"))
-
-
-def splitting(site: Site) -> None:
-    for name in R02[:2]:
-        site.attach(name, NEW_UUID)
-
-
-def leaving(site: Site) -> None:
-    site.attach("r02t01", site.uuid_of("r01t01"))
-
-
-def growing(site: Site) -> None:
-    site.facts["r01t05"] = Site(racks=1, trays_per_rack=5).facts["r01t05"]
-
-
-def aging(site: Site) -> None:
-    leaving(site)
-    site.facts["r02t01"]["observed_at"] = "2026-11-20T05:00:00Z"
-
-
-def mixing(site: Site) -> None:
-    mixed(site, "r01t02")
-
-
-@pytest.mark.parametrize(
-    ("gate", "happens", "policy"),
-    [
-        ("moved_percent", merging, {"moved_percent": 10}),
-        ("domain_merged", merging, {}),
-        ("domain_split", splitting, {}),
-        ("clique_shrank", leaving, {"expected": DECLARED}),
-        ("unknown_trays", growing, {"expected": DECLARED}),
-        ("source_too_old", aging, {"max_age": 600}),
-        ("mixed_cliques", mixing, {"conflict_policy": "majority"}),
-    ],
-)
-def test_each_gate_can_be_overridden_and_is_recorded(
-    gate: str, happens: Callable[[Site], None], policy: dict[str, Any]
-) -> None:
-    site = placed()
-    before, state = site.fabric, site.state
-    happens(site)
-    objections = objecting(site, **policy)
-    # A tray in two cliques does not even come to its gate.
-    assert gate in objections or (gate == "mixed_cliques" and site.fabric == before)
-    site.fabric, site.state = before, state
-    site.policy = Policy(**{"moved_percent": 100, **policy, "override": [gate]})
-    placement = site.discover(now=LATER if gate != "source_too_old" else NOW)
-    assert gate not in {row["code"] for row in placement.objections}
-    assert [(row["gate"], row["what"]) for row in placement.fabric.overrides] == [
-        (
-            gate,
-            objections.get(
-                gate,
-                "Tray r01t02 enters clique r01a, but some of its GPUs are in another; give all its "
-                "GPUs one NVLink partition.",
-            ),
-        )
-    ]
-    kept = site.discover(now=LATER)
-    assert (kept.changes, kept.fabric.overrides) == ([], placement.fabric.overrides)
-
-
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
@@ -288,6 +213,10 @@ def test_each_gate_can_be_overridden_and_is_recorded(
         ({"max_age": 0}, r"^max_age: 0 must be seconds above 0; "),
         ({"expected": {"hall-a": ()}}, r"^expected: 'hall-a' is not valid in a group name; "),
         ({"expected": {"a": ("t1",), "b": ("t1",)}}, r"^expected: t1 is listed in a and in b; list it once$"),
+        ({"imex_networks": ("10.0.0.0/33",)}, r"^imex_network: '10.0.0.0/33' is not a network; "),
+        ({"domain_names": {"x": "hall-a"}}, r"^domain_names: 'hall-a' of 'x' is not valid "),
+        ({"expected_trays": 0}, r"^expected_trays: 0 must be at least 1"),
+        ({"moved_percent": 101}, r"^moved_percent: 101 must be "),
     ],
 )
 def test_an_invalid_policy_is_rejected(policy: dict[str, Any], message: str) -> None:

@@ -66,16 +66,6 @@ def test_a_rack_split_into_cliques_keeps_them_all() -> None:
     assert names(site) == before
 
 
-def test_an_overridden_gate_accepts_the_new_uuid_and_is_recorded() -> None:
-    site = placed()
-    for name in R01:
-        site.attach(name, NEW_UUID)
-    site.policy = Policy(override=["domain_uuid_changed"])
-    placement = site.discover()
-    assert placement.objections == []
-    assert [row["gate"] for row in placement.fabric.overrides] == ["domain_uuid_changed"]
-
-
 def test_the_finding_is_in_the_state_until_it_is_accepted() -> None:
     site = placed()
     accepted = site.fabric
@@ -153,18 +143,6 @@ def test_domains_that_exchange_their_uuids_are_one_objection() -> None:
     assert "All trays of r01, r02 report" in placement.objections[0]["message"]
 
 
-def test_trays_swapped_between_racks_move() -> None:
-    site = placed()
-    one, other = site.uuid_of("r01t01"), site.uuid_of("r02t01")
-    for name in R01[:3]:
-        site.attach(name, other)
-    for name in R02[:3]:
-        site.attach(name, one)
-    placement = site.discover()
-    assert kinds(placement) == dict.fromkeys([*R01[:3], *R02[:3]], "moved")
-    assert {name: row["cluster_uuid"] for name, row in placement.fabric.domains.items()} == {"r01": one, "r02": other}
-
-
 def test_all_trays_of_two_racks_swapped_move() -> None:
     site = placed()
     one, other = site.uuid_of("r01t01"), site.uuid_of("r02t01")
@@ -188,6 +166,19 @@ def test_gpus_replaced_tray_by_tray_do_not_rename_and_the_last_ones_are_known() 
     assert names(site) == before
 
 
+def test_domains_that_share_a_chassis_stay_distinct() -> None:
+    site = Site(policy=Policy(moved_percent=100))
+    for facts in site.facts.values():
+        facts["chassis_serial"] = "1820000000001"
+    site.discover()
+    before, one = names(site), site.uuid_of("r01t01")
+    for name in R02:
+        site.attach(name, NEW_UUID)
+    assert objections(site.discover()) == ["domain_uuid_changed"]
+    assert names(site) == before
+    assert site.fabric.domains["r01"]["cluster_uuid"] == one
+
+
 def test_a_domain_with_a_new_uuid_and_new_gpus_is_a_new_one_that_a_gate_stops() -> None:
     site = placed()
     for name in R01:
@@ -206,19 +197,6 @@ def test_two_domains_that_join_in_a_new_one_merge() -> None:
         site.attach(name, NEW_UUID)
     assert objections(site.discover()) == ["domain_merged"]
     assert {site.clique_of(name) for name in site.facts} == {"r03"}
-
-
-def test_domains_that_share_a_chassis_stay_distinct() -> None:
-    site = Site(policy=Policy(moved_percent=100))
-    for facts in site.facts.values():
-        facts["chassis_serial"] = "1820000000001"
-    site.discover()
-    before, one = names(site), site.uuid_of("r01t01")
-    for name in R02:
-        site.attach(name, NEW_UUID)
-    assert objections(site.discover()) == ["domain_uuid_changed"]
-    assert names(site) == before
-    assert site.fabric.domains["r01"]["cluster_uuid"] == one
 
 
 def test_a_recognised_domain_with_another_chassis_is_an_objection_too() -> None:
@@ -247,7 +225,7 @@ def split(site: Site, **ids: int) -> None:
         site.attach(name, clique_id=clique_id)
 
 
-@pytest.mark.parametrize("ids", [(3, 4), (2, 3), (2, 1), (0, 2)])
+@pytest.mark.parametrize("ids", [(3, 4), (2, 1), (0, 2)])
 def test_cliques_with_other_ids_keep_names_and_blocks(ids: tuple[int, int]) -> None:
     site = placed(racks=1, cliques_per_rack=2)
     before = names(site)
@@ -301,7 +279,7 @@ def test_gpus_in_different_cliques_do_not_renumber_the_clique_of_their_tray() ->
     assert [row["gate"] for row in placement.fabric.overrides] == ["mixed_cliques"]
 
 
-@pytest.mark.parametrize("down", [(), ("r01t01",), ("r01t04",)])
+@pytest.mark.parametrize("down", [(), ("r01t01",)])
 def test_no_clique_is_recognised_where_two_join_under_a_new_id(down: tuple[str, ...]) -> None:
     site = placed(cliques_per_rack=2)
     before = names(site)[0]
@@ -310,10 +288,3 @@ def test_no_clique_is_recognised_where_two_join_under_a_new_id(down: tuple[str, 
     site.down = set(down)
     site.discover()
     assert {name for name in R01 if names(site)[0][name] == before[name]} == set(down)
-
-
-def test_cliques_that_join_under_an_id_of_the_fabric_file_move() -> None:
-    site = placed(racks=1, cliques_per_rack=2)
-    split(site, r01t01=2, r01t02=2)
-    placement = site.discover()
-    assert (kinds(placement), placement.objections) == (dict.fromkeys(R01[:2], "moved"), [])

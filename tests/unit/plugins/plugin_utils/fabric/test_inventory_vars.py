@@ -51,34 +51,22 @@ def places(planned: Plan) -> Counter[str]:
 
 
 @given(sites())
-def test_every_tray_has_one_place_and_every_variable(site: tuple[Fabric, State | None]) -> None:
+def test_trays_and_groups_have_one_place_and_every_variable(site: tuple[Fabric, State | None]) -> None:
     fabric, state = site
     planned = plan(fabric, state)
     assert places(planned) == dict.fromkeys(planned.hosts, 1)
     assert fabric.trays.keys() <= planned.hosts.keys()
     assert all(own.keys() == HOST_VARS for own in planned.hosts.values())
-
-
-@given(sites())
-def test_groups_of_health_and_state_match_the_variables(site: tuple[Fabric, State | None]) -> None:
-    planned = plan(*site)
+    # The groups of health and state match the variables.
     for key, words in (("nvlink_health", ["unhealthy", "degraded"]), ("nvlink_state", ["stale", "unplaced"])):
         for word in words:
             reported = [name for name, own in planned.hosts.items() if own[key] == word]
             assert planned.groups[f"nvlink_{word}"].hosts == reported
-
-
-@given(sites())
-def test_a_parent_is_named_before_its_children(site: tuple[Fabric, State | None]) -> None:
+    # A parent is named before its children.
     observed = {"nvlink"}
-    for name, group in plan(*site).groups.items():
+    for name, group in planned.groups.items():
         assert group.parent in observed
         observed.add(name)
-
-
-@given(sites())
-def test_every_clique_group_has_the_same_variables(site: tuple[Fabric, State | None]) -> None:
-    planned = plan(*site)
     shared = planned.groups[UNPLACED_GROUP].vars
     cliques = [group for name, group in planned.groups.items() if name.startswith("nvlink_clique_")]
     assert all(group.vars.keys() == shared.keys() for group in cliques)

@@ -38,13 +38,6 @@ def merged(*answers: list[Observation]) -> Merged:
     return merge([Answer(rows[0].source, rows) for rows in answers], 0, fabric_file=True)
 
 
-def test_the_most_trusted_source_that_reached_a_tray_decides() -> None:
-    first = [observed("a", "ssh"), silent("b", "ssh"), silent("c", "ssh")]
-    second = [observed("a", "rest"), observed("b", "rest"), silent("c", "rest"), observed("d", "rest")]
-    found = merged(first, second).observations
-    assert [(row.tray, row.source) for row in found] == [("a", "ssh"), ("b", "rest"), ("c", "ssh"), ("d", "rest")]
-
-
 def test_two_sources_that_disagree_are_both_shown_with_their_times() -> None:
     first = observed("a", "ssh", identity=ONE, gpu_uuids=("GPU-1",))
     second = observed("a", "rest", identity=OTHER, gpu_uuids=("GPU-2",), addresses=(Address("x", "10.0.0.1", 24),))
@@ -95,22 +88,6 @@ def test_a_node_name_that_two_clusters_have_means_the_tray_of_that_cluster() -> 
     hint = Observation("node001", "slurm", reachable=False, slurm_node="node001", slurm_cluster="B", block=("x", 3))
     found = merge([Answer("ssh", rows), Answer("slurm", [hint], hints=True)], 0, fabric_file=True).observations
     assert [(row.tray, row.block, row.findings) for row in found] == [("a", None, ()), ("b", ("x", 3), ())]
-
-
-def test_a_source_without_a_value_contradicts_no_other() -> None:
-    (found,) = merged(
-        [observed("a", "ssh", identity=ONE)],
-        [
-            observed("a", "rest"),
-        ],
-    ).observations
-    assert found.findings == ()
-
-
-def test_the_order_of_trust_is_not_the_order_of_attachment() -> None:
-    """An old label does not override a trusted source that observed the tray as detached."""
-    (found,) = merged([observed("a", "ssh")], [observed("a", "kubernetes", identity=ONE)]).observations
-    assert (found.identity, found.source) == (None, "ssh")
 
 
 def test_values_that_the_first_does_not_report_come_from_the_next_that_agrees() -> None:

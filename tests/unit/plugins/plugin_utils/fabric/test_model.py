@@ -83,10 +83,6 @@ def test_blocks_are_ordered_by_position_and_retired_ones_are_empty() -> None:
     assert blocks[1].trays == tuple(f"r02t{number:02d}" for number in range(7, 13))
 
 
-def test_a_clique_is_written_as_its_domains_uuid_and_its_id() -> None:
-    assert fabrics.fabric().clique_text("r02b") == "00000002-1111-4222-8333-444444444444.2"
-
-
 def test_states_with_equal_fingerprints_differ_only_in_times() -> None:
     trays = fabrics.state(fabrics.fabric()).trays
     later = {name: {**tray, "observed_at": "2027-01-01T00:00:00Z"} for name, tray in trays.items()}

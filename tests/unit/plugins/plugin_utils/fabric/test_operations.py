@@ -70,7 +70,7 @@ def test_a_tray_whose_own_gpus_differ_is_left_to_its_own_finding() -> None:
     assert CODE not in codes(site.discover())
 
 
-@pytest.mark.parametrize("value", ["x", [1], {"multicast_pointer": "x"}, {"multicast_pointer": [None, "1", -1, {}]}])
+@pytest.mark.parametrize("value", ["x", {"multicast_pointer": [None, "1", -1, {}]}])
 def test_cliques_of_a_wrong_type_are_none(value: Any) -> None:
     site = Site(racks=1)
     for facts in site.facts.values():

@@ -1,14 +1,13 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each rule of placement once by example, and the ones that must hold always as properties of whole histories."""
+"""Each rule of placement by example; test_placement_rules.py has those that hold in every run of a history."""
 
 from __future__ import annotations
 
 import copy
 import ipaddress
-import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -94,23 +93,6 @@ def codes(placement: Placement, tray: str | None = None) -> set[str]:
 # --- what is one domain, what is one clique (test_shapes.py has the systems that exist) ---
 
 
-def test_two_chassis_in_one_domain_are_one_domain() -> None:
-    site = Site()
-    for name in ("r02t01", "r02t02", "r02t03", "r02t04"):
-        site.attach(name, site.uuid_of("r01t01"))
-    fabric = site.discover().fabric
-    assert fabric.domains["r01"]["chassis_serials"] == ["1800100000001", "1800100000002"]
-    assert fabric.domains["r01"]["expected_trays"] == 8
-    assert [block.name for block in fabric.blocks()] == ["r01"]
-
-
-def test_the_same_clique_id_in_two_domains_is_two_cliques() -> None:
-    site = Site()
-    fabric = site.discover().fabric
-    assert {clique["clique_id"] for clique in fabric.cliques.values()} == {32766}
-    assert fabric.trays["r01t01"]["clique"] != fabric.trays["r02t01"]["clique"]
-
-
 def test_clique_id_zero_is_a_clique() -> None:
     site = Site()
     site.attach("r01t01", clique_id=0)
@@ -173,16 +155,7 @@ def with_zero_uuid(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        unreachable,
-        not_available,
-        in_progress,
-        refused,
-        half_attached,
-        without_gpus,
-        without_time,
-        with_zero_uuid,
-    ],
+    [unreachable, not_available, in_progress, refused, half_attached, without_gpus, without_time, with_zero_uuid],
 )
 def test_a_tray_that_is_not_attached_keeps_its_place_and_is_stale(fault: Any) -> None:
     site = Site()
@@ -192,18 +165,9 @@ def test_a_tray_that_is_not_attached_keeps_its_place_and_is_stale(fault: Any) ->
     assert fabric_file.serialise(placement.fabric) == before
     assert placement.changes == []
     assert {name: site.state_of(name) for name in ("r01t01", "r01t02")} == {"r01t01": "present", "r01t02": "stale"}
-
-
-@pytest.mark.parametrize(
-    "fault", [unreachable, not_available, in_progress, refused, half_attached, without_time, with_zero_uuid]
-)
-def test_a_new_tray_that_is_not_attached_gets_no_place(fault: Any) -> None:
-    site = Site()
-    fault(site)
-    placement = site.discover()
-    assert "r01t02" not in placement.fabric.trays
-    assert site.state_of("r01t02") == "unplaced"
-    assert len(placement.fabric.trays) == 7
+    new = Site()
+    fault(new)
+    assert new.discover().fabric.trays.keys() == site.facts.keys() - {"r01t02"}, "a new tray gets no place"
 
 
 def test_an_unhealthy_tray_is_present_with_its_health() -> None:
@@ -229,29 +193,6 @@ def test_the_last_observation_is_kept_while_a_tray_is_down() -> None:
     ]
 
 
-def test_all_trays_down_changes_no_place() -> None:
-    site = Site()
-    before = fabric_file.serialise(site.discover().fabric)
-    site.down.update(site.facts)
-    assert fabric_file.serialise(site.discover().fabric) == before
-    assert {tray["state"] for tray in site.state.trays.values()} == {"stale"}
-
-
-def test_only_targets_become_stale() -> None:
-    site = Site()
-    site.discover()
-    site.down.update(site.facts)
-    site.discover(targets=["r01t01"])
-    assert [name for name in site.facts if site.state_of(name) == "stale"] == ["r01t01"]
-
-
-def test_a_tray_that_is_no_target_is_not_moved() -> None:
-    site = Site()
-    before = site.discover().fabric
-    site.attach("r01t04", clique_id=5)
-    assert site.discover(targets=["r01t01"]).fabric.trays == before.trays
-
-
 def test_a_target_without_an_observation_is_stale() -> None:
     site = Site()
     site.discover()
@@ -268,15 +209,6 @@ def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
     assert [row["tray"] for row in placement.state.findings if row["code"] == "not_a_tray"] == ["login"]
     kept = site.discover(targets=["r01t01"])
     assert "not_a_tray" in codes(kept, "login")
-
-
-def test_hgx_is_unplaced_without_a_finding() -> None:
-    site = Site()
-    for gpu in site.gpus("r01t01"):
-        gpu["fabric"].update(cluster_uuid=None, clique_id=0)
-    placement = site.discover()
-    assert (site.state_of("r01t01"), codes(placement, "r01t01")) == ("unplaced", set())
-    assert site.state.trays["r01t01"]["gpu_count"] == 4
 
 
 # --- who moves ---
@@ -347,15 +279,6 @@ def test_more_than_26_cliques_in_a_domain_have_names() -> None:
     assert names[25:28] == ["r01z", "r01aa", "r01ab"]
 
 
-def test_gpus_in_two_cliques_are_a_conflict_that_keeps_its_place() -> None:
-    site = Site()
-    before = site.discover().fabric
-    site.gpus("r01t02")[0]["fabric"]["clique_id"] = 7
-    placement = site.discover()
-    assert (placement.fabric.trays, site.state_of("r01t02")) == (before.trays, "conflict")
-    assert "tray_not_attached" in codes(placement, "r01t02")
-
-
 # --- one GPU, one tray ---
 
 
@@ -369,14 +292,6 @@ def test_a_second_name_for_a_known_tray_changes_nothing() -> None:
     assert "tray_duplicate" in codes(placement, "a00")
 
 
-def test_of_two_new_names_for_one_tray_the_first_is_placed() -> None:
-    site = Site()
-    site.facts["r01t01-mgmt"] = copy.deepcopy(site.facts["r01t01"])
-    placement = site.discover()
-    assert "r01t01" in placement.fabric.trays
-    assert "r01t01-mgmt" not in placement.fabric.trays
-
-
 def test_two_trays_that_swapped_their_slots_are_both_replaced() -> None:
     site = Site()
     site.discover()
@@ -386,16 +301,6 @@ def test_two_trays_that_swapped_their_slots_are_both_replaced() -> None:
     assert kinds(placement) == {"r01t01": "replaced", "r01t02": "replaced"}
     assert site.fabric.trays["r01t01"]["why"].startswith("replaced 2026-12-24: attached in clique ")
     assert codes(placement, "r01t01") == {"tray_replaced"}
-
-
-def test_gpus_of_a_tray_that_is_down_cannot_be_claimed() -> None:
-    site = Site()
-    before = site.discover().fabric
-    site.facts["r01t02"]["gpus"] = copy.deepcopy(site.facts["r01t01"]["gpus"])
-    site.down.add("r01t01")
-    placement = site.discover()
-    assert placement.fabric.trays == before.trays
-    assert site.state_of("r01t02") == "conflict"
 
 
 def test_names_that_all_shift_by_one_while_the_first_tray_is_down_change_nothing() -> None:
@@ -461,13 +366,6 @@ def test_the_expected_size_is_counted_once_and_only_grows() -> None:
     ]
 
 
-def test_a_declared_size_is_taken_and_missing_trays_are_found() -> None:
-    site = Site(policy=Policy(expected_trays=18))
-    placement = site.discover()
-    assert {domain["expected_trays"] for domain in placement.fabric.domains.values()} == {18}
-    assert "domain_incomplete" in codes(placement)
-
-
 # --- names of the site ---
 
 
@@ -515,14 +413,6 @@ def test_a_numbered_name_is_not_one_that_the_site_gives_to_another_chassis() -> 
         site.facts[name]["chassis_serial"] = serial
     site.policy = Policy(domain_names={serial: "hall", "1800999999999": "hall_2"})
     assert [block.name for block in site.discover().fabric.blocks()] == ["hall", "hall_3"]
-
-
-def test_one_name_for_two_chassis_is_found() -> None:
-    site = Site()
-    site.policy = Policy(domain_names={site.facts[name]["chassis_serial"]: "hall" for name in ("r01t01", "r02t01")})
-    placement = site.discover()
-    assert [block.name for block in placement.fabric.blocks()] == ["hall", "r02"]
-    assert "domain_name_taken" in codes(placement)
 
 
 @given(data=st.data(), racks=st.integers(1, 6), named=st.booleans())
@@ -676,14 +566,6 @@ def test_an_address_that_several_trays_report_is_not_used() -> None:
     assert [tray["imex_address"] for tray in fabric.trays.values()] == [f"198.51.100.{n}" for n in range(1, 5)]
 
 
-def test_an_address_of_another_tray_of_the_clique_is_not_used() -> None:
-    site = Site()
-    site.discover()
-    site.down.add("r01t01")
-    site.facts["r01t02"]["addresses"] = addresses("10.0.1.1", "10.0.1.77")
-    assert site.discover().fabric.trays["r01t02"]["imex_address"] == "10.0.1.77"
-
-
 # --- gates ---
 
 
@@ -698,31 +580,11 @@ def test_too_many_trays_that_move_at_once(percent: float, moving: int, objects: 
     assert [row["code"] for row in site.discover().objections] == ["moved_percent"] * objects
 
 
-def test_no_gate_objects_to_a_first_discovery() -> None:
-    assert Site().discover().objections == []
-
-
 def test_different_drivers_in_a_clique_are_found() -> None:
     site = Site()
     site.facts["r01t01"]["driver_version"] = "570.1"
     messages = [row["message"] for row in site.discover().findings if row["code"] == "drivers_differ"]
     assert messages == ["Clique r01 runs drivers 570.1, 580.173.02; install one version on all its trays."]
-
-
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        ({"imex_networks": ("10.0.0.1",)}, r"^imex_network: '10.0.0.1' is not a network; "),
-        ({"imex_networks": ("10.0.0.0/33",)}, r"^imex_network: '10.0.0.0/33' is not a network; "),
-        ({"domain_names": {"x": "hall-a"}}, r"^domain_names: 'hall-a' of 'x' is not valid "),
-        ({"domain_names": {"x": 3}}, r"^domain_names: 3 of 'x' is not valid "),
-        ({"expected_trays": 0}, r"^expected_trays: 0 must be at least 1"),
-        ({"moved_percent": 101}, r"^moved_percent: 101 must be "),
-    ],
-)
-def test_an_invalid_policy_is_rejected(policy: dict[str, Any], message: str) -> None:
-    with pytest.raises(NvlinkError, match=message):
-        Policy(**policy)
 
 
 # --- until a person accepts ---
@@ -778,123 +640,6 @@ def test_the_state_of_a_removed_tray_is_dropped() -> None:
     site.fabric = Fabric(site.fabric.domains, site.fabric.cliques, trays, [])
     site.discover(targets=["r01t02"])
     assert "r01t01" not in site.state.trays
-
-
-# --- histories ---
-
-NAMES = tuple(fleet(racks=2, trays_per_rack=3))
-UUIDS = ("aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000002", ZERO, None)
-GPU_SETS = tuple(("GPU-a", "GPU-b") if kit == 0 else (f"GPU-{kit}a", f"GPU-{kit}b") for kit in range(8))
-WORDS = st.sampled_from(["completed"] * 6 + ["in_progress", None])
-
-
-@st.composite
-def tray_facts(draw: st.DrawFn) -> Facts | None:
-    """What a tray may say in one run: None is no answer; two GPUs that may disagree in everything."""
-    if draw(st.integers(0, 5)) == 0:
-        return None
-    kit = draw(st.sampled_from(GPU_SETS))
-    place = (draw(st.sampled_from(UUIDS)), draw(st.sampled_from([0, 1, 32766])))
-    gpus = []
-    for uuid in kit[: draw(st.sampled_from([2, 2, 2, 1, 0]))]:
-        cluster, clique = place if draw(st.integers(0, 9)) else (UUIDS[1], 5)
-        fabric = {"state": draw(WORDS), "status": "success", "cluster_uuid": cluster, "clique_id": clique}
-        gpus.append(
-            {"uuid": uuid, "fabric": {**fabric, "health": {"summary": draw(st.sampled_from(["healthy", None]))}}}
-        )
-    return {
-        "observed_at": NOW,
-        "attached": True,
-        "gpu_count": len(gpus),
-        "gpus": gpus,
-        "tray_index": draw(st.sampled_from([0, 1, None])),
-        "chassis_serial": draw(st.sampled_from(["s1", "s2", None])),
-        "addresses": addresses(*draw(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "172.17.0.1"]), max_size=2))),
-    }
-
-
-runs = st.lists(
-    st.tuples(
-        st.dictionaries(st.sampled_from(NAMES), tray_facts(), min_size=1),
-        st.sets(st.sampled_from(NAMES), min_size=1),
-    ),
-    min_size=1,
-    max_size=5,
-)
-
-
-def observe(facts: Mapping[str, Facts | None]) -> list[Observation]:
-    return [
-        from_facts(name, reported) if reported else Observation(name, "ansible_facts", reachable=False, problem="down")
-        for name, reported in facts.items()
-    ]
-
-
-def attached(reported: Facts | None) -> tuple[str, int] | None:
-    """A second implementation of the rule: all GPUs completed, with one real UUID."""
-    places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in (reported or {}).get("gpus", [])}
-    states = {gpu["fabric"]["state"] for gpu in (reported or {}).get("gpus", [])}
-    if states != {"completed"} or len(places) != 1:
-        return None
-    place_ = places.pop()
-    return None if place_[0] in (None, ZERO) else place_
-
-
-@given(runs, st.randoms())
-def test_every_history_keeps_every_rule(
-    history: list[tuple[dict[str, Facts | None], set[str]]], chance: random.Random
-) -> None:
-    fabric, state = None, None
-    for facts, targets in history:
-        observations = observe(facts)
-        placement = place(fabric, state, observations, targets, NOW, Policy())
-        after, before = placement.fabric, fabric or Fabric()
-
-        # What is written can be read again: names, positions, GPUs and addresses are unique.
-        data = fabric_file.serialise(after)
-        assert fabric_file.parse(data, "fabric.json") == after
-        # No tray is lost; no name and no position ever changes, and an identity only where a gate objects.
-        assert before.trays.keys() <= after.trays.keys()
-        gates = ("domain_uuid_changed", "clique_id_changed")
-        recognised = {row["domain"] for row in placement.objections if row["code"] in gates}
-        for name, clique in before.cliques.items():
-            known = {"clique_id": after.cliques[name]["clique_id"]} if clique["domain"] in recognised else {}
-            assert after.cliques[name] == {**clique, **known}
-        for name, domain in before.domains.items():
-            assert name in recognised or after.domains[name]["cluster_uuid"] == domain["cluster_uuid"]
-            assert after.domains[name]["expected_trays"] >= domain["expected_trays"]
-            assert set(after.domains[name]["chassis_serials"]) >= set(domain["chassis_serials"])
-        # A place is given or changed only by an attached observation of this run, and is the one observed.
-        for name, tray in after.trays.items():
-            old = before.trays.get(name)
-            if old is None or old["clique"] != tray["clique"]:
-                assert name in targets
-                assert attached(facts.get(name)) == (
-                    after.cluster_uuid(tray["clique"]),
-                    after.cliques[tray["clique"]]["clique_id"],
-                )
-            elif kinds(placement).get(name) != "replaced":
-                assert set(old["gpu_uuids"]) & set(tray["gpu_uuids"])
-        # Only targets change their state; every placed target has one, and present means confirmed.
-        for name, row in placement.state.trays.items():
-            if name not in targets:
-                assert state is not None
-                assert row == state.trays[name] or state.trays[name]["state"] == "unplaced"
-            elif row["state"] == "present":
-                assert attached(facts.get(name)) is not None
-            assert (row["state"] == "unplaced") == (name not in after.trays)
-        assert targets & after.trays.keys() <= placement.state.trays.keys()
-        # Every change is reported, and nothing else.
-        differ = {name for name, tray in after.trays.items() if before.trays.get(name) != tray}
-        assert {change["tray"] for change in placement.changes} == differ
-
-        # The order in which trays answer does not matter, and placing the same observations again changes nothing.
-        chance.shuffle(observations)
-        again = place(fabric, state, observations, set(targets), NOW, Policy())
-        assert again == placement
-        second = place(after, placement.state, observations, targets, LATER, Policy())
-        assert (fabric_file.serialise(second.fabric), second.changes) == (data, [])
-        fabric, state = after, placement.state
 
 
 # --- sources that see no GPU: node labels, a topology service ---

@@ -163,6 +163,7 @@ clusters = st.sampled_from(["alpha", "beta", ""])
 events = st.one_of(
     st.tuples(st.just("move"), names, st.sampled_from(PLACES)),
     st.tuples(st.just("move_rack"), names, st.sampled_from(PLACES)),
+    st.tuples(st.just("renumber_rack"), names, st.none()),
     st.tuples(st.just("swap"), names, names),
     st.tuples(st.just("replace"), names, st.integers(100, 103)),
     st.tuples(st.just("second_name"), names, names),
@@ -185,7 +186,7 @@ policies = st.builds(
     override=st.sampled_from([(), ("mixed_cliques",), GATES]),
 )
 targets = st.one_of(st.just(NAMES), st.sets(names, min_size=1).map(lambda some: tuple(sorted(some))))
-histories = st.lists(st.tuples(st.lists(events, max_size=6), targets, policies), min_size=2, max_size=6)
+histories = st.lists(st.tuples(st.lists(events, min_size=2, max_size=6), targets, policies), min_size=5, max_size=6)
 History = list[tuple[list[tuple[str, str, Any]], tuple[str, ...], Policy]]
 
 
@@ -197,6 +198,10 @@ def happen(trays: dict[str, Tray], what: str, name: str, more: Any) -> None:
         for row in trays.values():
             if row.name[:3] == name[:3]:
                 row.place = more
+    elif what == "renumber_rack":
+        for row in trays.values():
+            if row.name[:3] == name[:3]:
+                row.place = row.place[0], 1 if row.place[1] != 1 else 32766
     elif what == "swap":
         tray.kit, trays[more].kit = trays[more].kit, tray.kit
     elif what == "replace":
@@ -243,51 +248,20 @@ def lived(history: History) -> Iterator[Run]:
         fabric, state = run.after, placement.state
 
 
-def over_histories(check: Callable[[Run], None]) -> Callable[[], None]:
-    """A test that the check holds for every run of every history."""
-
-    @given(histories)
-    def test(history: History) -> None:
-        for run in lived(history):
-            check(run)
-
-    def wrapped() -> None:
-        test()
-
-    wrapped.__name__, wrapped.__doc__ = check.__name__, check.__doc__
-    return wrapped
+RULES: list[Callable[[Run], None]] = []
 
 
-def test_the_histories_reach_what_the_rules_are_about() -> None:
-    """Otherwise the properties below would say nothing."""
-    reached: set[str] = set()
-
-    @given(histories)
-    def collect(history: History) -> None:
-        for run in lived(history):
-            reached.update(change["kind"] for change in run.placement.changes)
-            reached.update(row["code"] for row in run.placement.findings)
-            reached.update(row["gate"] for row in run.after.overrides)
-            reached.update(row["code"] for row in run.placement.objections)
-            reached.update(row["state"] for row in run.placement.state.trays.values())
-            split = {name for name, row in run.after.clusters.get("slurm", {}).items() if len(row["blocks"]) > 1}
-            reached.update(["two blocks in a cluster"] if split else [])
-
-    collect()
-    assert reached >= {
-        *("placed", "moved", "replaced", "cluster", "present", "stale", "conflict", "unplaced"),
-        *("tray_duplicate", "tray_replaced", "domain_two_chassis", "tray_in_no_cluster", "two blocks in a cluster"),
-        "block_mismatch",
-        *("moved_percent", "unknown_trays", "source_too_old", "mixed_cliques", "clique_shrank"),
-        *("domain_merged", "domain_split", "clique_id_changed"),
-    }
+def rule(check: Callable[[Run], None]) -> Callable[[Run], None]:
+    """A check of each run of each history."""
+    RULES.append(check)
+    return check
 
 
 # --- places ---
 
 
-@over_histories
-def test_unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_place(run: Run) -> None:
+@rule
+def unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_place(run: Run) -> None:
     for name in run.before.trays:
         kept = name not in run.observed or run.observed[name].fault in DETACHING
         if kept and not (name in run.observed and run.observed[name].inconsistent):
@@ -299,8 +273,8 @@ def test_unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_pla
     assert run.before.trays.keys() <= run.after.trays.keys()
 
 
-@over_histories
-def test_a_new_tray_is_placed_only_when_attached(run: Run) -> None:
+@rule
+def a_new_tray_is_placed_only_when_attached(run: Run) -> None:
     for name in run.after.trays.keys() - run.before.trays.keys():
         observed = run.observed[name]
         if observed.inconsistent:
@@ -311,8 +285,8 @@ def test_a_new_tray_is_placed_only_when_attached(run: Run) -> None:
             assert identity(run.after, name) == observed.identity
 
 
-@over_histories
-def test_a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run) -> None:
+@rule
+def a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run) -> None:
     for name in run.before.trays:
         if clique(run.after, name) != clique(run.before, name):
             assert name in run.targets
@@ -322,8 +296,8 @@ def test_a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run
             assert identity(run.after, name) == desired
 
 
-@over_histories
-def test_only_the_targets_of_a_run_change_their_place_or_state(run: Run) -> None:
+@rule
+def only_the_targets_of_a_run_change_their_place_or_state(run: Run) -> None:
     for name in {*run.before.trays, *(run.state.trays if run.state else ())} - set(run.targets):
         assert run.after.trays.get(name) == run.before.trays.get(name)
         assert run.state
@@ -331,8 +305,8 @@ def test_only_the_targets_of_a_run_change_their_place_or_state(run: Run) -> None
     assert {change["tray"] for change in run.placement.changes} <= set(run.targets)
 
 
-@over_histories
-def test_every_tray_has_a_reason_and_every_change_is_reported(run: Run) -> None:
+@rule
+def every_tray_has_a_reason_and_every_change_is_reported(run: Run) -> None:
     for name, tray in run.after.trays.items():
         old, kinds = run.before.trays.get(name), run.kinds(name)
         assert tray["why"].split(" ")[0] in ("placed", "moved", "replaced")
@@ -344,8 +318,8 @@ def test_every_tray_has_a_reason_and_every_change_is_reported(run: Run) -> None:
 # --- identities ---
 
 
-@over_histories
-def test_an_equal_clique_id_in_two_domains_never_merges_them(run: Run) -> None:
+@rule
+def an_equal_clique_id_in_two_domains_never_merges_them(run: Run) -> None:
     for name, observed in run.observed.items():
         if name in run.after.trays and observed.identity and run.placement.state.trays[name]["state"] == "present":
             assert identity(run.after, name) == observed.identity
@@ -355,41 +329,8 @@ def test_an_equal_clique_id_in_two_domains_never_merges_them(run: Run) -> None:
     assert len(set(uuids)) == len(uuids)
 
 
-@over_histories
-def test_a_zero_uuid_never_merges_trays(run: Run) -> None:
-    assert ZERO not in {domain["cluster_uuid"] for domain in run.after.domains.values()}
-    for name, observed in run.observed.items():
-        if observed.fault == "zero_uuid":
-            assert clique(run.after, name) == clique(run.before, name)
-
-
-@given(histories)
-def test_names_and_block_positions_never_change_or_get_reused(history: History) -> None:
-    given_once: dict[tuple[str, ...], Any] = {}
-
-    def give(what: Any, *to: Any) -> None:
-        assert given_once.setdefault(to, what) == what
-
-    for run in lived(history):
-        for name, row in run.after.cliques.items():
-            give(row["domain"], "clique", name)
-        # Of the fabric's own blocks and of those of each Slurm cluster.
-        for cluster in (None, *run.after.slurm_clusters):
-            for block in run.after.blocks(cluster):
-                give((block.name, block.position), "block of", cluster, block.clique)
-                give(block.clique, "name", cluster, block.name)
-                give(block.clique, "position", cluster, block.position)
-        reserved = {key for key in given_once if key[0] == "block of"}
-        now = {
-            ("block of", cluster, block.clique)
-            for cluster in (None, *run.after.slurm_clusters)
-            for block in run.after.blocks(cluster)
-        }
-        assert reserved == now, "a block was dropped"
-
-
-@over_histories
-def test_a_cluster_uuid_or_clique_id_changes_only_by_its_gate(run: Run) -> None:
+@rule
+def a_cluster_uuid_or_clique_id_changes_only_by_its_gate(run: Run) -> None:
     for name, domain in run.before.domains.items():
         cliques = {key for key, row in run.before.cliques.items() if row["domain"] == name}
         uuid_changed = run.after.domains[name]["cluster_uuid"] != domain["cluster_uuid"]
@@ -405,8 +346,8 @@ def test_a_cluster_uuid_or_clique_id_changes_only_by_its_gate(run: Run) -> None:
 # --- trays whose GPUs are in different cliques ---
 
 
-@over_histories
-def test_gpus_in_different_cliques_are_a_conflict_and_keep_keeps_the_place(run: Run) -> None:
+@rule
+def gpus_in_different_cliques_are_a_conflict_and_keep_keeps_the_place(run: Run) -> None:
     for name, observed in run.observed.items():
         if observed.inconsistent:
             state = run.placement.state.trays[name]["state"]
@@ -415,8 +356,8 @@ def test_gpus_in_different_cliques_are_a_conflict_and_keep_keeps_the_place(run: 
                 assert clique(run.after, name) == clique(run.before, name)
 
 
-@over_histories
-def test_gpus_in_different_cliques_stop_the_run_where_the_policy_is_error(run: Run) -> None:
+@rule
+def gpus_in_different_cliques_stop_the_run_where_the_policy_is_error(run: Run) -> None:
     policy = replace(run.policy, conflict_policy="error")
     arguments = (run.before, run.state, run.observations, run.targets, NOW, policy)
     if any(observed.inconsistent for observed in run.observed.values()):
@@ -426,8 +367,8 @@ def test_gpus_in_different_cliques_stop_the_run_where_the_policy_is_error(run: R
         assert place(*arguments).fabric == place(*arguments[:-1], replace(policy, conflict_policy="keep")).fabric
 
 
-@over_histories
-def test_a_majority_enters_no_block_and_no_imex_list_without_an_override(run: Run) -> None:
+@rule
+def a_majority_enters_no_block_and_no_imex_list_without_an_override(run: Run) -> None:
     def lists(fabric: Fabric, name: str) -> tuple[Any, ...]:
         """The blocks and the IMEX lists that a tray is in."""
         address = f"10.0.0.{NAMES.index(name) + 1}"
@@ -456,8 +397,8 @@ def test_a_majority_enters_no_block_and_no_imex_list_without_an_override(run: Ru
 # --- what a domain and a tray are ---
 
 
-@over_histories
-def test_two_chassis_serials_in_one_domain_are_valid_and_reported(run: Run) -> None:
+@rule
+def two_chassis_serials_in_one_domain_are_valid_and_reported(run: Run) -> None:
     for name, domain in run.after.domains.items():
         reported = Counter(
             observed.serial
@@ -475,8 +416,8 @@ def test_two_chassis_serials_in_one_domain_are_valid_and_reported(run: Run) -> N
         assert all(row["severity"] == "info" for row in shown)
 
 
-@over_histories
-def test_a_tray_known_by_two_names_is_found(run: Run) -> None:
+@rule
+def a_tray_known_by_two_names_is_found(run: Run) -> None:
     shown: dict[frozenset[str], list[str]] = defaultdict(list)
     for name, observed in run.observed.items():
         if observed.identity:
@@ -489,8 +430,8 @@ def test_a_tray_known_by_two_names_is_found(run: Run) -> None:
     fabric_file.check(run.after.as_dict(), "fabric.json")
 
 
-@over_histories
-def test_a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None:
+@rule
+def a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None:
     for name, old in run.before.trays.items():
         new = run.after.trays[name]
         swapped = not set(old["gpu_uuids"]) & set(new["gpu_uuids"])
@@ -506,8 +447,8 @@ def test_a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None
 # --- clusters ---
 
 
-@over_histories
-def test_the_site_sets_at_most_one_cluster_of_each_kind_for_a_tray(run: Run) -> None:
+@rule
+def the_site_sets_at_most_one_cluster_of_each_kind_for_a_tray(run: Run) -> None:
     for name, tray in run.after.trays.items():
         for key in ("slurm_cluster", "kubernetes_cluster"):
             old = run.before.trays[name].get(key, "") if name in run.before.trays else ""
@@ -523,8 +464,8 @@ def test_the_site_sets_at_most_one_cluster_of_each_kind_for_a_tray(run: Run) -> 
 # --- gates ---
 
 
-@over_histories
-def test_every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> None:
+@rule
+def every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> None:
     # Not mixed_cliques: without it nothing enters, so there is nothing to object to.
     strict = replace(run.policy, override=[gate for gate in run.policy.override if gate == "mixed_cliques"])
     arguments = (run.before, run.state, run.observations, run.targets, NOW)
@@ -542,8 +483,65 @@ def test_every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> N
 # --- always ---
 
 
-@over_histories
-def test_a_second_run_changes_nothing(run: Run) -> None:
-    again = place(run.after, run.placement.state, run.observations[::-1], run.targets, NOW, run.policy)
+@rule
+def a_second_run_changes_nothing(run: Run) -> None:
+    arguments = (run.observations[::-1], run.targets[::-1], NOW, run.policy)
+    assert place(run.before, run.state, *arguments) == run.placement, "the order of answers does not matter"
+    again = place(run.after, run.placement.state, *arguments)
     assert again.changes == []
-    assert fabric_file.serialise(again.fabric) == fabric_file.serialise(run.after)
+    written = fabric_file.serialise(run.after)
+    assert fabric_file.serialise(again.fabric) == written
+    assert fabric_file.parse(written, "fabric.json") == run.after
+
+
+def names_and_block_positions_never_change_or_get_reused(history: list[Run]) -> None:
+    given_once: dict[tuple[str, ...], Any] = {}
+
+    def give(what: Any, *to: Any) -> None:
+        assert given_once.setdefault(to, what) == what
+
+    for run in history:
+        for name, row in run.after.cliques.items():
+            give(row["domain"], "clique", name)
+        # Of the fabric's own blocks and of those of each Slurm cluster.
+        for cluster in (None, *run.after.slurm_clusters):
+            for block in run.after.blocks(cluster):
+                give((block.name, block.position), "block of", cluster, block.clique)
+                give(block.clique, "name", cluster, block.name)
+                give(block.clique, "position", cluster, block.position)
+        reserved = {key for key in given_once if key[0] == "block of"}
+        now = {
+            ("block of", cluster, block.clique)
+            for cluster in (None, *run.after.slurm_clusters)
+            for block in run.after.blocks(cluster)
+        }
+        assert reserved == now, "a block was dropped"
+
+
+def test_every_rule_holds_in_every_run() -> None:
+    reached: set[str] = set()
+
+    @given(histories)
+    def check(history: History) -> None:
+        runs = list(lived(history))
+        for run in runs:
+            for each in RULES:
+                each(run)
+            reached.update(change["kind"] for change in run.placement.changes)
+            reached.update(row["code"] for row in run.placement.findings)
+            reached.update(row["gate"] for row in run.after.overrides)
+            reached.update(row["code"] for row in run.placement.objections)
+            reached.update(row["state"] for row in run.placement.state.trays.values())
+            split = {name for name, row in run.after.clusters.get("slurm", {}).items() if len(row["blocks"]) > 1}
+            reached.update(["two blocks in a cluster"] if split else [])
+        names_and_block_positions_never_change_or_get_reused(runs)
+
+    check()
+    # Otherwise the rules would show nothing.
+    assert reached >= {
+        *("placed", "moved", "replaced", "cluster", "present", "stale", "conflict", "unplaced"),
+        *("tray_duplicate", "tray_replaced", "domain_two_chassis", "tray_in_no_cluster", "two blocks in a cluster"),
+        "block_mismatch",
+        *("moved_percent", "unknown_trays", "source_too_old", "mixed_cliques", "clique_shrank"),
+        *("domain_merged", "domain_split", "clique_id_changed"),
+    }

@@ -89,9 +89,7 @@ def test_another_key_or_purpose_is_refused(signed: Signed, key: str, namespace: 
     assert sentence in signed.problem()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\xff\x00", b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"]
-)
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"])
 def test_a_file_that_is_no_signature_is_refused(signed: Signed, content: bytes) -> None:
     Path(f"{signed.path}.sig").write_bytes(content)
     assert "is signed with a key that " in signed.problem()

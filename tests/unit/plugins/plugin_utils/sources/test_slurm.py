@@ -172,11 +172,9 @@ def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"command": []}, r"^slurm: command is \[\], write a command "),
         ({"command": "'"}, r"^slurm: command cannot be split \("),
         ({"comand": "x"}, r"^slurm: 'comand' is not a known option; did you mean command\?"),
         ({"topology": "other"}, r"^slurm: topology finds no topology of blocks 'other'; "),
-        ({"timeout": 0}, r"^slurm: timeout is 0, "),
     ],
 )
 def test_a_wrong_option_is_one_sentence(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -275,16 +273,6 @@ def test_no_clique_gets_a_reserved_block(runs: list[tuple[list[str], bool, str |
         come(site, number)
         for name in site.facts:
             site.site[name] = {"slurm_cluster": cluster} if cluster else {}
-
-
-def test_a_tray_is_matched_by_its_node_name() -> None:
-    site = Site(racks=1)
-    site.discover()
-    hints = [Observation(f"n{n}", "slurm", reachable=False, slurm_node=f"n{n}", block=("x", 7)) for n in range(1, 5)]
-    placement = adopted(site, hints, {f"r01t0{n}": f"n{n}" for n in range(1, 5)})
-    # A clique that has its block keeps it; that Slurm runs another is result.
-    assert [(row.name, row.position) for row in placement.fabric.blocks()] == [("r01", 0)]
-    assert codes(placement) == {"block_mismatch"}
 
 
 def test_the_block_of_most_trays_is_taken_and_other_trays_are_findings(tmp_path: Path) -> None:
