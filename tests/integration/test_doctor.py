@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from .commands import ansible
@@ -80,6 +81,7 @@ def test_each_fault_is_named_with_its_trays_and_nothing_is_written_on_them(tmp_p
     assert before == after
 
 
+@pytest.mark.long
 def test_a_site_on_which_all_is_well_can_run_before_and_after_the_first_discovery(tmp_path: Path) -> None:
     site = Broken(tmp_path)
     site.discover("-e", "fabric_accept=gates")

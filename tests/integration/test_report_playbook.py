@@ -66,11 +66,13 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     assert unchanged(play(folder, "render", *verdict))
 
 
+@pytest.mark.long
 def test_the_report_has_the_block_sizes_of_the_site(folder: Path) -> None:
     play(folder, "report", "-e", json.dumps({"slurm_topology_block_sizes": [2, 4]}))
     assert "(block sizes 2, 4)" in (folder / "report" / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
     (folder / "verdict.json").write_text("{")
     output = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
@@ -98,6 +100,7 @@ def on_terminal(folder: Path, columns: int) -> list[str]:
     return output.decode().replace("\r\n", "\n").splitlines()
 
 
+@pytest.mark.long
 def test_a_terminal_gets_colour_and_its_width_and_a_pipe_neither(folder: Path) -> None:
     fabric = fabrics.fabric(racks=3, trays=4)
     (folder / "fabric.json").write_bytes(fabric_file.serialise(fabric))
@@ -130,6 +133,7 @@ def stand_in(folder: Path) -> str:
     return str(folder / "hosts.ini")
 
 
+@pytest.mark.core
 def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     file = ("-e", f"fabric_file={folder / 'fabric.json'}")
@@ -143,6 +147,7 @@ def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypat
     assert not (folder / "elsewhere").exists()
 
 
+@pytest.mark.long
 @pytest.mark.lab
 def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, folder: Path) -> None:
     nodes = four_trays.exec("ctl", "sinfo", "--noheader", "--format=%n").stdout.split()
@@ -153,7 +158,7 @@ def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, fold
     with_jobs = ("-e", "report_jobs=true")
     idle = play(folder, "report", *with_jobs, inventory=str(four_trays.inventory))
     assert re.search(r"r01t01 .*r01 @0 *$", idle, re.MULTILINE)
-    job = four_trays.exec("ctl", "sbatch", "--parsable", "-D", "/", "-N", "4", "--wrap", "sleep 60").stdout.strip()
+    job = four_trays.exec("ctl", "sbatch", "--parsable", "-D", "/", "-N", "4", "--wrap", "sleep 600").stdout.strip()
     four_trays.exec("ctl", "sh", "-c", f"until squeue -h -t R -j {job} | grep -q .; do sleep 0.1; done")
     try:
         busy = play(folder, "report", *with_jobs, inventory=str(four_trays.inventory))
@@ -163,6 +168,7 @@ def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, fold
     assert (folder / "report" / "index.html").read_text().count(f"Jobs: {job}") == 4
 
 
+@pytest.mark.long
 @pytest.mark.lab
 def test_the_report_is_printed_without_jobs_if_slurm_does_not_answer(folder: Path) -> None:
     inventory = folder / "hosts.ini"

@@ -123,6 +123,7 @@ def test_a_failed_canary_stops_the_rollout_and_the_next_run_resumes(fleet: Fleet
     assert (len(fleet.changed), fleet.unfinished) == (6, {})
 
 
+@pytest.mark.long
 def test_it_stops_after_the_limit_of_failed_cliques_without_counting_unreachable_ones(fleet: Fleet) -> None:
     stopped = fleet.run(broken=["r02t02"], away="r01t02", rollout_stop_after=1)
     assert stopped.returncode != 0
@@ -133,18 +134,14 @@ def test_it_stops_after_the_limit_of_failed_cliques_without_counting_unreachable
     assert set(fleet.changed) == {*FIRST, "r02t01", *RACK_3}
 
 
-def test_check_mode_and_a_wrong_name_change_nothing(fleet: Fleet) -> None:
+def test_check_mode_changes_nothing_and_a_tray_stands_for_its_clique(fleet: Fleet) -> None:
     assert fleet.run("--check").returncode == 0
     assert (fleet.changed, fleet.progress_file.exists()) == ([], False)
-    wrong = fleet.run("-e", "rollout_trays=r02t03")
-    assert "rollout_trays: 'r02t03' is no tray, clique or domain of the fabric file; did you mean r02t0" in output(
-        wrong
-    )
-    assert fleet.changed == []
     some = fleet.run("-e", "rollout_trays=r01b,r03t01")
     assert (some.returncode, set(fleet.changed)) == (0, {*SECOND, *RACK_3}), "the whole clique of a tray"
 
 
+@pytest.mark.long
 def test_a_limit_without_localhost_touches_nothing(fleet: Fleet) -> None:
     done = fleet.run("--limit", "r02t01")
     assert "This playbook runs on localhost too: use --limit r02t01,localhost." in output(done)
@@ -152,20 +149,19 @@ def test_a_limit_without_localhost_touches_nothing(fleet: Fleet) -> None:
     assert (fleet.changed, fleet.progress_file.exists()) == ([], False)
 
 
-def test_a_wave_without_a_plan_and_a_rollout_without_steps_or_hook_say_what_to_do(fleet: Fleet) -> None:
+@pytest.mark.long
+def test_a_wave_without_a_plan_and_a_rollout_without_a_hook_are_rejected(fleet: Fleet) -> None:
     book = fleet.folder / "old.yml"
     role = {"role": "rackscale.nvlink.rollout", "rollout_driver": "1"}
     book.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "roles": [role]}]))
     assert "run the role rackscale.nvlink.rollout with tasks_from: plan in a play on localhost" in output(
         fleet.run(book=book)
     )
-    none = fleet.run("-e", '{"rollout_steps": [], "rollout_name": "firmware"}')
-    assert "rollout_name: 'firmware' has no steps of its own; use one of" in output(none)
     assert "rollout_hook is empty; set it to the path of a file with tasks" in output(fleet.run("-e", "rollout_hook="))
-    assert "rollout_hook: 'driver.yml' is no file" in output(fleet.run("-e", "rollout_hook=driver.yml"))
     assert fleet.changed == []
 
 
+@pytest.mark.long
 def test_a_wave_that_loses_all_of_its_trays_is_finished_by_the_next(fleet: Fleet) -> None:
     nowhere = fleet.folder / "ssh-to-nowhere"
     lost = {
@@ -200,6 +196,7 @@ def test_a_clique_that_a_killed_run_had_started_is_changed_again(fleet: Fleet) -
     assert (set(fleet.changed), fleet.unfinished) == (set(RACK_2), {})
 
 
+@pytest.mark.long
 def test_the_playbook_of_the_readme_reads_group_vars(fleet: Fleet) -> None:
     text = (CHECKOUT / "roles" / "rollout" / "README.md").read_text()
     block = text[text.index("    - name: ") : text.index("\n\nThe playbook")]
@@ -218,6 +215,7 @@ esac
 """
 
 
+@pytest.mark.long
 def test_drain_and_spares_end_with_what_they_did(fleet: Fleet) -> None:
     programs = {"scontrol": SCONTROL, "squeue": "#!/bin/sh\necho '17|alice|batch|r02t02'\n"}
     for name, text in programs.items():
@@ -256,6 +254,7 @@ def test_drain_and_spares_end_with_what_they_did(fleet: Fleet) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.lab
 def test_trays_of_a_slurm_with_another_conf_dir_are_drained_and_resumed(fleet: Fleet) -> None:
     with sandbox("trixie", fleet.folder / "slurm") as slurm:
@@ -342,11 +341,3 @@ def test_a_tray_is_due_where_a_step_has_changes(tmp_path: Path) -> None:
     (tmp_path / "due.json").write_text(json.dumps([play]))
     done = ansible("ansible-playbook", "-i", "localhost,", str(tmp_path / "due.json"), check=False)
     assert done.returncode == 0, output(done)
-
-
-def test_the_syntax_check_of_every_playbook_prints_no_warning(fleet: Fleet) -> None:
-    """Ansible warns of a duplicate key in a mapping."""
-    books = sorted((CHECKOUT / "playbooks").glob("*.yml"))
-    given = ("-e", f"fabric_file={fleet.file}", "-e", "drain_trays=r01t01", "-e", "resume_trays=r01t01")
-    done = ansible("ansible-playbook", "--syntax-check", "-i", "localhost,", *given, *books)
-    assert done.stderr == ""

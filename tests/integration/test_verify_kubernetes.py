@@ -19,7 +19,7 @@ from nvlab.kubernetes.plane import ControlPlane
 from .commands import ansible
 from .conftest import CHECKOUT
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
 FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
 LABEL = "nvidia.com/gpu.clique"

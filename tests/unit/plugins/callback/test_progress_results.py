@@ -108,21 +108,6 @@ def test_a_difference_is_cleaned_and_bounded(printed: list[str], monkeypatch: py
     ]
 
 
-def test_colours_within_a_line_are_for_the_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed: list[tuple[str, dict[str, Any]]] = []
-    callback = progress.CallbackModule()
-    monkeypatch.setattr(
-        callback, "_display", SimpleNamespace(display=lambda text, **more: printed.append((text, more)))
-    )
-    callback._print("stale", None, "painted")
-    callback._print("plain", None)
-    assert printed == [
-        ("painted", {"color": None, "screen_only": True}),
-        ("stale", {"log_only": True}),
-        ("plain", {"color": None}),
-    ]
-
-
 @pytest.mark.parametrize(
     ("args", "run_once", "lines"),
     [

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
 from ansible_collections.rackscale.nvlink.tests.tools import findings_table
 
@@ -51,11 +50,6 @@ def test_a_finding_has_its_severity_from_the_catalogue_and_its_subjects() -> Non
         "gpu": 2,
         "tray": "r01t01",
     }
-
-
-def test_an_unknown_code_raises_key_error() -> None:
-    with pytest.raises(KeyError):
-        finding("no_such_code", "x")
 
 
 def test_the_table_in_the_docs_is_the_catalogue() -> None:

@@ -95,11 +95,6 @@ def test_the_last_line_is_the_verdict_of_the_run(outcomes: dict[str, str], cause
     assert progress.verdict(outcomes, causes, 1.52, check_mode=False)[1] == expected
 
 
-def test_the_last_line_of_a_dry_run_has_the_mode() -> None:
-    outcome, text = progress.verdict({"localhost": "changed"}, [], 1.52, check_mode=True)
-    assert (outcome, text) == ("changed", "CHANGED in 1.5 s (check mode): localhost")
-
-
 @given(st.lists(RESULTS))
 def test_every_host_is_counted_once_in_any_order_of_results(results: list[tuple[str, int, str]]) -> None:
     phase, other = Phase(), Phase()

@@ -293,16 +293,3 @@ def test_the_whole_name_of_a_process_is_removed() -> None:
     host.answer["outputs"][0]["parts"] = ["".join(parts).replace("<processes>", f"<processes>{row}", 1)]
     whole = "\n".join(bundle.make([host], []).files.values())
     assert not re.search("jdoe|private|secret", whole)
-
-
-def test_a_text_in_place_of_xml_is_rewritten() -> None:
-    host = tray(1)
-    assert host.answer is not None
-    host.answer["outputs"][0]["parts"] = ["gb7n01 (192.0.2.11): no driver for gb7n02.corp.example.com"]
-    made = bundle.make([host, tray(2)], [])
-    assert not re.search("gb7n|corp|192[.]0", "\n".join(made.files.values()))
-
-
-def test_the_archive_of_equal_files_is_equal() -> None:
-    files = {"trays/a/x.txt": "1", "bundle.json": "{}"}
-    assert bundle.archive(files, "site") == bundle.archive(dict(reversed(files.items())), "site")

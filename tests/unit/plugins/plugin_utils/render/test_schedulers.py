@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +110,6 @@ def test_a_flavor_without_labels_and_a_wrong_name_are_rejected() -> None:
         schedulers.describe(small(), name="NVLink_1")
 
 
-def test_a_clique_is_named_by_its_full_text() -> None:
-    nodes = schedulers.volcano(schedulers.describe(small()))
-    assert [row["spec"]["members"][0]["selector"]["labelMatch"]["matchLabels"] for row in nodes] == [
-        {"nvidia.com/gpu.clique": text} for text in (R01, R02A, R02B)
-    ]
-
-
 def test_clusters_of_one_fabric_get_only_their_own_trays() -> None:
     files = rendered(shared_fabric())
     assert {path.split("/")[1] for path in files} == {"east", "west"}
@@ -136,11 +128,6 @@ def test_a_retired_clique_is_not_rendered() -> None:
     retired: Any = {"gone": {"domain": "r01", "clique_id": 7, "block": {"name": "gone", "position": 9}}}
     bent = model.Fabric(fabric.domains, {**fabric.cliques, **retired}, fabric.trays, [])
     assert rendered(bent) == rendered(fabric)
-
-
-def test_slinky_names_the_block_of_the_slurm_topology() -> None:
-    first = schedulers.slinky(schedulers.describe(small()))[0]
-    assert first["metadata"] == {"name": "r01t01", "annotations": {"topology.slinky.slurm.net/spec": "nvlink:r01"}}
 
 
 def test_an_invalid_node_name_is_a_finding_and_omitted() -> None:
@@ -165,10 +152,6 @@ def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
         "nvlink-r01",
         "nvlink-r02-a",
     ]
-
-
-def test_a_correct_fabric_has_no_finding() -> None:
-    assert schedulers.findings(fabrics.fabric(), State()) == []
 
 
 @pytest.mark.parametrize(("trays", "limit"), [(18, None), (36, "36")])
@@ -273,10 +256,6 @@ def pods_of(value: Any) -> list[Any]:
     return [found for part in value.values() for found in pods_of(part)]
 
 
-def test_no_file_has_an_anchor() -> None:
-    assert not [path for path, text in rendered(small()).items() if re.search(r"[&*]id[0-9]", text)]
-
-
 def test_every_pod_that_claims_a_channel_tolerates_the_taint_of_gpu_nodes() -> None:
     claiming = [
         pod
@@ -339,8 +318,3 @@ def test_the_queues_have_every_gpu_and_every_channel() -> None:
 def test_a_cluster_has_only_the_examples_that_fit(fabric: model.Fabric, names: list[str]) -> None:
     files = [path for path in rendered(fabric) if "/example-" in path]
     assert sorted(files) == [f"kubernetes/example-{name}.yaml" for name in names]
-
-
-def test_a_pytorch_job_of_one_tray_has_no_workers() -> None:
-    (job,) = example("kai", fabrics.fabric(racks=1, trays=1), "PyTorchJob")
-    assert list(job["spec"]["pytorchReplicaSpecs"]) == ["Master"]

@@ -165,15 +165,3 @@ def test_an_invalid_topology_is_not_rendered(name: str, code: str) -> None:
     fabric.trays["r01t01"]["slurm_node"] = name
     assert render(fabric) == {}
     assert code in {finding["code"] for finding in slurm.findings(fabric, fabrics.state(fabric))}
-
-
-def test_an_empty_fabric_renders_no_file() -> None:
-    assert render(Fabric()) == {}
-
-
-def test_576_racks_have_one_line_for_each_block() -> None:
-    fabric = fabrics.fabric(racks=576, split=())
-    lines = render(fabric)[CONF_FILE].splitlines()
-    assert lines[1] == "BlockName=r01 Nodes=r01t[01-18]"
-    assert lines[-1] == "BlockSizes=18"
-    assert len(lines) == 578
