@@ -161,13 +161,3 @@ def test_output_of_callbacks_that_print_json_can_be_read(site: Path, callback: s
     )
     rows = [json.loads(text) for text in ([done.stdout] if callback.endswith("json") else done.stdout.splitlines())]
     assert "r01t18" in json.dumps(rows)
-
-
-@pytest.mark.long
-def test_with_v_tasks_have_a_line_and_long_tasks_print_their_progress(site: Path) -> None:
-    slow = ("-v", "--limit", "r01t09:r02t09", "--forks", "1", "-e", "progress_pause=2")
-    lines = run(site, *slow, NVLINK_PROGRESS_INTERVAL="1")
-    assert lines[lines.index("  Read the trays: Take time: 1 host so far") :][1:3] == [
-        "  Read the trays: Take time: 2 hosts so far",
-        "  Take time: 2 hosts",
-    ]

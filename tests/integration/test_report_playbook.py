@@ -5,16 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -22,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from . import hostile
-from .commands import ansible, environment, unchanged
+from .commands import ansible, unchanged
 from .conftest import RunningLab
 
 FAILURE = {
@@ -78,46 +71,6 @@ def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
     output = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
     assert "verdict.json: is not JSON; run the playbook verify again, or leave the option out." in output
     assert "Traceback" not in output
-
-
-def on_terminal(folder: Path, columns: int) -> list[str]:
-    """The lines that report prints on a terminal of that width."""
-    own, other = pty.openpty()
-    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "rackscale.nvlink.report"]
-    command += ["-e", f"fabric_file={folder / 'fabric.json'}"]
-    settings = {key: value for key, value in environment(ANSIBLE_NOCOLOR="false").items() if key != "COLUMNS"}
-    settings |= {"TERM": "xterm", **PROGRESS}
-    with subprocess.Popen(command, env=settings, stdin=other, stdout=other, stderr=other) as running:
-        os.close(other)
-        output = b""
-        # Linux raises OSError when the last writer has closed its end.
-        with contextlib.suppress(OSError):
-            while part := os.read(own, 65536):
-                output += part
-    os.close(own)
-    assert running.returncode == 0, output.decode()
-    return output.decode().replace("\r\n", "\n").splitlines()
-
-
-@pytest.mark.long
-def test_a_terminal_gets_colour_and_its_width_and_a_pipe_neither(folder: Path) -> None:
-    fabric = fabrics.fabric(racks=3, trays=4)
-    (folder / "fabric.json").write_bytes(fabric_file.serialise(fabric))
-    for columns, racks in ((60, 1), (130, 2)):
-        rows = [line for line in on_terminal(folder, columns) if "r01t01" in line]
-        assert "\033[2m? unknown" in rows[0]
-        assert [len(re.findall(r"r\d\dt\d\d", row)) for row in rows] == [racks]
-        assert len(re.sub(r"\033\[[0-9;]*m", "", rows[0])) <= columns
-    done = ansible(
-        "ansible-playbook",
-        *("-i", "localhost,", "rackscale.nvlink.report", "-e", f"fabric_file={folder / 'fabric.json'}"),
-        ANSIBLE_NOCOLOR="false",
-        **PROGRESS,
-    )
-    assert "r01t01" in done.stdout
-    assert "\033" not in done.stdout
-    assert done.stderr == ""
 
 
 def stand_in(folder: Path) -> str:

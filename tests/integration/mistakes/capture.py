@@ -25,9 +25,4 @@ MISTAKES = [
         "capture_file: the folder /nowhere does not exist; create it.",
         long=True,
     ),
-    Mistake(
-        f"{CAPTURE} {FILE} -e capture_hosts=slurm_controller",
-        "capture_hosts leaves no tray beside the Slurm controllers; name the trays in it.",
-        long=True,
-    ),
 ]

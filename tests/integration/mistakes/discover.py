@@ -21,18 +21,10 @@ WRITES = ("fabric.state.json", "fabric.proposed.json", "fabric.proposed.md")
 ALL = "4 trays (r[01-02]t[01-02])"
 AGAIN = "; correct this and discover again: no place has changed"
 NOWHERE = "connect to host: No route to host"
-DENIED = '#!/bin/sh\necho "root@$(date +%N): Permission denied (publickey)." >&2\nexit 255\n'
 
 
 def _write(path: str, text: str) -> Callable[[Path], object]:
     return lambda site: (site / path).write_text(text)
-
-
-def _refused(site: Path) -> None:
-    """Trays that refuse the key."""
-    (site / "ssh").write_text(DENIED)
-    (site / "ssh").chmod(0o755)
-    (site / "group_vars" / "nvlink.json").write_text(json.dumps({"ansible_ssh_executable": str(site / "ssh")}))
 
 
 def _host(name: str, **variables: Any) -> Callable[[Path], object]:
@@ -57,27 +49,12 @@ MISTAKES = [
     # Nobody answers, or too few.
     Mistake(DISCOVER, f"no tray answered: {ALL}: {NOWHERE}{AGAIN}", writes=WRITES[:1]),
     Mistake(
-        f"{DISCOVER} -v",
-        f"no tray answered: {ALL}: Permission denied (publickey){AGAIN}",
-        prepare=_refused,
-        writes=WRITES[:1],
-        lines=90,
-        long=True,
-    ),
-    Mistake(
         f"{FIRST} -e fabric_min_answer=100",
         "3 of 4 trays answered, and min_answer is 100 percent: 1 tray (r01t01): The module interpreter "
         f"'/usr/bin/python9' was not found{AGAIN}",
         prepare=_host("r01t01", ansible_python_interpreter="/usr/bin/python9"),
         answering=True,
         lines=80,
-    ),
-    Mistake(
-        "rackscale.nvlink.discover -e fabric_hosts=login1 -e fabric_file={site}/first.json",
-        f"no tray answered: 1 host (login1): no GPU found{AGAIN}",
-        prepare=_login,
-        answering=True,
-        long=True,
     ),
     # One of them.
     Mistake(
@@ -112,29 +89,12 @@ MISTAKES = [
         "fabric_override: 'moved_percnt' is not a gate; did you mean moved_percent?",
         long=True,
     ),
-    Mistake(
-        f"{DISCOVER} -e fabric_state_dir=/nowhere",
-        "fabric_state_dir: /nowhere is not a directory; create it, or name another one",
-        long=True,
-    ),
     # Files.
-    Mistake(
-        f"{DISCOVER} -e fabric_file=fabric.json",
-        "fabric_file: 'fabric.json' is not an absolute path; set one, such as /srv/site/fabric.json",
-        long=True,
-    ),
     Mistake(
         "rackscale.nvlink.discover -e fabric_hosts=ctl",
         "fabric.json: is encrypted with ansible-vault; run ansible-vault decrypt",
         prepare=_write("fabric.json", "$ANSIBLE_VAULT;1.1;AES256\n6162\n"),
         inventory=("hosts.yml",),
-        long=True,
-    ),
-    Mistake(
-        f"{REPORT} -e fabric_file={{site}}/fabric.proposed.json",
-        "fabric.proposed.json: is a proposal and no fabric file; name the fabric file, and the proposal by "
-        "fabric_proposal_file, which the playbooks report and accept read",
-        prepare=_write("fabric.proposed.json", '{"base_sha256": null, "fabric": {}}'),
         long=True,
     ),
     Mistake(ACCEPT, "Set the sha256 that discover printed: -e fabric_proposal=SHA256."),

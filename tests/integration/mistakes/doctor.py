@@ -12,7 +12,6 @@ from .site import HOSTS, hosts
 
 DOCTOR = "rackscale.nvlink.doctor"
 TRAYS = "trays: {hosts: {new: {ansible_host: a}, other: {ansible_host: a}}}\n"
-BROKEN = '{"schema_version": 1, "domains": {}, "cliques": {}, "trays": {}, "overrides": [], "tray": {}}\n'
 
 ROWS = [
     Mistake(
@@ -21,13 +20,6 @@ ROWS = [
         prepare=hosts(TRAYS),
         inventory=HOSTS,
         status=0,
-    ),
-    Mistake(
-        DOCTOR,
-        "fabric.json: the top has the unknown key 'tray'; remove it.",
-        prepare=lambda site: [hosts(TRAYS)(site), (site / "fabric.json").write_text(BROKEN)],
-        inventory=HOSTS,
-        long=True,
     ),
     Mistake(
         f"{DOCTOR} -e doctor_file=/proc/doctor.json --limit r01t01,localhost",

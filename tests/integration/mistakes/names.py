@@ -51,16 +51,10 @@ MISTAKES = [
         " mean r0",
         long=True,
     ),
-    Mistake("rackscale.nvlink.resume", "resume_trays: is not set; add -e resume_trays=r01t04.", long=True),
     Mistake(
         "rackscale.nvlink.edit -e edit_remove=r99t01",
         "edit_remove: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
         " mean r0",
-        long=True,
-    ),
-    Mistake(
-        "rackscale.nvlink.edit -e edit_rename=r99t01:tray1",
-        "rename: 'r99t01' is not a tray of the fabric file; did you mean r0",
         long=True,
     ),
     Mistake(
@@ -73,7 +67,6 @@ MISTAKES = [
         "fabric.json: has no clique 'r09'; did you mean r0",
         long=True,
     ),
-    Mistake("rackscale.nvlink.spares", "spares_active: is not set; add -e spares_active=16.", long=True),
     Mistake(
         "rackscale.nvlink.spares -e spares_active=1 -e spares_promote=r02t09",
         "spares_promote: 'r02t09' is no tray, clique or domain of the fabric file; did you mean",
@@ -82,11 +75,6 @@ MISTAKES = [
     Mistake(
         "rackscale.nvlink.rollout -e rollout_name=imexx",
         "rollout_name: 'imexx' has no steps of its own; did you mean imex?",
-        long=True,
-    ),
-    Mistake(
-        "rackscale.nvlink.rollout -e rollout_name=imex -e rollout_canary=r09",
-        "rollout_canary: 'r09' is no clique of the fabric file; did you mean r0",
         long=True,
     ),
     # Hosts and groups.
@@ -110,11 +98,6 @@ MISTAKES = [
         long=True,
     ),
     Mistake(
-        "rackscale.nvlink.verify -e verify_hosts=nvlnk",
-        "verify_hosts: 'nvlnk' matches no host of the inventory; did you mean nvlink?",
-        long=True,
-    ),
-    Mistake(
         "rackscale.nvlink.discover -e fabric_hosts=trays",
         "fabric_hosts: 'trays' matches no host of the inventory",
         long=True,
@@ -126,11 +109,6 @@ MISTAKES = [
     Mistake(
         "rackscale.nvlink.slurm --limit nvlink",
         "--limit nvlink: leaves no host of slurm_controller; add one: --limit nvlink,ctl.",
-    ),
-    Mistake(
-        "rackscale.nvlink.imex --limit ctl",
-        "--limit ctl: leaves no host of nvlink; add one: --limit ctl,r01t01.",
-        long=True,
     ),
     Mistake(
         "rackscale.nvlink.imex --limit r99t01,r01t01",
@@ -146,10 +124,5 @@ MISTAKES = [
     Mistake(
         "rackscale.nvlink.site --tags discovr",
         "--tags: 'discovr' is no tag of the playbook site; did you mean discover?",
-    ),
-    Mistake(
-        "rackscale.nvlink.drain -e drain_trays=r01t01 --tags trays",
-        "--tags: the playbook drain has no tags; leave --tags out.",
-        long=True,
     ),
 ]

@@ -45,22 +45,11 @@ MISTAKES = [
         inventory=HOSTS,
     ),
     Mistake(
-        f"{SITE} -e site_tray_hosts=all",
-        "site_tray_hosts: ctl of group slurm_controller would be a tray too; exclude that group.",
-        long=True,
-    ),
-    Mistake(
         f"{SITE} --check",
         "fabric_file: is not set; set its absolute path for the group all, or with"
         " -e fabric_file=/srv/site/fabric.json.",
         prepare=both(variables("all", fabric_file=None), hosts("trays: {hosts: {new: {}}}\n")),
         inventory=HOSTS,
-        long=True,
-    ),
-    Mistake(
-        SITE,
-        "site_slurm (variable of ctl) is 'manage'; did you mean managed?",
-        prepare=variables("slurm_controller", site_slurm="manage"),
         long=True,
     ),
     Mistake(

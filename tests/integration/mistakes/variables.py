@@ -59,21 +59,6 @@ MISTAKES = [
         "slurm_tiers[0] (-e) has the unknown key 'priorty_tier'; did you mean priority_tier?",
     ),
     Mistake(
-        "rackscale.nvlink.slurm_bringup -e slurm_database_password=1 -e slurm_accounting=maybe",
-        "slurm_accounting (-e) is 'maybe', write true or false.",
-        long=True,
-    ),
-    Mistake(
-        "rackscale.nvlink.render -e render_dir={site}/out -e fabric_renderers=slurm,imx",
-        "fabric_renderers[1] (-e) is 'imx'; did you mean imex?",
-        long=True,
-    ),
-    Mistake(
-        "rackscale.nvlink.discover -e fabric_sources=sssh",
-        "fabric_sources[0] (-e) has the unknown key 'sssh'; did you mean ssh?",
-        long=True,
-    ),
-    Mistake(
         # A template is judged by the task that evaluates it.
         """rackscale.nvlink.discover -e 'fabric_moved_percent={{ "a" ~ "bc" }}'""",
         "moved_percent: 'abc' is not a number; write a percentage, such as 10",

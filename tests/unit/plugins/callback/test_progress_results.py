@@ -22,12 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.callback import progress
             {"msg": "non-zero return code", "rc": 1, "stdout": "some", "stderr": "first\nNo space left on device\n"},
             "non-zero return code: No space left on device",
         ),
-        ({"msg": "non-zero return code", "stderr": " ", "stdout": "failed"}, "non-zero return code: failed"),
-        ({"msg": "non-zero return code"}, "non-zero return code"),
-        (
-            {"msg": "The command exited with a non-zero return code.", "stderr": "why"},
-            "The command exited with a non-zero return code: why",
-        ),
         (
             {"msg": "MODULE FAILURE: No start of json", "module_stderr": "Traceback\nSyntaxError: bad\n"},
             "MODULE FAILURE: No start of json: SyntaxError: bad",

@@ -61,12 +61,6 @@ def test_switch_trays_and_empty_slots_are_drawn() -> None:
     assert "17 of 18 trays" in lines[0]
 
 
-def test_other_systems_than_nvl72_are_drawn_too() -> None:
-    lines = domain_map(fabrics.fabric(racks=3, trays=4), State(), width=160)
-    assert not any("switch" in line for line in lines)
-    assert NAMES.findall("\n".join(lines)) == [f"r{rack:02d}t{tray:02d}" for tray in (4, 3, 2, 1) for rack in (1, 2, 3)]
-
-
 def test_findings_are_sorted_worst_first_and_limited() -> None:
     fabric = fabrics.fabric()
     warnings = {f"r01t{tray:02d}": {"findings": [_finding("odd", "warning")]} for tray in range(1, 19)}
@@ -82,15 +76,6 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     text = "\n".join(domain_map(fabric, fabrics.state(fabric, **hostile)))
     assert "a?[2Jb?c" in text
     assert "\033" not in text
-
-
-@pytest.mark.parametrize("first_index", [0, 1])
-def test_slots_count_from_zero_or_one_as_the_tray_indices_do(first_index: int) -> None:
-    fabric = fabrics.fabric(racks=1, first_index=first_index)
-    del fabric.trays["r01t18"]
-    (domain,) = view.picture(fabric, State()).domains
-    assert [tray.name for tray in domain.trays] == [f"r01t{tray:02d}" for tray in range(1, 18)]
-    assert domain.slots[17] is None
 
 
 def test_trays_without_their_own_slot_are_drawn() -> None:

@@ -153,17 +153,6 @@ def test_clusters_that_share_the_fabric_are_named_with_their_nodes() -> None:
     assert "<h3>Cluster a</h3>" in text
 
 
-def test_capacity_shows_the_largest_job_of_each_segment_and_advice() -> None:
-    fabric = fabrics.fabric(racks=4, split=())
-    away = {f"r0{rack}t01": {"state": "stale"} for rack in (1, 2)}
-    text = _page(fabric, fabrics.state(fabric, **away))
-    assert "70 working trays; the largest job inside one clique has 18 trays" in text
-    row = '<tr><th scope="row" class="n">{}</th><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>'
-    assert row.format(16, 4, 64, 6) in text
-    assert row.format(18, 2, 36, 34) in text
-    assert "Segments of 18 use up to 36 trays in 2 blocks, segments of 16 up to 64 in 4: use 16" in text
-
-
 def test_a_verdict_shows_stranded_gpus_and_the_compute_domains_that_have_the_nodes() -> None:
     fabric = fabrics.fabric()
     used = {"nodes": 18, "free_nodes": 16, "stranded_gpus": 3, "blocked_by": {"jobs/<x>": ["r01t01", "r01t02"]}}

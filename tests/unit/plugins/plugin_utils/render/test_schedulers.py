@@ -14,8 +14,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 
 EXPECTED = Path(__file__).resolve().parents[3] / "fixtures" / "kubernetes"
-R01 = "00000001-1111-4222-8333-444444444444.32766"
-R02A, R02B = "00000002-1111-4222-8333-444444444444.1", "00000002-1111-4222-8333-444444444444.2"
 needs_crds = pytest.mark.skipif(not crds.FOLDER.is_dir(), reason=crds.MISSING)
 
 
@@ -179,38 +177,6 @@ def test_the_real_chart_has_every_value() -> None:
 # Examples.
 
 
-def jobs(text: str) -> list[Any]:
-    return [row for row in documents(text) if row["kind"] == "MPIJob"]
-
-
-def spread(job: Any) -> tuple[list[str], list[str], list[str]]:
-    """(cliques that workers may be in, labels they must share, labels in which they must differ)."""
-    affinity = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["affinity"]
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    (term,) = affinity["nodeAffinity"][required]["nodeSelectorTerms"]
-    (wanted,) = term["matchExpressions"]
-    together = [row["topologyKey"] for row in affinity.get("podAffinity", {}).get(required, [])]
-    apart = [row["topologyKey"] for row in affinity.get("podAntiAffinity", {}).get(required, [])]
-    return wanted["values"], together, apart
-
-
-def test_nvbandwidth_covers_each_clique_and_stays_in_it() -> None:
-    made = jobs(rendered(fabrics.fabric())["kubernetes/example-nvbandwidth.yaml"])
-    sizes = [job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] for job in made]
-    assert [spread(job)[0] for job in made] == [[R01], [R02A], [R02B]]
-    assert sizes == [18, 9, 9]
-    for job, size in zip(made, sizes, strict=True):
-        assert spread(job)[1:] == (["nvidia.com/gpu.clique"], ["kubernetes.io/hostname"])
-        (launcher,) = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
-        assert launcher["args"][launcher["args"].index("-np") + 1] == str(size * 4)
-
-
-def test_the_negative_test_puts_one_worker_in_each_of_two_cliques() -> None:
-    (job,) = jobs(rendered(fabrics.fabric())["kubernetes/example-two-cliques.yaml"])
-    assert spread(job) == ([R01, R02A], [], ["nvidia.com/gpu.clique"])
-    assert job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 2
-
-
 def test_every_compute_domain_sets_num_nodes_and_every_claim_has_its_domain() -> None:
     for path, text in rendered(fabrics.fabric()).items():
         if "/example-" not in path:
@@ -236,7 +202,7 @@ def test_long_names_stay_unique_and_fit_into_a_pod_name() -> None:
     cliques: Any = {new[name]: row for name, row in fabric.cliques.items()}
     trays: Any = {name: {**row, "clique": new[row["clique"]]} for name, row in fabric.trays.items()}
     text = rendered(model.Fabric(fabric.domains, cliques, trays, []))["kubernetes/example-nvbandwidth.yaml"]
-    names = [job["metadata"]["name"] for job in jobs(text)]
+    names = [job["metadata"]["name"] for job in documents(text) if job["kind"] == "MPIJob"]
     assert len(set(names)) == 2
     assert all(len(f"{name}-worker-17") <= 63 for name in names)
 
@@ -254,19 +220,6 @@ def pods_of(value: Any) -> list[Any]:
     if "containers" in value.get("spec", {}):
         return [value]
     return [found for part in value.values() for found in pods_of(part)]
-
-
-def test_every_pod_that_claims_a_channel_tolerates_the_taint_of_gpu_nodes() -> None:
-    claiming = [
-        pod
-        for path, text in rendered(fabrics.fabric()).items()
-        if "/example-" in path
-        for pod in pods_of(documents(text))
-        if "resourceClaims" in pod["spec"]
-    ]
-    assert len(claiming) == 15
-    for pod in claiming:
-        assert pod["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
 
 
 @pytest.mark.parametrize("name", ["jobset", "kai"])
@@ -290,20 +243,6 @@ def test_the_halves_for_kueue_are_slices_of_one_pod_set() -> None:
         "kueue.x-k8s.io/podset-slice-required-topology": "nvidia.com/gpu.clique",
         "kueue.x-k8s.io/podset-slice-size": "16",
     }
-
-
-def test_the_queues_have_every_gpu_and_every_channel() -> None:
-    fabric = fabrics.fabric()
-    (queue,) = example("kueue", fabric, "ClusterQueue")
-    (group,) = queue["spec"]["resourceGroups"]
-    quotas = {row["name"]: row["nominalQuota"] for row in group["flavors"][0]["resources"]}
-    assert quotas == {"nvidia.com/gpu": 144, "nvidia.com/compute-domain-channel": 36}
-    assert group["coveredResources"] == list(quotas)
-    parent, leaf = example("kai", fabric, "Queue")
-    assert leaf["spec"]["parentQueue"] == parent["metadata"]["name"]
-    assert {row["spec"]["resources"]["gpu"]["quota"] for row in (parent, leaf)} == {144}
-    jobs = example("kai", fabric, "PyTorchJob", "JobSet")
-    assert {row["metadata"]["labels"]["kai.scheduler/queue"] for row in jobs} == {leaf["metadata"]["name"]}
 
 
 @pytest.mark.parametrize(
