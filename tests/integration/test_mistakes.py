@@ -109,7 +109,7 @@ class Mistakes:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         after = digests(site)

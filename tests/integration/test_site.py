@@ -81,16 +81,6 @@ def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(fol
 
 
 @pytest.mark.long
-def test_the_pattern_of_the_trays_may_be_a_variable_of_the_group_all(folder: Path) -> None:
-    """Ansible evaluates the hosts of a play without such variables."""
-    variables = folder / "group_vars" / "all.json"
-    variables.write_text(json.dumps({**json.loads(variables.read_text()), "site_tray_hosts": "compute"}))
-    (folder / "hosts.yml").write_text("compute: {hosts: {new: {}}}\n")
-    output = site(folder, "discover")
-    assert set(re.findall(r"fatal: \[(\w+)\]: UNREACHABLE", output)) == {"new"}, output
-
-
-@pytest.mark.long
 def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
     assert list(plays(site(folder, "report"))) == [*SHARED[:3], "Report the NVLink domains of a fabric file", SHARED[3]]
 
@@ -185,12 +175,3 @@ def test_a_phase_that_the_tags_exclude_runs_no_task(folder: Path, arguments: lis
     chosen = plays(site(folder, arguments=arguments))
     # Ansible prints the name of a play without tasks too. No role validates its arguments either.
     assert [name for name, tasks in chosen.items() if tasks and name not in SHARED] == expected
-
-
-@pytest.mark.long
-def test_a_site_that_only_configures_schedulers_has_no_play_of_the_driver(folder: Path) -> None:
-    config = folder / "kubeconfig"
-    config.write_text("")
-    output = site(folder, "kubernetes", k8s_topology_schedulers=["kai"], k8s_topology_kubeconfig=str(config))
-    assert set(plays(output)) - set(SHARED) <= {"Publish the cliques"}
-    assert "rackscale.nvlink.k8s_topology : " in output

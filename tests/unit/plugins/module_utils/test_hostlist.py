@@ -108,17 +108,6 @@ def test_any_names_fold_and_expand(nodes: list[str]) -> None:
     assert sorted(expand(hostlist.fold(nodes))) == sorted(nodes)
 
 
-@given(
-    st.from_regex(r"[a-z0-9._-]{0,8}", fullmatch=True).map(lambda text: text.rstrip("0123456789")),
-    st.integers(1, hostlist.MAX_DIGITS).flatmap(
-        lambda width: st.lists(st.integers(0, min(10**width, 40) - 1).map(f"{{:0{width}d}}".format), max_size=30)
-    ),
-)
-def test_names_that_differ_at_their_end_fold_as_with_clustershell(stem: str, endings: list[str]) -> None:
-    nodes = [stem + digits for digits in dict.fromkeys(endings)]
-    assert fold(nodes) == str(NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP))
-
-
 @pytest.mark.parametrize(
     ("nodes", "text"),
     [

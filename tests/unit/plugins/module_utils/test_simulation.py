@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 
 def test_a_rack_has_one_domain_and_the_default_partition() -> None:
@@ -94,23 +93,3 @@ def test_a_wrong_option_raises_one_sentence_immediately(options: dict[str, Any],
     assert message.endswith(".")
     assert "\n" not in message
     assert len(message) < 200
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("state", "odd"), ("status", "odd"), ("summary", "odd"), ("recovery_action", "odd")]
-)
-def test_an_unknown_word_cannot_be_rendered(field: str, value: str) -> None:
-    facts = trays.tray()
-    gpu = facts["gpus"][0]
-    target = {"summary": gpu["fabric"]["health"], "recovery_action": gpu}.get(field, gpu["fabric"])
-    target[field] = value
-    for write in (simulation.nvidia_smi_xml, simulation.nvml_standin_text):
-        with pytest.raises(simulation.SimulationError, match=field):
-            write(facts)
-
-
-def test_a_finding_gpu_lost_renders_a_lost_gpu() -> None:
-    facts = trays.tray()
-    facts["findings"] = [{"code": "gpu_lost", "severity": "error", "message": "x", "gpu": 1}]
-    assert simulation.nvidia_smi_xml(facts) == simulation.nvidia_smi_xml(trays.tray(), lost=[1])
-    assert simulation.nvml_standin_text(facts) == simulation.nvml_standin_text(trays.tray(), lost=[1])

@@ -153,16 +153,6 @@ def test_two_domains_of_one_rack_are_drawn_each_with_its_own_slots(first: int) -
     assert [tray.tray_index for tray in upper.trays] == list(range(first, first + 9))
 
 
-def test_a_domain_of_two_racks_has_all_its_trays_and_no_switch_trays_of_one() -> None:
-    made = fabrics.fabric(racks=1, trays=18, split=())
-    made.domains["r01"]["chassis_serials"][:] = ["1820925000001", "1820925000002"]
-    for name in list(made.trays)[9:]:
-        made.trays[name]["tray_index"] = (made.trays[name]["tray_index"] or 0) - 9
-    (domain,) = view.picture(made, State()).domains
-    assert (len(domain.trays), domain.switches, domain.chassis) == (18, 0, "1820925000001, 1820925000002")
-    assert [tray.name for tray in domain.trays] == list(made.trays)
-
-
 def test_the_map_of_a_proposal_shows_the_changed_domains_with_from_and_to() -> None:
     before, after = fabrics.fabric(racks=3, split=()), fabrics.fabric(racks=3, split=())
     del before.trays["r02t05"]

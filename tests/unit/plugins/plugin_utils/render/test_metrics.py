@@ -24,24 +24,23 @@ VERDICT = {
         "unknown": [],
         "cliques": {
             "r01": {
-                "nodes": 18,
-                "free_nodes": 16,
+                "nodes": 2,
+                "free_nodes": 0,
                 "stranded_gpus": 3,
                 "blocked_by": {"jobs/infer": ["r01t02"], "jobs/train": ["r01t01"]},
             },
-            "r02a": {"nodes": 9, "free_nodes": 8, "stranded_gpus": 0, "blocked_by": {"jobs/full": ["r02t01"]}},
-            "r02b": {"nodes": 9, "free_nodes": 8, "stranded_gpus": None, "blocked_by": {"jobs/x": ["r02t10"]}},
+            "r02": {"nodes": 2, "free_nodes": 1, "stranded_gpus": None, "blocked_by": {"jobs/x": ["r02t02"]}},
         },
     },
 }
 
 
 def _two_racks() -> tuple[Fabric, State]:
-    fabric = fabrics.fabric()
+    fabric = fabrics.fabric(racks=2, trays=2, split=())
     finding = {"code": "fabric_unhealthy", "severity": "error", "message": "Drain it.", "gpu": 2}
     sick = {"health": "unhealthy", "findings": [finding]}
     old = {"state": "stale", "observed_at": "2026-11-20T04:00:00Z"}
-    return fabric, fabrics.state(fabric, r02t12=sick, r01t07=old, spare={"state": "unplaced"})
+    return fabric, fabrics.state(fabric, r02t02=sick, r01t01=old, spare={"state": "unplaced"})
 
 
 def _prom(fabric: Fabric, state: State, context: RenderContext | None = None) -> str:

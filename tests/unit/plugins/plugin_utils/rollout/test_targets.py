@@ -214,13 +214,6 @@ def test_trays(value: object, placed: bool, expected: str) -> None:
     assert bool(found) == bool(expected)
 
 
-def test_a_clique() -> None:
-    fabric = fabrics.fabric(racks=2, trays=2, split=())
-    assert targets.wrong_clique(fabric, "rollout_canary", "r02") == ""
-    found = targets.wrong_clique(fabric, "rollout_canary", "r03")
-    assert found.startswith("rollout_canary: 'r03' is no clique of the fabric file; did you mean r0")
-
-
 @pytest.mark.parametrize(
     ("value", "whole", "is_number"),
     [
@@ -249,9 +242,3 @@ def test_pairs(value: object, expected: str) -> None:
     found = targets.wrong_pairs("edit_rename", value)
     assert found.startswith(expected)
     assert bool(found) == bool(expected)
-
-
-def test_a_variable_that_is_not_set() -> None:
-    assert targets.wrong_value("rollout_name", None) == "rollout_name: is not set; add -e rollout_name=imex"
-    assert targets.wrong_value("rollout_name", "imex") == ""
-    assert targets.wrong_value("spares_active", 0) == ""
