@@ -12,7 +12,6 @@ import json
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -194,17 +193,6 @@ def test_a_clique_that_a_killed_run_had_started_is_changed_again(fleet: Fleet) -
     done = fleet.run("-e", f"rollout_resume={fleet.progress_file}", "-e", '{"rollout_due": false}')
     assert done.returncode == 0, output(done)
     assert (set(fleet.changed), fleet.unfinished) == (set(RACK_2), {})
-
-
-@pytest.mark.long
-def test_the_playbook_of_the_readme_reads_group_vars(fleet: Fleet) -> None:
-    text = (CHECKOUT / "roles" / "rollout" / "README.md").read_text()
-    block = text[text.index("    - name: ") : text.index("\n\nThe playbook")]
-    book = fleet.folder / "readme.yml"
-    book.write_text(textwrap.dedent(block))
-    done = fleet.run(book=book, rollout_canary="r02", rollout_domains=2)
-    assert done.returncode == 0, output(done)
-    assert (set(fleet.changed[:2]), len(fleet.changed)) == (set(RACK_2), 6)
 
 
 @pytest.mark.long

@@ -16,7 +16,6 @@ DISCOVER = "rackscale.nvlink.discover -e fabric_hosts=nvlink"
 FIRST = f"{DISCOVER} -e fabric_file={{site}}/first.json"
 ACCEPT = "rackscale.nvlink.accept"
 REPORT = "rackscale.nvlink.report"
-RENDER = "rackscale.nvlink.render -e render_dir={site}/rendered"
 WRITES = ("fabric.state.json", "fabric.proposed.json", "fabric.proposed.md")
 ALL = "4 trays (r[01-02]t[01-02])"
 AGAIN = "; correct this and discover again: no place has changed"
@@ -112,12 +111,6 @@ MISTAKES = [
     Mistake(
         f"{REPORT} -e fabric_proposal_file=/lost/fabric.proposed.json -e render_dir={{site}}/rendered",
         "render_dir: nothing is rendered from a proposal; accept it first, or leave render_dir out to draw it",
-        long=True,
-    ),
-    Mistake(
-        RENDER.replace(" -e render_dir={site}/rendered", ""),
-        "Set the fabric file and the directory to write to: -e fabric_file=/path/fabric.json -e "
-        "render_dir=/path/rendered.",
         long=True,
     ),
     # A file of the inventory that has not the usual name is read too.

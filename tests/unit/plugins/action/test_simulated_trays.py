@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,13 +21,6 @@ def write(tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> Write:
         return run_action(ActionModule, **{"dest": str(tmp_path / "trays"), "simulation": simulation, **more})
 
     return run
-
-
-def test_it_works_after_the_directory_was_moved(write: Write, tmp_path: Path) -> None:
-    write()
-    os.rename(tmp_path / "trays", tmp_path / "else where")
-    moved = tmp_path / "else where" / "r01t01" / "nvidia-smi"
-    assert subprocess.run([moved, "-q", "-x"], capture_output=True, check=True).stdout
 
 
 def test_a_second_run_changes_nothing_and_a_smaller_one_cleans_up(write: Write, tmp_path: Path) -> None:

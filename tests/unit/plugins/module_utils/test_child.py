@@ -228,14 +228,6 @@ def test_replies_before_a_failed_function_of_the_same_child_are_kept(last: Any, 
     assert never == failed
 
 
-def test_a_system_without_memory_files_works_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_arguments: Any) -> int:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "memfd_create", refuse)
-    assert child.run(["sh", "-c", "cat; echo more"], 10, input="given ").stdout == "given more\n"
-
-
 @pytest.mark.parametrize(
     ("argv", "timeout"), [([], 1), ([""], 1), (["a\0b"], 1), (["true"], 0), (["true"], -1), (["true"], float("nan"))]
 )

@@ -102,18 +102,6 @@ def test_hostile_texts_are_escaped() -> None:
     assert all("onload" not in attrs for _tag, attrs in page.elements)
 
 
-def test_the_report_shows_the_blocks_that_a_job_may_span() -> None:
-    fabric = fabrics.fabric(racks=4, split=())
-    whole = _page(fabric, fabrics.state(fabric))
-    row = '<th scope="row" class="n">72</th><td class="n">4</td><td class="n">4</td><td>starts</td>'
-    assert f"{row}<td><code>--segment=18</code></td>" in whole
-    away = {f"r0{rack}t01": {"state": "stale"} for rack in range(1, 5)}
-    short = _page(fabric, fabrics.state(fabric, **away))
-    assert '<th scope="row" class="n">36</th><td class="n">2</td><td class="n">3</td><td>waits</td>' in short
-    assert ">72</th>" not in short
-    assert "<td>fits one block</td>" in short
-
-
 def test_the_table_of_jobs_has_the_block_sizes_of_the_site() -> None:
     fabric = fabrics.fabric(racks=5, split=())
     row = '<tr><th scope="row" class="n">90</th><td class="n">{}</td><td class="n">5</td><td>{}</td>'

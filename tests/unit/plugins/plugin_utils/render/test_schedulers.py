@@ -97,13 +97,6 @@ def test_an_invalid_level_is_rejected(above: list[tuple[str, str]], word: str) -
         schedulers.describe(small(), above=[schedulers.Level(*row) for row in above])
 
 
-def test_a_flavor_without_labels_and_a_wrong_name_are_rejected() -> None:
-    with pytest.raises(schedulers.SchedulersError, match="flavor_labels"):
-        schedulers.describe(small(), flavor_labels={})
-    with pytest.raises(schedulers.SchedulersError, match="is not an object name"):
-        schedulers.describe(small(), name="NVLink_1")
-
-
 def test_clusters_of_one_fabric_get_only_their_own_trays() -> None:
     files = rendered(shared_fabric())
     assert {path.split("/")[1] for path in files} == {"east", "west"}
