@@ -213,6 +213,12 @@ def test_a_missing_file_is_none_and_other_errors_are_raised(tmp_path: Path) -> N
         atomic.read(str(tmp_path))
 
 
+def test_text_with_invalid_utf_8_is_returned_so_that_it_can_be_written_back(tmp_path: Path) -> None:
+    path = tmp_path / "list"
+    path.write_bytes(b"a\xff\r\n")
+    assert (atomic.read_text(str(path)) or "").encode("utf-8", "surrogateescape") == b"a\xff\r\n"
+
+
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

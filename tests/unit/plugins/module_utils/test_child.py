@@ -116,6 +116,14 @@ def test_endless_output_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(result.stdout) == 100_000
 
 
+def test_a_caller_may_raise_the_output_limit() -> None:
+    size = child.MAX_OUTPUT + 1000
+    command = ["head", "-c", str(size), "/dev/zero"]
+    assert child.run(command, 30).rc == -signal.SIGXFSZ
+    result = child.run(command, 30, max_output=2 * size)
+    assert (result.rc, len(result.stdout)) == (0, size)
+
+
 def test_programs_run_concurrently_up_to_the_limit(tmp_path: Path) -> None:
     """Each leaves a file while it runs and prints how many there were; results are in the order of commands."""
     for name in ("runs", "seen"):
