@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import re
@@ -81,24 +80,15 @@ class Browser:
         body = {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}
         self._call("POST", f"{self._session}/actions", body)
 
-    def emulate(self, *, scheme: str = "light", media: str = "screen", width: int = 1400) -> None:
-        """Emulate a colour scheme, a medium (screen or print) and a width in pixels."""
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.cdp("Emulation.setEmulatedMedia", media=media, features=features)
-        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+    def emulate(self) -> None:
+        """Emulate a light screen of 1400 pixels."""
+        features = [{"name": "prefers-color-scheme", "value": "light"}]
+        self.cdp("Emulation.setEmulatedMedia", media="screen", features=features)
+        self.cdp("Emulation.setDeviceMetricsOverride", width=1400, height=1000, deviceScaleFactor=1, mobile=False)
 
     def console_errors(self) -> list[str]:
         """New messages of the browser's console since the last call: script errors and content policy violations."""
         return [row["message"] for row in self._call("POST", f"{self._session}/se/log", {"type": "browser"})]
-
-    def screenshot(self, whole: bool = False) -> bytes:
-        """A PNG of the window, or of the whole page."""
-        made = self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        return base64.b64decode(made["data"])
-
-    def pdf(self) -> bytes:
-        """The printed page as a PDF."""
-        return base64.b64decode(self.cdp("Page.printToPDF", printBackground=True)["data"])
 
     def quit(self) -> None:
         """Close the window."""

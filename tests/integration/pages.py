@@ -33,8 +33,6 @@ RUN_BY = {
 }
 # An operator replaces it with the sha256 that the last run printed.
 PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
-# The author of commits of the fabric file.
-IDENTITY = {"GIT_AUTHOR_NAME": "op", "GIT_COMMITTER_NAME": "op", "EMAIL": "op@example.com"}
 _COMMAND = re.compile(rf"^(?: *)((?:[A-Z_]+=\S+ )*(?:{PROGRAMS}) .*?)(?: {{2,}}#.*)?$")
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^(?: {4,}.*)?\n)+", re.MULTILINE)

@@ -21,7 +21,7 @@ from .conftest import running_lab
 sys.path.insert(0, str(pages.CHECKOUT / "tests" / "lab"))
 from nvlab import bundle
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 FACTS = ("backend", "driver_version", "attached", "clique_id", "slot_number", "tray_index", "host_id", "gpu_count")
 OF_GPU = ("index", "name", "pci_bus_id", "module_id", "mig_enabled", "recovery_action")
 

@@ -78,15 +78,3 @@ def test_each_fault_is_named_with_its_trays_and_nothing_is_written_on_them(tmp_p
     assert "[front]" not in output.partition("PLAY [Inspect the trays]")[2].partition("PLAY RECAP")[0]
     after = {path: path.stat().st_mtime_ns for name in site.facts for path in (tmp_path / name).iterdir()}
     assert before == after
-
-
-def test_a_site_on_which_all_is_well_can_run_before_and_after_the_first_discovery(tmp_path: Path) -> None:
-    site = Broken(tmp_path)
-    site.discover("-e", "fabric_accept=gates")
-    status, output, verdict = site.doctor("--check", fabric_file=str(site.path))
-    assert (status, verdict["ok"]) == (0, True), output
-    assert "4 of 4 trays answered, no errors" in verdict["summary"]
-    assert {row["status"] for row in verdict["checks"]} <= {"ok", "info", "warning", "skipped"}
-    # A limit judges its own trays alone.
-    status, output, verdict = site.doctor("--limit", "r02t01,localhost")
-    assert (status, verdict["summary"].split(",")[0]) == (0, "This site can run: 1 of 1 tray answered")

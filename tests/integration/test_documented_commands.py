@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from . import pages
-from .conftest import RunningLab, lab_command, running_lab
+from .conftest import SCENARIOS, RunningLab, lab_command, running_lab
 
 sys.path.insert(0, str(pages.CHECKOUT / "tests" / "lab"))
 from nvlab import imex
@@ -20,13 +21,18 @@ from nvlab import imex
 # The pages that this module follows: in a folder with hosts.yml alone, and in one with a fabric file.
 FROM_NOTHING = ("README.md", "docs/quick-start.md")
 WITH_A_FABRIC = (
-    "docs/doctor.md",
-    "docs/capture.md",
     "docs/imex.md",
-    "docs/imex-domain.md",
-    "docs/report.md",
-    "docs/monitoring.md",
-    "docs/mission-control.md",
+    *(
+        pytest.param(page, marks=pytest.mark.long)
+        for page in (
+            "docs/doctor.md",
+            "docs/capture.md",
+            "docs/imex-domain.md",
+            "docs/report.md",
+            "docs/monitoring.md",
+            "docs/mission-control.md",
+        )
+    ),
 )
 DISCOVER = (
     "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
@@ -36,8 +42,11 @@ DISCOVER = (
 
 @pytest.fixture(scope="module")
 def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """Four trays with Slurm and a repository that has nvidia-imex."""
-    with running_lab(tmp_path_factory.mktemp("lab"), "jobs.yml") as running:
+    """Four trays with Slurm 26.05 and a repository that has nvidia-imex."""
+    folder = tmp_path_factory.mktemp("lab")
+    scenario = folder / "jobs.yml"
+    scenario.write_text(yaml.safe_dump({**yaml.safe_load((SCENARIOS / "jobs.yml").read_text()), "suite": "forky"}))
+    with running_lab(folder, scenario) as running:
         lab_command("packages", "--name", running.name, str(imex.packages()))
         yield running
 

@@ -109,7 +109,7 @@ class Mistakes:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         after = digests(site)
@@ -152,11 +152,9 @@ def _has_row(item: pytest.Item) -> bool:
 
 
 def _rows() -> Iterator[object]:
-    """Each row of the table; the gate cores runs the first one of each playbook alone."""
-    seen = set()
     for row in TABLE:
-        yield pytest.param(row, id=str(row), marks=[pytest.mark.any_core] if row.playbook in seen else [])
-        seen.add(row.playbook)
+        marks = [mark for mark, wanted in ((pytest.mark.long, row.long), (pytest.mark.core, row.core)) if wanted]
+        yield pytest.param(row, id=str(row), marks=marks)
 
 
 @pytest.mark.parametrize("row", list(_rows()))
@@ -176,8 +174,3 @@ def test_a_mistake_is_answered(runs: Mistakes, row: Mistake) -> None:
     assert len(lines) <= row.lines, answer.output
     unexpected = [name for name in answer.changed if not any(fnmatch.fnmatch(name, one) for one in row.writes)]
     assert not unexpected, f"files changed: {unexpected}"
-
-
-def test_no_row_stands_twice() -> None:
-    rows = [(row.line, row.inventory, row.answering, row.prepare, row.progress) for row in TABLE]
-    assert len(set(rows)) == len(rows)

@@ -56,21 +56,16 @@ def numbers(fabric: Fabric, state: State) -> str:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("racks", [2, 576])
-def test_promtool_accepts_the_metrics_without_a_warning(racks: int, tmp_path: Path) -> None:
-    fabric = fabrics.fabric(racks=racks)
+@pytest.mark.long
+def test_promtool_accepts_the_metrics_without_a_warning(tmp_path: Path) -> None:
+    fabric = fabrics.fabric()
     fabric.cliques["r01"]["block"]["name"] = 'a "block"\\ of\nmine'
     output = promtool(tmp_path, "check", "metrics", stdin=numbers(fabric, fabrics.state(fabric, spare={})))
     assert output == ""
 
 
 @pytest.mark.lab
-def test_promtool_rejects_a_broken_file(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="parsing"):
-        promtool(tmp_path, "check", "metrics", stdin='nvlink_evil{a="} 1\n')
-
-
-@pytest.mark.lab
+@pytest.mark.long
 def test_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
     shutil.copy(ALERTS, tmp_path)
     shutil.copy(Path(__file__).parent / "fixtures" / "alerts_test.yml", tmp_path)
@@ -79,6 +74,7 @@ def test_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
+@pytest.mark.long
 def test_promtool_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
     rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(_queries())]
     (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
@@ -107,50 +103,11 @@ def test_alerts_and_dashboard_query_only_metrics_that_are_written() -> None:
             assert set(re.findall(r"([a-z_]+)=", selector)) <= written[name], query
 
 
-def test_the_dashboard_has_the_layout_that_grafana_requires() -> None:
-    """Compared with Grafana's schema (kinds/dashboard/dashboard_kind.cue); not loaded into a Grafana."""
-    assert {"editable", "graphTooltip", "schemaVersion", "title", "uid", "panels", "templating"} <= set(DASHBOARD)
-    assert DASHBOARD["id"] is None
-    assert 8 <= len(DASHBOARD["uid"]) <= 40
-    (source,) = DASHBOARD["templating"]["list"]
-    assert (source["type"], source["query"], source["name"]) == ("datasource", "prometheus", "datasource")
-    used: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        assert panel["type"] in {"stat", "timeseries", "state-timeline", "table"}
-        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
-        position = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(position["x"], position["x"] + position["w"])
-            for y in range(position["y"], position["y"] + position["h"])
-        }
-        assert max(x for x, _y in cells) < 24
-        assert not cells & used
-        used |= cells
-        for user in (panel, *panel["targets"]):
-            assert user["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        steps = panel["fieldConfig"]["defaults"].get("thresholds", {"steps": [{"value": None}]})["steps"]
-        assert steps[0]["value"] is None
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-
-
 def test_grafanas_model_returns_every_field_of_the_dashboard() -> None:
     plugins.register_default_plugins()
     # An import sets the id, so the file has none; the model omits fields that are null.
     mine = {key: value for key, value in DASHBOARD.items() if key != "id"}
     assert list(_lost(mine, _through_grafana(mine))) == []
-    # Grafana would drop unknown fields silently, as its model does.
-    wrong = copy.deepcopy(mine)
-    wrong["style"] = "dark"
-    wrong["panels"][0]["gridpos"] = wrong["panels"][0].pop("gridPos")
-    wrong["panels"][1]["options"]["colourMode"] = "value"
-    wrong["panels"][2]["targets"][0]["exprs"] = "nvlink_trays"
-    assert list(_lost(wrong, _through_grafana(wrong))) == [
-        "/panels/0/gridpos",
-        "/panels/1/options/colourMode",
-        "/panels/2/targets/0/exprs",
-        "/style",
-    ]
 
 
 def _through_grafana(dashboard: dict[str, Any]) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def verdicts(lines: list[str]) -> list[str]:
     return [match[1] for match in found if match]
 
 
+@pytest.mark.core
 def test_one_line_for_each_phase_and_for_each_domain_with_problems(whole: list[str]) -> None:
     assert verdicts(whole) == [
         "failed       Read the trays: r01: 18 hosts: 14 ok, 2 changed, 2 failed (r01t[03-04])",
@@ -90,6 +91,7 @@ def test_one_line_for_each_phase_and_for_each_domain_with_problems(whole: list[s
     assert len(whole) < 20
 
 
+@pytest.mark.core
 def test_a_failure_is_printed_once_with_all_its_hosts(whole: list[str]) -> None:
     assert "  failed       Refuse three: r01t[03-04],r02t05: The GPU is gone: reset it." in whole
     assert "  rescued      Fail inside: r02t07: Not yet." in whole
@@ -109,6 +111,7 @@ def test_the_last_line_has_the_result_and_the_first_cause(whole: list[str]) -> N
     assert cause.endswith("(2 more causes above)")
 
 
+@pytest.mark.long
 def test_equal_differences_are_printed_once(site: Path, whole: list[str]) -> None:
     lines = run(site, "--diff", "--check", "--limit", "r01t09,r01t10,r01t11", "-e", "progress_diff=true")
     start = lines.index("  Write on each: r01t[09-11]")
@@ -116,6 +119,7 @@ def test_equal_differences_are_printed_once(site: Path, whole: list[str]) -> Non
     assert lines.count("    +newer") == 1
 
 
+@pytest.mark.long
 def test_a_single_failure_is_printed_in_the_last_line_alone(site: Path) -> None:
     lines = run(site, "--limit", "r01t03,r01t04")
     assert verdicts(lines) == ["failed       Read the trays: r01: 2 hosts: 2 failed (r01t[03-04])"]
@@ -130,6 +134,7 @@ def test_check_mode_is_printed_and_plays_without_hosts_are_not(site: Path) -> No
     assert len(lines) == 2
 
 
+@pytest.mark.core
 def test_a_run_that_ansible_stops_prints_what_its_last_task_did(tmp_path: Path) -> None:
     playbook = tmp_path / "play.yml"
     tasks = [{"ansible.builtin.debug": {"msg": "Accepted."}}]
@@ -143,13 +148,9 @@ def test_a_run_that_ansible_stops_prints_what_its_last_task_did(tmp_path: Path) 
     assert re.fullmatch(r"FAILED in [0-9.]+ s: Ansible stopped before the end of the run, see its error", last)
 
 
-def test_domains_are_grouped_by_option(site: Path) -> None:
-    limit = ("--limit", "r01t03:r01t09:r02t05:r02t06")
-    lines = run(site, *limit, NVLINK_PROGRESS_GROUP_PREFIX="nvlink_clique_")
-    assert verdicts(lines)[1] == "failed       Read the trays: r02a: 2 hosts: 1 ok, 1 failed (r02t05)"
-
-
-@pytest.mark.parametrize("callback", ["ansible.posix.json", "ansible.posix.jsonl"])
+@pytest.mark.parametrize(
+    "callback", ["ansible.posix.json", pytest.param("ansible.posix.jsonl", marks=pytest.mark.long)]
+)
 def test_output_of_callbacks_that_print_json_can_be_read(site: Path, callback: str) -> None:
     """Nothing of the collection prints outside callbacks."""
     done = ansible(
@@ -160,12 +161,3 @@ def test_output_of_callbacks_that_print_json_can_be_read(site: Path, callback: s
     )
     rows = [json.loads(text) for text in ([done.stdout] if callback.endswith("json") else done.stdout.splitlines())]
     assert "r01t18" in json.dumps(rows)
-
-
-def test_with_v_tasks_have_a_line_and_long_tasks_print_their_progress(site: Path) -> None:
-    slow = ("-v", "--limit", "r01t09:r02t09", "--forks", "1", "-e", "progress_pause=2")
-    lines = run(site, *slow, NVLINK_PROGRESS_INTERVAL="1")
-    assert lines[lines.index("  Read the trays: Take time: 1 host so far") :][1:3] == [
-        "  Read the trays: Take time: 2 hosts so far",
-        "  Take time: 2 hosts",
-    ]

@@ -1,12 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report in Chromium with mouse, keyboard and printer, for 2 to 576 racks."""
+"""The report in Chromium with mouse, keyboard and printer, for 2 and 576 racks."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +17,10 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 from . import browser
 from .browser import DOWN, END, ENTER, ESCAPE, LEFT, RIGHT, SHIFT, TAB, UP, Browser
+from .test_lab import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
-SECONDS_TO_OPEN = 2
 FINDING = {"code": "fabric_unhealthy", "severity": "error", "message": "GPU 2 is unhealthy: drain it.", "gpu": 2}
 WARNING = {"code": "state_stale", "severity": "warning", "message": "It did not answer: check its power.", "gpu": None}
 SICK = {"health": "unhealthy", "findings": [FINDING]}
@@ -76,59 +75,17 @@ def rows(window: Browser) -> list[str]:
     return list(window.script(f"return {found}.map((row) => row.children[1].textContent)"))
 
 
-def colour(window: Browser, selector: str, name: str) -> list[float]:
-    """A colour as the browser computed it: red, green, blue."""
-    text = window.script("return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]", selector, name)
-    return [float(part) for part in text.removeprefix("rgba(").removeprefix("rgb(").rstrip(")").split(",")]
-
-
-@pytest.mark.parametrize("racks", [2, 56, 576])
-def test_it_opens_quickly_loads_nothing_and_no_script_fails(window: Browser, racks: int) -> None:
+@pytest.mark.parametrize("racks", [2, 576])
+def test_it_loads_nothing_and_no_script_fails(window: Browser, racks: int) -> None:
     window.emulate()
     text = page(racks, **{f"r{rack:02d}t03": SICK for rack in range(3, racks, 7)})
-    times = []
-    # The better of two runs: other load on the machine must not count.
-    for _turn in range(2):
-        window.open(text)
-        took = "return performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
-        times.append(window.script(took))
-    assert min(times) < SECONDS_TO_OPEN, times
+    window.open(text)
     assert window.console_errors() == []
     assert window.script("return performance.getEntriesByType('resource').length") == 0
     assert window.script("return document.querySelectorAll('.domain .t').length") == racks * 18
     assert window.script("return document.querySelector('#shown').textContent") == "{0} of {0} shown".format(
         len(rows(window))
     )
-
-
-def test_the_first_tab_skips_to_the_findings(two_racks: Browser) -> None:
-    two_racks.press(TAB)
-    assert focused(two_racks) == "Skip to the findings"
-    left = "return document.activeElement.getBoundingClientRect().left"
-    assert two_racks.script(left) >= 0
-    two_racks.press(ENTER)
-    assert two_racks.script("return location.hash") == "#findings"
-
-
-def test_the_keyboard_reaches_everything_in_the_order_of_the_page(two_racks: Browser) -> None:
-    reached = []
-    for _stop in range(50):
-        two_racks.press(TAB)
-        at = two_racks.script(
-            "const at = document.activeElement; if (at === document.body) return null;"
-            "const box = at.getBoundingClientRect(); return [at.tagName, box.top + scrollY, box.left + scrollX]"
-        )
-        if at is None:
-            break
-        reached.append(at)
-    names = [name for name, _top, _left in reached]
-    # One stop for all trays, then tables that scroll, links to trays, the filter's fields.
-    assert names.count("g") == 1
-    assert names.count("INPUT") == 4
-    # The skip link, six parts of the page, the sum of the findings, three trays.
-    assert names.count("A") == 11
-    tops = [top for name, top, _left in reached if name in {"DIV", "INPUT"}]
-    assert tops == sorted(tops)
 
 
 def test_arrows_move_between_trays_enter_selects_escape_deselects(two_racks: Browser) -> None:
@@ -163,82 +120,10 @@ def test_the_filter_accepts_words_and_severities(two_racks: Browser) -> None:
 def test_a_findings_link_shows_its_tray_and_the_tray_its_findings(two_racks: Browser) -> None:
     two_racks.script("document.querySelector('#problems').click()")
     two_racks.script("document.querySelector('a[href=\"#tray-r02t12\"]').click()")
-    two_racks.script("return new Promise((done) => setTimeout(done, 50))")
-    assert focused(two_racks) == "tray-r02t12"
+    wait_until(lambda: focused(two_racks) == "tray-r02t12", "the tray r02t12 has the focus", 60)
     two_racks.script("document.querySelector('#its').click()")
     assert rows(two_racks) == ["r02t12 GPU 2"]
     assert focused(two_racks) == "words"
-
-
-def test_the_problems_filter_shows_only_racks_with_problems(window: Browser) -> None:
-    window.emulate()
-    window.open(page(5))
-    shown = "return [...document.querySelectorAll('.domain')].filter((rack) => rack.offsetParent).length"
-    assert window.script(shown) == 5
-    window.script("document.querySelector('#problems').click()")
-    assert window.script(shown) == 2
-
-
-def test_every_control_has_an_accessible_name(two_racks: Browser) -> None:
-    nodes = two_racks.cdp("Accessibility.getFullAXTree")["nodes"]
-    used = {"button", "link", "searchbox", "textbox", "checkbox", "region", "figure", "image", "form", "search"}
-    controls = [node for node in nodes if not node["ignored"] and node["role"]["value"] in used]
-    assert {node["role"]["value"] for node in controls} >= {"button", "link", "searchbox", "checkbox", "region"}
-    assert [node for node in controls if node["role"]["value"] != "figure" and not node["name"]["value"].strip()] == []
-    headings = two_racks.script("return [...document.querySelectorAll('h1, h2, h3')].map((at) => +at.tagName[1])")
-    assert headings[0] == 1
-    assert all(after <= before + 1 for before, after in zip(headings, headings[1:], strict=False))
-
-
-def test_colours_follow_the_preferred_scheme_and_print_is_light(two_racks: Browser) -> None:
-    brightness = {}
-    for name, media in {"light": {}, "dark": {"scheme": "dark"}, "paper": {"scheme": "dark", "media": "print"}}.items():
-        two_racks.emulate(**media)
-        ink, ground = colour(two_racks, "html", "color"), colour(two_racks, "html", "backgroundColor")
-        brightness[name] = (sum(ink[:3]) > 3 * 128, sum(ground[:3]) > 3 * 128, ground[3:] == [0])
-    # The print has no background.
-    assert brightness == {"light": (False, True, False), "dark": (True, False, False), "paper": (False, False, True)}
-
-
-def test_controls_are_not_printed(two_racks: Browser) -> None:
-    two_racks.emulate(media="print")
-    hidden = "return [...document.querySelectorAll(arguments[0])].every((at) => !at.offsetParent)"
-    assert two_racks.script(hidden, "input, button, .skip")
-    assert two_racks.pdf().startswith(b"%PDF-")
-    assert not two_racks.script(hidden, ".legend li")
-
-
-def test_many_racks_fill_the_width_and_share_a_printed_sheet(window: Browser) -> None:
-    window.emulate()
-    window.open(page(17))
-    edges = window.script("""
-      const racks = [...document.querySelectorAll('.domain')], top = racks[0].offsetTop;
-      const row = racks.filter((rack) => rack.offsetTop === top), legend = document.querySelector('aside');
-      return [row.length, legend.getBoundingClientRect().left - row.at(-1).getBoundingClientRect().right]""")
-    assert edges[0] == 4
-    assert 0 < edges[1] < 50
-    window.emulate(media="print")
-    # Four racks below the totals, then eight on each sheet, then the tables.
-    assert 3 < len(re.findall(rb"/Type /Page\b", window.pdf())) <= 6
-
-
-@pytest.mark.parametrize("width", [1400, 800, 360])
-def test_no_width_makes_the_page_scroll_sideways(two_racks: Browser, width: int) -> None:
-    two_racks.emulate(width=width)
-    assert two_racks.script("return document.documentElement.scrollWidth") <= width
-
-
-def test_no_text_in_a_rack_overlaps_another_or_leaves_its_tray(window: Browser) -> None:
-    window.emulate()
-    window.open(page(2, r02t03={"state": "conflict", "health": "degraded"}))
-    crossed = window.script("""
-      const boxes = (tray) => [...tray.querySelectorAll('text, .m')].map((at) => at.getBoundingClientRect());
-      return [...document.querySelectorAll('.t')].filter((tray) => {
-        const face = tray.querySelector('.face').getBoundingClientRect(), all = boxes(tray);
-        return all.some((box) => box.left < face.left || box.right > face.right || box.top < face.top - 1)
-          || all.some((box, at) => at && box.left < all[at - 1].right);
-      }).map((tray) => tray.id)""")
-    assert crossed == []
 
 
 def test_hostile_text_is_never_evaluated(window: Browser) -> None:

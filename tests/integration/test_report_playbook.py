@@ -5,16 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -22,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from . import hostile
-from .commands import ansible, environment, unchanged
+from .commands import ansible, unchanged
 from .conftest import RunningLab
 
 FAILURE = {
@@ -66,55 +59,18 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     assert unchanged(play(folder, "render", *verdict))
 
 
+@pytest.mark.long
 def test_the_report_has_the_block_sizes_of_the_site(folder: Path) -> None:
     play(folder, "report", "-e", json.dumps({"slurm_topology_block_sizes": [2, 4]}))
     assert "(block sizes 2, 4)" in (folder / "report" / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
     (folder / "verdict.json").write_text("{")
     output = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
     assert "verdict.json: is not JSON; run the playbook verify again, or leave the option out." in output
     assert "Traceback" not in output
-
-
-def on_terminal(folder: Path, columns: int) -> list[str]:
-    """The lines that report prints on a terminal of that width."""
-    own, other = pty.openpty()
-    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "rackscale.nvlink.report"]
-    command += ["-e", f"fabric_file={folder / 'fabric.json'}"]
-    settings = {key: value for key, value in environment(ANSIBLE_NOCOLOR="false").items() if key != "COLUMNS"}
-    settings |= {"TERM": "xterm", **PROGRESS}
-    with subprocess.Popen(command, env=settings, stdin=other, stdout=other, stderr=other) as running:
-        os.close(other)
-        output = b""
-        # Linux raises OSError when the last writer has closed its end.
-        with contextlib.suppress(OSError):
-            while part := os.read(own, 65536):
-                output += part
-    os.close(own)
-    assert running.returncode == 0, output.decode()
-    return output.decode().replace("\r\n", "\n").splitlines()
-
-
-def test_a_terminal_gets_colour_and_its_width_and_a_pipe_neither(folder: Path) -> None:
-    fabric = fabrics.fabric(racks=3, trays=4)
-    (folder / "fabric.json").write_bytes(fabric_file.serialise(fabric))
-    for columns, racks in ((60, 1), (130, 2)):
-        rows = [line for line in on_terminal(folder, columns) if "r01t01" in line]
-        assert "\033[2m? unknown" in rows[0]
-        assert [len(re.findall(r"r\d\dt\d\d", row)) for row in rows] == [racks]
-        assert len(re.sub(r"\033\[[0-9;]*m", "", rows[0])) <= columns
-    done = ansible(
-        "ansible-playbook",
-        *("-i", "localhost,", "rackscale.nvlink.report", "-e", f"fabric_file={folder / 'fabric.json'}"),
-        ANSIBLE_NOCOLOR="false",
-        **PROGRESS,
-    )
-    assert "r01t01" in done.stdout
-    assert "\033" not in done.stdout
-    assert done.stderr == ""
 
 
 def stand_in(folder: Path) -> str:
@@ -130,6 +86,7 @@ def stand_in(folder: Path) -> str:
     return str(folder / "hosts.ini")
 
 
+@pytest.mark.core
 def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     file = ("-e", f"fabric_file={folder / 'fabric.json'}")
@@ -143,6 +100,7 @@ def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypat
     assert not (folder / "elsewhere").exists()
 
 
+@pytest.mark.long
 @pytest.mark.lab
 def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, folder: Path) -> None:
     nodes = four_trays.exec("ctl", "sinfo", "--noheader", "--format=%n").stdout.split()
@@ -153,7 +111,7 @@ def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, fold
     with_jobs = ("-e", "report_jobs=true")
     idle = play(folder, "report", *with_jobs, inventory=str(four_trays.inventory))
     assert re.search(r"r01t01 .*r01 @0 *$", idle, re.MULTILINE)
-    job = four_trays.exec("ctl", "sbatch", "--parsable", "-D", "/", "-N", "4", "--wrap", "sleep 60").stdout.strip()
+    job = four_trays.exec("ctl", "sbatch", "--parsable", "-D", "/", "-N", "4", "--wrap", "sleep 600").stdout.strip()
     four_trays.exec("ctl", "sh", "-c", f"until squeue -h -t R -j {job} | grep -q .; do sleep 0.1; done")
     try:
         busy = play(folder, "report", *with_jobs, inventory=str(four_trays.inventory))
@@ -163,6 +121,7 @@ def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, fold
     assert (folder / "report" / "index.html").read_text().count(f"Jobs: {job}") == 4
 
 
+@pytest.mark.long
 @pytest.mark.lab
 def test_the_report_is_printed_without_jobs_if_slurm_does_not_answer(folder: Path) -> None:
     inventory = folder / "hosts.ini"

@@ -84,7 +84,7 @@ def failures(done: subprocess.CompletedProcess[str]) -> str:
     return output(done)[-3000:]
 
 
-@pytest.mark.parametrize("injected", ["true", "false"])
+@pytest.mark.parametrize("injected", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_facts_that_a_hook_brings_decide_nothing_for_other_trays(attack: Attack, injected: str) -> None:
     python = hostile.write_python(
         attack.folder / "python", {"ansible_facts": attack.facts}, "lineinfile", sys.executable
@@ -99,7 +99,7 @@ def test_facts_that_a_hook_brings_decide_nothing_for_other_trays(attack: Attack,
     assert done.returncode != 0
 
 
-@pytest.mark.parametrize("tray", [FIRST[0], RACK_2[0]])
+@pytest.mark.parametrize("tray", [FIRST[0], pytest.param(RACK_2[0], marks=pytest.mark.long)])
 def test_facts_of_an_earlier_run_decide_nothing_for_other_trays(attack: Attack, tray: str) -> None:
     cache = attack.folder / "cache"
     cache.mkdir()
@@ -115,6 +115,7 @@ def test_facts_of_an_earlier_run_decide_nothing_for_other_trays(attack: Attack, 
     assert "which only the site may set" in failures(done)
 
 
+@pytest.mark.long
 @pytest.mark.lab
 def test_a_lab_tray_over_ssh_runs_nothing_on_another_tray_or_the_slurm_controller(
     own_four_trays: RunningLab, tmp_path: Path

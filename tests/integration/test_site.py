@@ -65,6 +65,7 @@ def plays(output: str) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.core
 def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(folder: Path) -> None:
     """The groups trays and nvlink: a new tray is asked, and a login host is not; each phase knows the file."""
     (folder / "hosts.yml").write_text("trays: {hosts: {new: {}}}\nlogin: {hosts: {front: {}}}\n")
@@ -79,15 +80,7 @@ def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(fol
     assert "Print the domain map" in output or "r01" in output.rpartition("TASK [Write the report")[2]
 
 
-def test_the_pattern_of_the_trays_may_be_a_variable_of_the_group_all(folder: Path) -> None:
-    """Ansible evaluates the hosts of a play without such variables."""
-    variables = folder / "group_vars" / "all.json"
-    variables.write_text(json.dumps({**json.loads(variables.read_text()), "site_tray_hosts": "compute"}))
-    (folder / "hosts.yml").write_text("compute: {hosts: {new: {}}}\n")
-    output = site(folder, "discover")
-    assert set(re.findall(r"fatal: \[(\w+)\]: UNREACHABLE", output)) == {"new"}, output
-
-
+@pytest.mark.long
 def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
     assert list(plays(site(folder, "report"))) == [*SHARED[:3], "Report the NVLink domains of a fabric file", SHARED[3]]
 
@@ -95,7 +88,7 @@ def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        ("existing", {"Configure block topology and tiers of Slurm"}),
+        pytest.param("existing", {"Configure block topology and tiers of Slurm"}, marks=pytest.mark.long),
         # The controller is unreachable, so the run ends there.
         ("managed", {"Check that the Slurm controllers are in this run", "Prepare the Slurm controllers"}),
     ],
@@ -105,6 +98,7 @@ def test_a_group_variable_of_the_controller_selects_managed_slurm(folder: Path, 
     assert set(plays(site(folder, "slurm"))) - set(SHARED) == expected
 
 
+@pytest.mark.long
 def test_a_discovered_tray_is_in_the_phases_that_follow(folder: Path) -> None:
     uuid = "00000001-1111-4222-8333-444444444444"
     page = folder / "trays.json"
@@ -124,6 +118,7 @@ def test_a_discovered_tray_is_in_the_phases_that_follow(folder: Path) -> None:
     )
 
 
+@pytest.mark.core
 def test_a_limit_on_trays_and_localhost_runs_every_phase_that_it_allows(folder: Path) -> None:
     output = site(folder, "slurm", "report", arguments=("--limit", "r01t01,localhost"))
     assert "--limit excludes slurm_controller, so Slurm is not configured; add it to the limit." in output
@@ -137,6 +132,7 @@ def test_a_decision_of_trays_alone_stops_the_run(folder: Path) -> None:
     assert list(plays(output)) == SHARED[:2]
 
 
+@pytest.mark.core
 def test_facts_of_a_tray_decide_nothing(folder: Path, tmp_path: Path) -> None:
     """A poisoned cache: the first tray chooses other phases, and one that stops the run."""
     cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache")}
@@ -152,6 +148,7 @@ def test_facts_of_a_tray_decide_nothing(folder: Path, tmp_path: Path) -> None:
     assert "Configure block topology and tiers of Slurm" in plays(done.stdout), done.stdout
 
 
+@pytest.mark.long
 def test_list_tags_works_without_a_fabric_file(folder: Path) -> None:
     """Tags are listed before any play has hosts, so also where group_vars name the fabric file."""
     done = ansible("ansible-playbook", "-i", folder / "hosts.yml", "rackscale.nvlink.site", "--list-tags")
@@ -166,7 +163,11 @@ def test_list_tags_works_without_a_fabric_file(folder: Path) -> None:
             ["--tags", "quick,report"],
             ["Compare all layers with the fabric file", "Report the NVLink domains of a fabric file"],
         ),
-        (["--skip-tags", "discover,imex,verify"], ["Configure block topology and tiers of Slurm"]),
+        pytest.param(
+            ["--skip-tags", "discover,imex,verify"],
+            ["Configure block topology and tiers of Slurm"],
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["included", "excluded"],
 )
@@ -174,11 +175,3 @@ def test_a_phase_that_the_tags_exclude_runs_no_task(folder: Path, arguments: lis
     chosen = plays(site(folder, arguments=arguments))
     # Ansible prints the name of a play without tasks too. No role validates its arguments either.
     assert [name for name, tasks in chosen.items() if tasks and name not in SHARED] == expected
-
-
-def test_a_site_that_only_configures_schedulers_has_no_play_of_the_driver(folder: Path) -> None:
-    config = folder / "kubeconfig"
-    config.write_text("")
-    output = site(folder, "kubernetes", k8s_topology_schedulers=["kai"], k8s_topology_kubeconfig=str(config))
-    assert set(plays(output)) - set(SHARED) <= {"Publish the cliques"}
-    assert "rackscale.nvlink.k8s_topology : " in output

@@ -17,7 +17,7 @@ from .conftest import lab_command, running_lab
 from .test_dra_driver_imex import DRIVERS, TRAYS, Racks
 from .test_slurm_role import Site, _remove_cgroups, unchanged
 
-pytestmark = [pytest.mark.lab, pytest.mark.minutes]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 
 def test_it_installs_slurm_on_empty_hosts(tmp_path: Path) -> None:

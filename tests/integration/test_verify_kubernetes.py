@@ -19,7 +19,7 @@ from nvlab.kubernetes.plane import ControlPlane
 from .commands import ansible
 from .conftest import CHECKOUT
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
 FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
 LABEL = "nvidia.com/gpu.clique"
@@ -110,7 +110,6 @@ def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
     made = Site(control_plane, tmp_path)
     made.publish()
     yield made
-    control_plane.kubectl("delete", "pod", "train", "--ignore-not-found", "--grace-period=0", "--force")
     control_plane.kubectl("delete", "resourceslices", "--all")
     control_plane.kubectl("delete", "-f", str(CRDS), "--ignore-not-found")
     for name in made.texts:
@@ -123,17 +122,6 @@ def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
     assert found == []
     checked = {layer for layer, state in verdict["layers"].items() if state == "checked"}
     assert checked == {"fabric_file", "kubernetes"}
-
-    train(site, "r01t02", gpus=1)
-    found, verdict = verify(site.running, site.folder)
-    assert found == []
-    assert verdict["compute_domains"] == {
-        "unknown": [],
-        "cliques": {
-            "r01a": {"nodes": 2, "free_nodes": 1, "stranded_gpus": 3, "blocked_by": {"default/train": ["r01t02"]}},
-            "r01b": {"nodes": 2, "free_nodes": 2, "stranded_gpus": 0, "blocked_by": {}},
-        },
-    }
 
     steps: list[tuple[Callable[[], Any], tuple[str, list[str]]]] = [
         (lambda: label(site, "r01t03", site.texts["r01t01"]), ("k8s_clique_label_wrong", ["r01t03"])),
@@ -152,26 +140,6 @@ def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
 
     found, _verdict = verify(site.running, site.folder, verify_kubeconfig=str(unreachable(site)), verify_timeout=3)
     assert found == [("kubernetes", "k8s_unreachable", [])]
-
-
-def train(site: Site, node: str, gpus: int) -> None:
-    """A ComputeDomain on a node, whose pod has some of its GPUs from a device plugin."""
-    domain = {
-        "apiVersion": domains.VERSION,
-        "kind": "ComputeDomain",
-        "metadata": {"name": "train", "namespace": "default"},
-        "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "train-channel"}}},
-    }
-    container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "train", "namespace": "default"},
-        "spec": {"nodeName": node, "containers": [container]},
-    }
-    site.apply(domain, pod)
-    (made,) = site.running.api().items(domains.DOMAINS)
-    site.running.kubectl("label", "node", node, f"{domains.KEY}={made['metadata']['uid']}")
 
 
 def label(site: Site, node: str, text: str) -> None:

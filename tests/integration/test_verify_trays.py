@@ -92,9 +92,12 @@ def test_unreachable_broken_and_moved_trays_are_named_and_the_run_continues(site
 
 
 def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
+    """The quick one by the playbook for AWX of the page."""
+    playbook = site.directory / "verify.yml"
+    playbook.write_text(pages.files("docs/verify.md")["verify.yml"])
     for name in site.facts:
         site.move(name, 9)
-    done, rows = site.verify("--tags", "quick")
+    done, rows = site.verify("--tags", "quick", playbook=playbook)
     assert (done.returncode, rows, site.verdict()["queried"]) == (0, [], 0)
     assert "Read the facts of the tray]" not in done.stdout, "the task on trays"
     assert "r01t01" not in done.stdout, "the run is checked on localhost"
@@ -103,18 +106,9 @@ def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
     assert (done.returncode, rows, site.verdict()["queried"]) == (2, [("tray_moved", "r02t02")], 1)
 
 
-def test_the_awx_playbook_of_the_page_runs_the_quick_verification(site: Verified) -> None:
-    playbook = site.directory / "verify.yml"
-    playbook.write_text(pages.files("docs/verify.md")["verify.yml"])
-    for name in site.facts:
-        site.move(name, 9)
-    _done, rows = site.verify("--tags", "quick", playbook=playbook)
-    assert (rows, site.verdict()["queried"]) == ([], 0)
-
-
+@pytest.mark.long
 def test_a_wrong_option_fails_with_one_sentence(site: Verified) -> None:
     wrong = [
-        ({"fabric_file": ""}, "fabric_file: is not set; add -e fabric_file=PATH, the file that the playbook"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
         ({"verify_kubeconfig": "/nowhere/config"}, "/nowhere/config"),
         ({"verdict_file": "/proc/verdict.json"}, "/proc/verdict.json"),

@@ -149,11 +149,8 @@ def unknown(text: str) -> list[str]:
     ("text", "expected"),
     [
         ("Slurm has no node r01t01; set nvlink_slurm_node.", ["nvlink_slurm_node"]),
-        ("Slurm has no node r01t01; set fabric_slurm_node, then run discover and accept.", []),
         ("run the playbooks discover and accpt", ["accpt"]),
-        ("run the role imexx on the whole clique", ["imexx"]),
         ("run the playbook slurm with --tags tier", ["--tags tier"]),
-        ("ansible-playbook rackscale.nvlink.slurm -e fabric_file=x --tags tiers --diff", []),
         ("ansible-playbook rackscale.nvlink.slurmm -e imex_ownr=none", ["imex_ownr", "slurmm"]),
     ],
 )

@@ -83,24 +83,3 @@ def test_only_public_names_of_others_are_used(path: Path) -> None:
     found = {name: line for line, name in private_names(path.read_text())}
     assert [f"{file}:{line}: {name}" for name, line in found.items() if name not in EXCEPTIONS.get(file, ())] == []
     assert EXCEPTIONS.get(file, set()) <= found.keys()
-
-
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("import _json", ["_json"]),
-        ("import os, _signal", ["_signal"]),
-        ("from _collections import deque", ["_collections"]),
-        ("from ansible._internal import _json", ["ansible._internal", "_json"]),
-        ("from http.client import _MAXLINE", ["_MAXLINE"]),
-        ("import gc\ngc.disable()", ["gc"]),
-        ("PROGRAM = '''\nimport posix\n'''", ["posix"]),
-        ("import os\nos._wrap_close", ["_wrap_close"]),
-        ("def f(task): return getattr(task, '_parent', None)", ["_parent"]),
-        ("import os\nos._exit(0)", []),
-        ("class A:\n def f(self):\n  self._own = 1\n  return self._own", []),
-        (f"from {OWN}.plugins.module_utils import survey\nsurvey._unit()", []),
-    ],
-)
-def test_what_counts_as_private(source: str, names: list[str]) -> None:
-    assert [name for _line, name in private_names(source)] == names

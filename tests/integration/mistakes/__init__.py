@@ -12,7 +12,9 @@ before by `prepare`.
 
 The test holds for each row: the exit status; the sentence stands whole in the last lines (line breaks and their
 indentation count as one space) and nowhere else but in Ansible's own report of the same failure; the whole output
-fits a screen or two; no file of the site has changed but those that match `writes`.
+fits a screen or two; no file of the site has changed but those that match `writes`. A row without `long` shows a way
+in which a run could end green for a mistake of its own kind; what names and values of that kind are wrong is tested
+without Ansible.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ class Mistake:
     lines: int = 60
     # With the callback of the sample ansible.cfg: the last line has the whole sentence.
     progress: bool = False
+    # The marks of the row's test.
+    long: bool = False
+    core: bool = False
 
     @property
     def playbook(self) -> str:

@@ -12,39 +12,17 @@ FILE = "-e capture_file={site}/site.tar.gz"
 
 MISTAKES = [
     Mistake(
-        CAPTURE,
-        "capture_file: is not set; add -e capture_file=PATH.tar.gz, the bundle to write.",
-    ),
-    Mistake(
-        f"{CAPTURE} -e capture_file={{site}}/site.zip",
-        "site.zip does not end with .tar.gz; name the bundle so.",
-    ),
-    Mistake(
-        f"{CAPTURE} -e capture_file=/nowhere/site.tar.gz",
-        "capture_file: the folder /nowhere does not exist; create it.",
-    ),
-    Mistake(
         f"{CAPTURE} {FILE} --limit r01t01,localhost",
         "No tray answered, so there is nothing to capture; run the playbook doctor.",
     ),
     Mistake(
-        f"{CAPTURE} {FILE} -e capture_hosts=nvlnk",
-        "capture_hosts: 'nvlnk' matches no host of the inventory; did you mean nvlink?",
+        CAPTURE,
+        "capture_file: is not set; add -e capture_file=PATH.tar.gz, the bundle to write.",
+        long=True,
     ),
     Mistake(
-        f"{CAPTURE} {FILE} -e capture_hosts=slurm_controller",
-        "capture_hosts leaves no tray beside the Slurm controllers; name the trays in it.",
-    ),
-    Mistake(
-        f"{CAPTURE} {FILE} --limit r01t01",
-        "This playbook runs on localhost too: use --limit r01t01,localhost.",
-    ),
-    Mistake(
-        f"{CAPTURE} {FILE} -e capture_timeout=soon",
-        "capture_timeout (-e) is 'soon', write a number.",
-    ),
-    Mistake(
-        f"{CAPTURE} {FILE} -e capture_host=r01t01",
-        "capture_host (-e) is a variable that nothing reads; did you mean capture_hosts?",
+        f"{CAPTURE} -e capture_file=/nowhere/site.tar.gz",
+        "capture_file: the folder /nowhere does not exist; create it.",
+        long=True,
     ),
 ]

@@ -16,23 +16,14 @@ DISCOVER = "rackscale.nvlink.discover -e fabric_hosts=nvlink"
 FIRST = f"{DISCOVER} -e fabric_file={{site}}/first.json"
 ACCEPT = "rackscale.nvlink.accept"
 REPORT = "rackscale.nvlink.report"
-RENDER = "rackscale.nvlink.render -e render_dir={site}/rendered"
 WRITES = ("fabric.state.json", "fabric.proposed.json", "fabric.proposed.md")
 ALL = "4 trays (r[01-02]t[01-02])"
 AGAIN = "; correct this and discover again: no place has changed"
 NOWHERE = "connect to host: No route to host"
-DENIED = '#!/bin/sh\necho "root@$(date +%N): Permission denied (publickey)." >&2\nexit 255\n'
 
 
 def _write(path: str, text: str) -> Callable[[Path], object]:
     return lambda site: (site / path).write_text(text)
-
-
-def _refused(site: Path) -> None:
-    """Trays that refuse the key."""
-    (site / "ssh").write_text(DENIED)
-    (site / "ssh").chmod(0o755)
-    (site / "group_vars" / "nvlink.json").write_text(json.dumps({"ansible_ssh_executable": str(site / "ssh")}))
 
 
 def _host(name: str, **variables: Any) -> Callable[[Path], object]:
@@ -55,15 +46,7 @@ def _renamed(site: Path) -> None:
 
 MISTAKES = [
     # Nobody answers, or too few.
-    Mistake(f"{FIRST} -e fabric_facts_timeout=5", f"no tray answered: {ALL}: {NOWHERE}{AGAIN}"),
     Mistake(DISCOVER, f"no tray answered: {ALL}: {NOWHERE}{AGAIN}", writes=WRITES[:1]),
-    Mistake(
-        f"{DISCOVER} -v",
-        f"no tray answered: {ALL}: Permission denied (publickey){AGAIN}",
-        prepare=_refused,
-        writes=WRITES[:1],
-        lines=90,
-    ),
     Mistake(
         f"{FIRST} -e fabric_min_answer=100",
         "3 of 4 trays answered, and min_answer is 100 percent: 1 tray (r01t01): The module interpreter "
@@ -71,12 +54,6 @@ MISTAKES = [
         prepare=_host("r01t01", ansible_python_interpreter="/usr/bin/python9"),
         answering=True,
         lines=80,
-    ),
-    Mistake(
-        "rackscale.nvlink.discover -e fabric_hosts=login1 -e fabric_file={site}/first.json",
-        f"no tray answered: 1 host (login1): no GPU found{AGAIN}",
-        prepare=_login,
-        answering=True,
     ),
     # One of them.
     Mistake(
@@ -96,99 +73,46 @@ MISTAKES = [
         answering=True,
         writes=WRITES,
         lines=80,
+        long=True,
     ),
     Mistake(
         f"{FIRST} --check",
         "check mode writes no proposal; run discover without --check to write one",
         status=0,
         answering=True,
+        long=True,
     ),
     # Values.
     Mistake(
-        f"{DISCOVER} -e fabric_min_answer=abc",
-        "fabric_min_answer (-e) is 'abc', write a number.",
-    ),
-    Mistake(f"{DISCOVER} -e fabric_min_answer=101", "fabric_min_answer: 101.0 must be a number from 0 to 100"),
-    Mistake(
-        f"{DISCOVER} -e fabric_moved_percent=abc",
-        "fabric_moved_percent (-e) is 'abc', write a number.",
-    ),
-    Mistake(
-        f"{DISCOVER} -e fabric_expected_trays=many",
-        "fabric_expected_trays (-e) is 'many', write an integer.",
-    ),
-    Mistake(
-        f"{DISCOVER} -e fabric_accept=yes",
-        "fabric_accept (-e) is 'yes'; use one of gates.",
-    ),
-    Mistake(
         f"{DISCOVER} -e fabric_override=moved_percnt",
         "fabric_override: 'moved_percnt' is not a gate; did you mean moved_percent?",
-    ),
-    Mistake(f"{DISCOVER} -e fabric_sources=shh", "fabric_sources[0] (-e) has the unknown key 'shh'; did you mean ssh?"),
-    Mistake(
-        f"{DISCOVER} -e fabric_state_dir=/nowhere",
-        "fabric_state_dir: /nowhere is not a directory; create it, or name another one",
+        long=True,
     ),
     # Files.
-    Mistake(
-        f"{DISCOVER} -e fabric_file=fabric.json",
-        "fabric_file: 'fabric.json' is not an absolute path; set one, such as /srv/site/fabric.json",
-    ),
     Mistake(
         "rackscale.nvlink.discover -e fabric_hosts=ctl",
         "fabric.json: is encrypted with ansible-vault; run ansible-vault decrypt",
         prepare=_write("fabric.json", "$ANSIBLE_VAULT;1.1;AES256\n6162\n"),
         inventory=("hosts.yml",),
-    ),
-    Mistake(
-        f"{REPORT} -e fabric_file={{site}}/fabric.proposed.json",
-        "fabric.proposed.json: is a proposal and no fabric file; name the fabric file, and the proposal by "
-        "fabric_proposal_file, which the playbooks report and accept read",
-        prepare=_write("fabric.proposed.json", '{"base_sha256": null, "fabric": {}}'),
-    ),
-    Mistake(
-        f"{REPORT} -e fabric_file={{site}}/old.state.json",
-        "old.state.json: is a state file and no fabric file; name the fabric file, such as fabric.json",
-        prepare=_write("old.state.json", '{"written_at": "", "trays": {}}'),
+        long=True,
     ),
     Mistake(ACCEPT, "Set the sha256 that discover printed: -e fabric_proposal=SHA256."),
     Mistake(
-        f"{ACCEPT} -e fabric_proposal=abc",
-        "fabric_proposal: 'abc' is not a sha256; give the 64 hex digits that discover printed",
-    ),
-    Mistake(
         f"{ACCEPT} -e fabric_proposal={'0' * 64}",
         "fabric.proposed.json: there is no proposal to accept; run discover first",
-    ),
-    Mistake(
-        f"{ACCEPT} -e fabric_proposal={'0' * 64} -e fabric_proposal_file=/lost/fabric.proposed.json",
-        "/lost/fabric.proposed.json: there is no proposal to accept; run discover first",
+        long=True,
     ),
     # Reports.
     Mistake(
-        f"{REPORT} -e render_dir=/proc/x",
-        "/proc/x: cannot be written (No such file or directory): free space on its file system, or use a writable "
-        "directory",
-    ),
-    Mistake(
-        f"{REPORT} -e fabric_file=/lost/fabric.json",
-        "/lost/fabric.json: cannot be read (No such file or directory); name a fabric file that discover wrote",
-    ),
-    Mistake(
         f"{REPORT} -e fabric_proposal_file=/lost/fabric.proposed.json",
         "/lost/fabric.proposed.json: there is no proposal to draw; run discover first",
+        long=True,
     ),
     Mistake(
         f"{REPORT} -e fabric_proposal_file=/lost/fabric.proposed.json -e render_dir={{site}}/rendered",
         "render_dir: nothing is rendered from a proposal; accept it first, or leave render_dir out to draw it",
+        long=True,
     ),
-    Mistake(
-        RENDER.replace(" -e render_dir={site}/rendered", ""),
-        "Set the fabric file and the directory to write to: -e fabric_file=/path/fabric.json -e "
-        "render_dir=/path/rendered.",
-    ),
-    Mistake(f"{RENDER} -e fabric_renderers=slrum", "fabric_renderers[0] (-e) is 'slrum'; did you mean slurm?"),
     # A file of the inventory that has not the usual name is read too.
     Mistake(
         REPORT,
@@ -196,5 +120,6 @@ MISTAKES = [
         status=0,
         prepare=_renamed,
         inventory=("cluster.yml", "hosts.yml"),
+        long=True,
     ),
 ]

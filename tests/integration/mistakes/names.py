@@ -1,7 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Trays, cliques, rollouts, hosts, groups and tags that do not exist."""
+"""Trays, cliques, rollouts, hosts, groups, tags and limits that do not exist or leave out what a playbook needs.
+
+tests/unit/plugins/plugin_utils/rollout/test_targets.py has the names of each kind; here are the playbooks that would
+end without a host, or without a task, if they did not check them.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ NO_TRAYS = (
     "group nvlink: the inventory has no host in it; add an inventory source that reads the fabric file, such as"
     " -i cluster.nvlink.yml, or name the trays with -e imex_hosts=PATTERN."
 )
+LOCALHOST = "This playbook runs on localhost too: use --limit r01t01,localhost."
 
 
 def _broken(site: Path) -> None:
@@ -33,85 +38,54 @@ def _no_controller(site: Path) -> None:
 
 
 MISTAKES = [
+    # Trays and cliques.
     Mistake(
         "rackscale.nvlink.drain -e drain_trays=r99t01",
         "drain_trays: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
         " mean r0",
     ),
     Mistake("rackscale.nvlink.drain", "drain_trays: is not set; add -e drain_trays=r01t04."),
-    Mistake("rackscale.nvlink.drain -e drain_trays=", "drain_trays: is not set; add -e drain_trays=r01t04."),
-    Mistake("rackscale.nvlink.drain -e drain_trays=,", "drain_trays: ',' names no tray; write such as r01t04"),
-    Mistake("rackscale.nvlink.drain -e drain_trays=r01t[01", "drain_trays: The hostlist 'r01t[01' has a bracket"),
-    Mistake(
-        "rackscale.nvlink.drain -e drain_trays=r01t01 -e drain_wait=abc",
-        "drain_wait (-e) is 'abc', write a number.",
-    ),
-    Mistake("rackscale.nvlink.drain -e drain_trays=r01t01", NO_CONTROLLER, prepare=_no_controller),
     Mistake(
         "rackscale.nvlink.resume -e resume_trays=r99t01",
         "resume_trays: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
         " mean r0",
+        long=True,
     ),
-    Mistake("rackscale.nvlink.resume", "resume_trays: is not set; add -e resume_trays=r01t04."),
     Mistake(
         "rackscale.nvlink.edit -e edit_remove=r99t01",
         "edit_remove: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
         " mean r0",
-    ),
-    Mistake(
-        "rackscale.nvlink.edit -e edit_rename=r01t03",
-        "edit_rename: 'r01t03' is not OLD:NEW; write such as edit_rename=r01t03:tray3.",
-    ),
-    Mistake(
-        "rackscale.nvlink.edit -e edit_rename=r99t01:tray1",
-        "rename: 'r99t01' is not a tray of the fabric file; did you mean r0",
+        long=True,
     ),
     Mistake(
         "rackscale.nvlink.edit",
         "Rename trays by -e edit_rename=OLD:NEW, remove them by -e edit_remove=NAME, or set edit_groups.",
+        long=True,
     ),
-    Mistake("rackscale.nvlink.benchmark -e benchmark_cliques=r09", "fabric.json: has no clique 'r09'; did you mean r0"),
-    Mistake("rackscale.nvlink.spares", "spares_active: is not set; add -e spares_active=16."),
     Mistake(
-        "rackscale.nvlink.spares -e spares_active=most",
-        "spares_active (-e) is 'most', write an integer.",
+        "rackscale.nvlink.benchmark -e benchmark_cliques=r09",
+        "fabric.json: has no clique 'r09'; did you mean r0",
+        long=True,
     ),
     Mistake(
         "rackscale.nvlink.spares -e spares_active=1 -e spares_promote=r02t09",
         "spares_promote: 'r02t09' is no tray, clique or domain of the fabric file; did you mean",
+        long=True,
     ),
-    Mistake("rackscale.nvlink.spares -e spares_active=1", NO_CONTROLLER, prepare=_no_controller),
-    Mistake("rackscale.nvlink.rollout", "rollout_name: is not set; add -e rollout_name=imex."),
     Mistake(
         "rackscale.nvlink.rollout -e rollout_name=imexx",
         "rollout_name: 'imexx' has no steps of its own; did you mean imex?",
+        long=True,
     ),
-    Mistake(
-        "rackscale.nvlink.rollout -e rollout_name=imex -e rollout_trays=r09",
-        "rollout_trays: 'r09' is no tray, clique or domain of the fabric file; did you mean r0",
-    ),
-    Mistake(
-        "rackscale.nvlink.rollout -e rollout_name=hook -e rollout_hook=driver.yml",
-        "rollout_hook: 'driver.yml' is no file; set it to a file with tasks for one tray.",
-    ),
-    Mistake(
-        "rackscale.nvlink.rollout -e rollout_name=imex -e rollout_canary=r09",
-        "rollout_canary: 'r09' is no clique of the fabric file; did you mean r0",
-    ),
+    # Hosts and groups.
     Mistake("rackscale.nvlink.slurm", NO_CONTROLLER, prepare=_no_controller),
-    Mistake("rackscale.nvlink.slurm_bringup", NO_CONTROLLER, prepare=_no_controller),
-    Mistake("rackscale.nvlink.benchmark", NO_CONTROLLER, prepare=_no_controller),
+    *(
+        Mistake(f"rackscale.nvlink.{line}", NO_CONTROLLER, prepare=_no_controller, long=True)
+        for line in ("slurm_bringup", "benchmark", "drain -e drain_trays=r01t01")
+    ),
     Mistake(
         "rackscale.nvlink.slurm -e slurm_controller_hosts=slurm_controler",
         "slurm_controller_hosts: 'slurm_controler' matches no host of the inventory; did you mean slurm_controller?",
-    ),
-    Mistake(
-        "rackscale.nvlink.slurm --limit nvlink",
-        "--limit nvlink: leaves no host of slurm_controller; add one: --limit nvlink,ctl.",
-    ),
-    Mistake(
-        "rackscale.nvlink.benchmark --limit r01t01",
-        "--limit r01t01: leaves no host of slurm_controller; add one: --limit r01t01,ctl.",
     ),
     Mistake("rackscale.nvlink.imex", NO_TRAYS, inventory=("hosts.yml",)),
     Mistake("rackscale.nvlink.imex", "group nvlink: the inventory has no host in it, since /", prepare=_broken),
@@ -121,18 +95,23 @@ MISTAKES = [
         "group nvlink: the inventory has no host in it, since /",
         prepare=_other_suffix,
         inventory=("cluster.yml", "hosts.yml"),
+        long=True,
     ),
     Mistake(
-        "rackscale.nvlink.imex -e imex_hosts=nvlnk",
-        "imex_hosts: 'nvlnk' matches no host of the inventory; did you mean nvlink?",
+        "rackscale.nvlink.discover -e fabric_hosts=trays",
+        "fabric_hosts: 'trays' matches no host of the inventory",
+        long=True,
     ),
-    Mistake("rackscale.nvlink.imex --limit ctl", "--limit ctl: leaves no host of nvlink; add one: --limit ctl,r01t01."),
+    Mistake("rackscale.nvlink.discover", "inventory: it has no host; name its file with -i", inventory=()),
+    # Limits and tags.
+    Mistake("rackscale.nvlink.discover --limit r01t01", LOCALHOST),
+    *(Mistake(f"rackscale.nvlink.{playbook} --limit r01t01", LOCALHOST, long=True) for playbook in ("verify", "site")),
+    Mistake(
+        "rackscale.nvlink.slurm --limit nvlink",
+        "--limit nvlink: leaves no host of slurm_controller; add one: --limit nvlink,ctl.",
+    ),
     Mistake(
         "rackscale.nvlink.imex --limit r99t01,r01t01",
-        "--limit: 'r99t01' matches no host of the inventory; did you mean r0",
-    ),
-    Mistake(
-        "rackscale.nvlink.verify --limit r99t01,r01t01,localhost",
         "--limit: 'r99t01' matches no host of the inventory; did you mean r0",
     ),
     # The Slurm controller does not answer.
@@ -143,30 +122,7 @@ MISTAKES = [
         lines=80,
     ),
     Mistake(
-        "rackscale.nvlink.verify -e verify_hosts=nvlnk",
-        "verify_hosts: 'nvlnk' matches no host of the inventory; did you mean nvlink?",
-    ),
-    Mistake(
-        "rackscale.nvlink.discover -e fabric_hosts=trays",
-        "fabric_hosts: 'trays' matches no host of the inventory",
-    ),
-    Mistake("rackscale.nvlink.discover", "inventory: it has no host; name its file with -i", inventory=()),
-    Mistake(
         "rackscale.nvlink.site --tags discovr",
         "--tags: 'discovr' is no tag of the playbook site; did you mean discover?",
-    ),
-    Mistake(
-        "rackscale.nvlink.site --skip-tags imx",
-        "--skip-tags: 'imx' is no tag of the playbook site; did you mean imex?",
-    ),
-    Mistake(
-        "rackscale.nvlink.verify --tags quik", "--tags: 'quik' is no tag of the playbook verify; did you mean quick?"
-    ),
-    Mistake(
-        "rackscale.nvlink.drain -e drain_trays=r01t01 --tags trays",
-        "--tags: the playbook drain has no tags; leave --tags out.",
-    ),
-    Mistake(
-        "rackscale.nvlink.slurm --tags tier", "--tags: 'tier' is no tag of the playbook slurm; did you mean tiers?"
     ),
 ]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook site: its trays, its fabric file, its phases."""
+"""The playbook site: its trays, its fabric file, its phases; tests/unit/plugins/plugin_utils/rollout has more."""
 
 from __future__ import annotations
 
@@ -35,29 +35,14 @@ def both(*steps: Callable[[Path], object]) -> Callable[[Path], object]:
     return lambda site: [step(site) for step in steps]
 
 
-COMPUTE = hosts("compute: {hosts: {new: {}}}\nlogin: {hosts: {front: {}}}\n")
 SITE = "rackscale.nvlink.site"
 MISTAKES = [
     Mistake(
         SITE,
         "site_tray_hosts: is not set, and the groups trays and nvlink have no host; put the trays into the group trays,"
         " or set site_tray_hosts to their pattern.",
-        prepare=COMPUTE,
+        prepare=hosts("compute: {hosts: {new: {}}}\nlogin: {hosts: {front: {}}}\n"),
         inventory=HOSTS,
-    ),
-    Mistake(
-        f"{SITE} -e site_tray_hosts=compte",
-        "site_tray_hosts: 'compte' matches no host; did you mean compute?",
-        prepare=COMPUTE,
-        inventory=HOSTS,
-    ),
-    Mistake(
-        f"{SITE} -e site_tray_hosts=gpu",
-        "site_tray_hosts: 'gpu' matches no host; set it to the pattern of the trays.",
-    ),
-    Mistake(
-        f"{SITE} -e site_tray_hosts=all",
-        "site_tray_hosts: ctl of group slurm_controller would be a tray too; exclude that group.",
     ),
     Mistake(
         f"{SITE} --check",
@@ -65,33 +50,11 @@ MISTAKES = [
         " -e fabric_file=/srv/site/fabric.json.",
         prepare=both(variables("all", fabric_file=None), hosts("trays: {hosts: {new: {}}}\n")),
         inventory=HOSTS,
-    ),
-    Mistake(
-        SITE,
-        "fabric_file: set for trays and not for localhost, where it is read; set it for the group all.",
-        prepare=both(
-            variables("all", fabric_file=None),
-            variables("trays", fabric_file="/srv/fabric.json"),
-            hosts("trays: {hosts: {new: {}}}\n"),
-        ),
-        inventory=HOSTS,
-    ),
-    Mistake(
-        f"{SITE} -e fabric_file=fabric.json",
-        "fabric_file: 'fabric.json' is not an absolute path; use one, such as /srv/site/fabric.json.",
-    ),
-    Mistake(
-        SITE,
-        "site_slurm (variable of ctl) is 'manage'; did you mean managed?",
-        prepare=variables("slurm_controller", site_slurm="manage"),
-    ),
-    Mistake(
-        SITE,
-        "imex_owner: set for trays and not for localhost, where it is read; set it for the group all.",
-        prepare=variables("nvlink", imex_owner="none"),
+        long=True,
     ),
     Mistake(
         f'{SITE} -e \'{{"site_phases": ["kubernetes"]}}\' -e dra_driver_kubeconfig=/nowhere/config',
         "dra_driver_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster.",
+        long=True,
     ),
 ]

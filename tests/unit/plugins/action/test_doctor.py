@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.action import doctor, doctor_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import peers
+from ansible_collections.rackscale.nvlink.plugins.action import doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -56,19 +54,3 @@ def test_the_judgement_reads_a_tray_for_its_address_its_report_and_its_names(
     found = run_action(doctor.ActionModule, task_vars=task_vars, **options)
     assert {"slurm_names", "kubernetes"} <= {row["name"] for row in found["verdict"]["checks"]}
     assert {hostvars.read[name] for name in TRAYS} == {most}
-
-
-def test_a_tray_finds_its_neighbours_in_the_plan_before_the_first_discovery(
-    hostvars: HostVars, run_action: Callable[..., dict[str, Any]]
-) -> None:
-    task_vars: dict[str, Any] = {"hostvars": hostvars, "groups": {}}
-    plan = run_action(doctor.ActionModule, task_vars=task_vars, state="planned", trays=TRAYS, fabric_file="/none")
-    hostvars["localhost"]["doctor_plan"] = plan
-    hostvars.read.clear()
-    task_vars |= {"inventory_hostname": TRAYS[0], "ansible_play_hosts_all": TRAYS}
-    options = {"fabric_file": "", "peer_ports": [22], "controllers": ["ctl"]}
-    action = cast(Any, SimpleNamespace())
-    action._neighbours = lambda *given: doctor_facts.ActionModule._neighbours(action, *given)
-    found = doctor_facts.ActionModule._targets(action, options, task_vars)
-    assert [row["address"] for row in found] == [*(f"10.0.0.{n}" for n in range(1, peers.MAX_PEERS + 1)), "10.0.1.1"]
-    assert hostvars.read == {"localhost": 1, "ctl": 1}

@@ -22,12 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.callback import progress
             {"msg": "non-zero return code", "rc": 1, "stdout": "some", "stderr": "first\nNo space left on device\n"},
             "non-zero return code: No space left on device",
         ),
-        ({"msg": "non-zero return code", "stderr": " ", "stdout": "failed"}, "non-zero return code: failed"),
-        ({"msg": "non-zero return code"}, "non-zero return code"),
-        (
-            {"msg": "The command exited with a non-zero return code.", "stderr": "why"},
-            "The command exited with a non-zero return code: why",
-        ),
         (
             {"msg": "MODULE FAILURE: No start of json", "module_stderr": "Traceback\nSyntaxError: bad\n"},
             "MODULE FAILURE: No start of json: SyntaxError: bad",
@@ -105,21 +99,6 @@ def test_a_difference_is_cleaned_and_bounded(printed: list[str], monkeypatch: py
     assert whole.splitlines() == [
         *("  Copy: r01t01", "    --- before: a [31m", "    +++ after: b", "    @@ -0,0 +1,11 @@"),
         *("    +\t1 [2J", "    +2", "    +2", "    and 8 more lines"),
-    ]
-
-
-def test_colours_within_a_line_are_for_the_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed: list[tuple[str, dict[str, Any]]] = []
-    callback = progress.CallbackModule()
-    monkeypatch.setattr(
-        callback, "_display", SimpleNamespace(display=lambda text, **more: printed.append((text, more)))
-    )
-    callback._print("stale", None, "painted")
-    callback._print("plain", None)
-    assert printed == [
-        ("painted", {"color": None, "screen_only": True}),
-        ("stale", {"log_only": True}),
-        ("plain", {"color": None}),
     ]
 
 

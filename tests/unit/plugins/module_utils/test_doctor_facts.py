@@ -104,10 +104,3 @@ def test_the_cache_of_apt_is_read_and_never_written(
     said = (tmp_path / "said").read_text()
     assert "Dir::Cache::pkgcache= " in said
     assert "update" not in said
-
-
-def test_a_tray_without_a_driver_asks_no_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, "dpkg-query", "true")
-    program(tmp_path, "apt-cache", "exit 9")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert doctor.imex_package(None)["offered"] == []

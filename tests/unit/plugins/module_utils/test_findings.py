@@ -7,8 +7,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.tests.tools import findings_table
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -41,21 +40,6 @@ def variables() -> frozenset[str]:
     ]
     words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
     return frozenset(words | {file.stem for file in ROOT.glob("plugins/modules/*.py")} | {"imex_address"})
-
-
-def test_a_finding_has_its_severity_from_the_catalogue_and_its_subjects() -> None:
-    assert finding("gpu_lost", "GPU 2 is lost; reboot.", gpu=2, tray="r01t01") == {
-        "code": "gpu_lost",
-        "severity": "error",
-        "message": "GPU 2 is lost; reboot.",
-        "gpu": 2,
-        "tray": "r01t01",
-    }
-
-
-def test_an_unknown_code_raises_key_error() -> None:
-    with pytest.raises(KeyError):
-        finding("no_such_code", "x")
 
 
 def test_the_table_in_the_docs_is_the_catalogue() -> None:

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import collections
 import itertools
-import subprocess
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 
 def test_a_rack_has_one_domain_and_the_default_partition() -> None:
@@ -34,12 +32,6 @@ def test_the_fleet_depends_on_the_seed_alone() -> None:
         {gpu["uuid"] for facts in simulation.fleet(seed=seed).values() for gpu in facts["gpus"]} for seed in (7, 8)
     ]
     assert not uuids[0] & uuids[1]
-
-
-def test_gpu_uuids_are_unique() -> None:
-    fleet = simulation.fleet(racks=20, gpus_per_tray=9)
-    uuids = [gpu["uuid"] for facts in fleet.values() for gpu in facts["gpus"]]
-    assert len(set(uuids)) == len(uuids) == 20 * 18 * 9
 
 
 def test_a_rack_is_split_into_equal_cliques() -> None:
@@ -78,40 +70,18 @@ def test_places_and_fleet_agree() -> None:
         )
 
 
-def test_trays_share_no_mutable_value() -> None:
-    ids: set[int] = set()
-
-    def walk(value: Any) -> None:
-        if isinstance(value, (dict, list)):
-            assert id(value) not in ids
-            ids.add(id(value))
-            for inner in value.values() if isinstance(value, dict) else value:
-                walk(inner)
-
-    fleet = simulation.fleet(trays_per_rack=3)
-    walk(fleet)
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"racks": 0}, "racks is 0"),
-        ({"racks": "2"}, "racks is '2'"),
         ({"racks": True}, "racks is True"),
-        ({"racks": 10**9}, "racks is 1000000000"),
-        ({"trays_per_rack": 0}, "trays_per_rack is 0"),
         ({"trays_per_rack": 246}, "trays_per_rack is 246"),
-        ({"gpus_per_tray": 0}, "gpus_per_tray is 0"),
-        ({"gpus_per_tray": 4.0}, "gpus_per_tray is 4.0"),
         ({"seed": "x" * 10_000}, "seed is 'xxx"),
         ({"racks": 60_000, "trays_per_rack": 200}, "12000000"),
         ({"cliques_per_rack": 19}, "cliques_per_rack is 19"),
         ({"split": [2]}, "split is [2]"),
         ({"split": {"9": 2}}, "split names rack '9'"),
-        ({"split": {"one": 2}}, "split names rack 'one'"),
         ({"split": {"\u0661": 2}}, "split names rack"),
-        ({"split": {"1": 0}}, "split of rack 1 is 0"),
-        ({"split": {"1": "2"}}, "split of rack 1 is '2'"),
         ({"split": {"1": 19}}, "split of rack 1 is 19"),
     ],
 )
@@ -123,57 +93,3 @@ def test_a_wrong_option_raises_one_sentence_immediately(options: dict[str, Any],
     assert message.endswith(".")
     assert "\n" not in message
     assert len(message) < 200
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("state", "odd"), ("status", "odd"), ("summary", "odd"), ("recovery_action", "odd")]
-)
-def test_an_unknown_word_cannot_be_rendered(field: str, value: str) -> None:
-    facts = trays.tray()
-    gpu = facts["gpus"][0]
-    target = {"summary": gpu["fabric"]["health"], "recovery_action": gpu}.get(field, gpu["fabric"])
-    target[field] = value
-    for write in (simulation.nvidia_smi_xml, simulation.nvml_standin_text):
-        with pytest.raises(simulation.SimulationError, match=field):
-            write(facts)
-
-
-def test_an_unknown_fault_of_the_standin_is_an_error() -> None:
-    with pytest.raises(simulation.SimulationError, match="nvml_fault is 'odd'"):
-        simulation.nvml_standin_text(trays.tray(), "odd")
-
-
-def test_a_finding_gpu_lost_renders_a_lost_gpu() -> None:
-    facts = trays.tray()
-    facts["findings"] = [{"code": "gpu_lost", "severity": "error", "message": "x", "gpu": 1}]
-    assert simulation.nvidia_smi_xml(facts) == simulation.nvidia_smi_xml(trays.tray(), lost=[1])
-    assert simulation.nvml_standin_text(facts) == simulation.nvml_standin_text(trays.tray(), lost=[1])
-
-
-def test_the_standin_needs_no_symbol_but_those_of_the_c_library() -> None:
-    listing = subprocess.run(["nm", "-D", str(trays.library())], stdout=subprocess.PIPE, check=True, text=True).stdout
-    kinds = [line.split()[-2:] for line in listing.splitlines()]
-    undefined = [name for kind, name in kinds if kind == "U"]
-    given = {name for kind, name in kinds if kind == "T"}
-    assert all("@GLIBC" in name for name in undefined)
-    assert {
-        "nvmlInit_v2",
-        "nvmlInitWithFlags",
-        "nvmlShutdown",
-        "nvmlErrorString",
-        "nvmlSystemGetDriverVersion",
-        "nvmlSystemGetNVMLVersion",
-        "nvmlSystemGetCudaDriverVersion_v2",
-        "nvmlDeviceGetCount_v2",
-        "nvmlDeviceGetHandleByIndex_v2",
-        "nvmlDeviceGetUUID",
-        "nvmlDeviceGetName",
-        "nvmlDeviceGetPciInfo_v3",
-        "nvmlDeviceGetModuleId",
-        "nvmlDeviceGetMigMode",
-        "nvmlDeviceGetFieldValues",
-        "nvmlDeviceGetGpuFabricInfo",
-        "nvmlDeviceGetGpuFabricInfoV",
-        "nvmlDeviceGetGpuFabricInfo_v4",
-        "nvmlDeviceGetPlatformInfo",
-    } <= given

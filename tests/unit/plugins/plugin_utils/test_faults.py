@@ -9,7 +9,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,31 +37,6 @@ WRITERS: dict[str, Write] = {
 @pytest.fixture(params=WRITERS)
 def write(request: pytest.FixtureRequest) -> Write:
     return WRITERS[request.param]
-
-
-def _steps() -> Iterator[int]:
-    yield from range(500)
-    pytest.fail("the work never ends")
-
-
-def test_a_kill_before_any_system_call_leaves_the_old_or_the_new_file(tmp_path: Path, write: Write) -> None:
-    path = tmp_path / "file.json"
-    for step in _steps():
-        for file in tmp_path.iterdir():
-            file.unlink()
-        path.write_bytes(b"old" * 10_000)
-        killed = faults.run(lambda: write(str(path), b"new" * 10_000), kill_at=step).killed
-        assert path.read_bytes() in (b"old" * 10_000, b"new" * 10_000)
-        write(str(path), b"newer")
-        assert path.read_bytes() == b"newer"
-        # A hidden temporary file may stay, and the file before as .previous.
-        assert {file.name for file in tmp_path.iterdir() if not file.name.startswith(".")} <= {
-            "file.json",
-            "file.json.previous",
-        }
-        if not killed:
-            assert step > 10
-            return
 
 
 def test_the_file_is_on_the_disk_before_its_rename_and_the_folder_after_it(tmp_path: Path, write: Write) -> None:

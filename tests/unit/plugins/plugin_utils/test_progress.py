@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import pytest
@@ -95,11 +94,6 @@ def test_the_last_line_is_the_verdict_of_the_run(outcomes: dict[str, str], cause
     assert progress.verdict(outcomes, causes, 1.52, check_mode=False)[1] == expected
 
 
-def test_the_last_line_of_a_dry_run_has_the_mode() -> None:
-    outcome, text = progress.verdict({"localhost": "changed"}, [], 1.52, check_mode=True)
-    assert (outcome, text) == ("changed", "CHANGED in 1.5 s (check mode): localhost")
-
-
 @given(st.lists(RESULTS))
 def test_every_host_is_counted_once_in_any_order_of_results(results: list[tuple[str, int, str]]) -> None:
     phase, other = Phase(), Phase()
@@ -149,16 +143,3 @@ def test_different_messages_are_limited() -> None:
     lines = _printed(messages)
     assert len(lines) == progress.MAX_MESSAGES + 1
     assert lines[-1] == f"Check: and {10_000 - progress.MAX_MESSAGES} more hosts"
-
-
-def test_words_of_the_domain_map_and_of_findings_are_painted() -> None:
-    for line in (
-        "error    r02t12 GPU 2: reset it",
-        "  error hardware gpu_lost: r02t12: reset it",
-        " 2  r01t03  A r01  ✗ unhealthy  conflict  r01",
-        "6  r01t07  ? unknown    stale    r01 @0",
-    ):
-        painted = progress.painted(line)
-        assert "\033[" in painted
-        assert re.sub(r"\033\[[0-9;]*m", "", painted) == line
-    assert progress.painted("no error in a stale-file: unknown") == "no error in a stale-file: unknown"

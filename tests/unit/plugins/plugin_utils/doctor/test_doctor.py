@@ -15,7 +15,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     causes,
     checks,
     controller,
-    environment,
     hosts,
     matrix,
     names,
@@ -60,14 +59,9 @@ def found(site: Site) -> list[tuple[str, str, str, str]]:
     ("part", "version", "status"),
     [
         ("slurm", "24.11.5", OK),
-        ("slurm", "24.05.0", OK),
         ("slurm", "23.11.10", ERROR),
-        ("slurm", "26.05.9", OK),
         ("slurm", "26.11.0", INFO),
-        ("kubernetes", "v1.31.4", ERROR),
         ("kubernetes", "v1.38.0-rc.1", INFO),
-        ("driver", "535.183.01", ERROR),
-        ("driver", "600.10", INFO),
         ("ansible_core", "2.22.0rc1", OK),
         ("tray_python", "3.6.8", ERROR),
         ("tray_python", "", INFO),
@@ -117,18 +111,12 @@ def judged(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[s
     return [(row.name, row.status, row.message) for row in rows if row.status != OK]
 
 
-def test_a_well_configured_controller_has_nothing_to_report() -> None:
-    assert judged(WELL, dra_driver_shape="mock", imex_tls="ca", site_slurm="managed", imex_network=["10.0.0.0/8"]) == []
-
-
 @pytest.mark.parametrize(
     ("variables", "collection", "library"),
     [
         ({"dra_driver_shape": "mock"}, "kubernetes.core", "kubernetes"),
         ({"imex_tls": "ca"}, "community.crypto", ""),
-        ({"site_slurm": "managed"}, "ansible.mariadb", ""),
         ({"imex_network": ["10.0.0.0/8"]}, "", "netaddr"),
-        ({"fabric_sources": [{"rest": {}}]}, "", "jmespath"),
         ({"fabric_sources": ["ssh"]}, "", "ClusterShell"),
     ],
 )
@@ -145,35 +133,6 @@ def test_only_what_the_variables_need_must_be_installed(
         assert text.startswith(f"{what} is not installed and {next(iter(variables))} needs it: ")
 
 
-@pytest.mark.parametrize("accounting", [False, "false", "no"])
-def test_mariadb_is_not_needed_without_accounting(accounting: object) -> None:
-    assert controller.needed_collections({"site_slurm": "managed", "slurm_accounting": accounting}) == {}
-
-
-def test_the_checks_read_no_other_variable_than_they_name() -> None:
-    read = set()
-
-    class Variables(dict[str, Any]):
-        def get(self, name: str, default: Any = None) -> Any:
-            read.add(name)
-            return {"site_slurm": "managed"}.get(name, default)
-
-    controller.needed_collections(Variables())
-    controller.needed_libraries(Variables())
-    assert read == set(controller.READ)
-
-
-def test_an_old_collection_is_a_warning_and_one_without_a_version_is_none() -> None:
-    old = Controller("2.21.5", "3.13.0", {"kubernetes.core": "2.4.0"}, dict(matrix.LIBRARIES), WELL.config)
-    assert judged(old, dra_driver_shape="mock")[0][1:] == (
-        WARNING,
-        "kubernetes.core is 2.4.0, older than 6.5.0, the oldest that is supported:"
-        " ansible-galaxy collection install kubernetes.core --upgrade",
-    )
-    checkout = Controller("2.21.5", "3.13.0", {"kubernetes.core": ""}, dict(matrix.LIBRARIES), WELL.config)
-    assert judged(checkout, dra_driver_shape="mock") == []
-
-
 def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
     defaults = Controller("2.21.5", "3.13.0", {}, dict(matrix.LIBRARIES), {"HOST_KEY_CHECKING": False, "forks": 5})
     texts = " ".join(text for _name, _status, text in judged(defaults, trays=36))
@@ -186,14 +145,6 @@ def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
         assert words in texts
     injected = Controller("2.21.5", "3.13.0", {}, dict(matrix.LIBRARIES), {**WELL.config, "INJECT_FACTS_AS_VARS": True})
     assert judged(injected)[0][1] == INFO
-
-
-def test_this_controller_is_read() -> None:
-    read = environment.read()
-    assert read.libraries["fastjsonschema"]
-    assert read.collections["kubernetes.core"]
-    assert read.config["ssh_args"]
-    assert judged(read, dra_driver_shape="mock")[-1][0] == "ansible_cfg"
 
 
 # --------------------------------------------------------------------------------------------------------------- hosts
@@ -227,15 +178,6 @@ def test_the_texts_of_ssh_sudo_and_python_have_one_cause_each(message: str, name
     check = causes.of("r01t01", message)
     assert (check.name, check.status) == (name, ERROR)
     assert words in check.message
-
-
-def test_a_site_on_which_all_is_well_has_nothing_to_report() -> None:
-    assert found(Site({"r01t01": report(), "r01t02": report()}, needs_root="slurm")) == []
-
-
-def test_a_host_that_did_not_answer_is_one_check_and_no_other() -> None:
-    rows = found(Site({"r01t01": {"problem": "Permission denied (publickey)"}, "r01t02": report()}))
-    assert [(name, host) for name, _status, host, _text in rows] == [("ssh", "r01t01")]
 
 
 def test_root_is_an_error_where_roles_need_it_and_an_information_elsewhere() -> None:
@@ -405,10 +347,3 @@ def test_equal_problems_are_one_row_and_errors_stand_last_above_the_summary() ->
     assert checks.screen(rows, summary, False) == ([*others, f"error: {error}", summary], "")
     assert checks.verdict(rows, summary)["ok"] is False
     assert checks.verdict(rows[:3], summary)["ok"] is True
-
-
-def test_a_site_without_a_problem_can_run() -> None:
-    rows = checks.merged([Check("ssh", OK, "r01t01", "")])
-    many = checks.merged(Check("answer", ERROR, f"t{number}", f"text {number}") for number in range(30))
-    assert "10 more errors; set doctor_file to read them." in checks.screen(many, "", True)[1]
-    assert checks.summary(rows, 1, 1) == "This site can run: 1 of 1 tray answered, no errors, no warnings."

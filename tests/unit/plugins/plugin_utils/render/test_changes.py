@@ -20,14 +20,6 @@ def _report(fabric: Fabric, state: State, earlier: Any = None) -> tuple[str, dic
     return files[report.PAGE], json.loads(files[changes.PATH])
 
 
-def test_a_first_report_lists_no_changes() -> None:
-    fabric = fabrics.fabric()
-    page, stored = _report(fabric, fabrics.state(fabric))
-    assert stored["changes"] is None
-    assert "Changed since" not in page
-    assert changes.is_report(stored)
-
-
 def test_changes_are_listed_by_tray_and_in_sums() -> None:
     fabric = fabrics.fabric()
     _page, first = _report(fabric, fabrics.state(fabric))

@@ -45,7 +45,3 @@ def test_a_list_with_errors_is_a_finding_and_not_written(address: str | None, co
     }
     assert "r02t05" in finding["message"]
     assert code in CATALOGUE
-
-
-def test_a_valid_fabric_has_no_finding() -> None:
-    assert imex.findings(fabrics.fabric(), State()) == []

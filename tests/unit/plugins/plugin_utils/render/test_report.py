@@ -86,13 +86,6 @@ def test_the_page_loads_and_links_nothing() -> None:
     assert "@import" not in text
 
 
-def test_equal_input_gives_equal_bytes_whatever_the_times_of_present_trays() -> None:
-    fabric = fabrics.fabric()
-    first = _page(fabric, fabrics.state(fabric))
-    later = fabrics.state(fabric, **{name: {"observed_at": "2027-01-01T00:00:00Z"} for name in fabric.trays})
-    assert _page(fabric, replace(later, written_at="2027-01-01T00:00:00Z")) == first
-
-
 def test_hostile_texts_are_escaped() -> None:
     fabric = fabrics.fabric(racks=1)
     evil = "</title></td><script>alert(1)</script>{{ 7*7 }}\" onload='x'"
@@ -109,28 +102,6 @@ def test_hostile_texts_are_escaped() -> None:
     assert all("onload" not in attrs for _tag, attrs in page.elements)
 
 
-def test_without_state_and_without_trays() -> None:
-    assert "No state file" in _page(fabrics.fabric(), State())
-    assert "The fabric file has no tray yet." in _page(Fabric(), State())
-
-
-def test_a_large_fabric_stays_small() -> None:
-    fabric = fabrics.fabric(racks=56)
-    assert len(_page(fabric, fabrics.state(fabric))) < 56 * 14_000 + 30_000
-
-
-def test_the_report_shows_the_blocks_that_a_job_may_span() -> None:
-    fabric = fabrics.fabric(racks=4, split=())
-    whole = _page(fabric, fabrics.state(fabric))
-    row = '<th scope="row" class="n">72</th><td class="n">4</td><td class="n">4</td><td>starts</td>'
-    assert f"{row}<td><code>--segment=18</code></td>" in whole
-    away = {f"r0{rack}t01": {"state": "stale"} for rack in range(1, 5)}
-    short = _page(fabric, fabrics.state(fabric, **away))
-    assert '<th scope="row" class="n">36</th><td class="n">2</td><td class="n">3</td><td>waits</td>' in short
-    assert ">72</th>" not in short
-    assert "<td>fits one block</td>" in short
-
-
 def test_the_table_of_jobs_has_the_block_sizes_of_the_site() -> None:
     fabric = fabrics.fabric(racks=5, split=())
     row = '<tr><th scope="row" class="n">90</th><td class="n">{}</td><td class="n">5</td><td>{}</td>'
@@ -143,10 +114,6 @@ def test_the_table_of_jobs_has_the_block_sizes_of_the_site() -> None:
     refused = _page(fabric, fabrics.state(fabric), RenderContext(block_sizes=(18, 20)))
     assert "Slurm jobs" not in refused
     assert "would not load the topology: The block size 20 is not the base size 18 times a power of two" in refused
-
-
-def test_without_trays_there_is_no_job_table() -> None:
-    assert "Slurm jobs" not in _page(Fabric({}, {}, {}, []), State())
 
 
 def test_each_clique_has_its_names_in_slurm_and_kubernetes() -> None:
@@ -174,17 +141,6 @@ def test_clusters_that_share_the_fabric_are_named_with_their_nodes() -> None:
     assert "<h3>Cluster a</h3>" in text
 
 
-def test_capacity_shows_the_largest_job_of_each_segment_and_advice() -> None:
-    fabric = fabrics.fabric(racks=4, split=())
-    away = {f"r0{rack}t01": {"state": "stale"} for rack in (1, 2)}
-    text = _page(fabric, fabrics.state(fabric, **away))
-    assert "70 working trays; the largest job inside one clique has 18 trays" in text
-    row = '<tr><th scope="row" class="n">{}</th><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>'
-    assert row.format(16, 4, 64, 6) in text
-    assert row.format(18, 2, 36, 34) in text
-    assert "Segments of 18 use up to 36 trays in 2 blocks, segments of 16 up to 64 in 4: use 16" in text
-
-
 def test_a_verdict_shows_stranded_gpus_and_the_compute_domains_that_have_the_nodes() -> None:
     fabric = fabrics.fabric()
     used = {"nodes": 18, "free_nodes": 16, "stranded_gpus": 3, "blocked_by": {"jobs/<x>": ["r01t01", "r01t02"]}}
@@ -204,12 +160,6 @@ def test_a_verdict_shows_stranded_gpus_and_the_compute_domains_that_have_the_nod
     text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=verdict(document, "verdict.json")))
     assert "The number of stranded GPUs is unknown. The account may not list pods." in text
     assert '<td class="n">unknown</td>' in text
-
-
-def test_without_compute_domains_the_page_has_no_section_of_them() -> None:
-    fabric = fabrics.fabric()
-    parsed = verdict({"ok": True, "failures": [], "compute_domains": None}, "verdict.json")
-    assert "ComputeDomains" not in _page(fabric, fabrics.state(fabric), RenderContext(verdict=parsed))
 
 
 def test_a_verdict_shows_layers_failures_causes_and_remediations() -> None:

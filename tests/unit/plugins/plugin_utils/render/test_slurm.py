@@ -56,34 +56,6 @@ def grouped(fabric: Fabric, **groups: str) -> Fabric:
     return editing.group(fabric, {name: expand(cliques) for name, cliques in groups.items()})[0]
 
 
-def test_the_blocks_of_a_group_stand_together_and_are_a_block_size() -> None:
-    texts = render(grouped(fabrics.fabric(racks=4, split=()), east="r[01,03]", west="r[02,04]"))
-    assert texts[YAML_FILE].partition("---\n")[2] == (
-        "- topology: nvlink\n"
-        "  cluster_default: true\n"
-        "  block:\n"
-        "    block_sizes:\n"
-        "      - 18\n"
-        "      - 36\n"
-        "    blocks:\n"
-        "      - block: r01\n"
-        "        nodes: r01t[01-18]\n"
-        "      - block: r03\n"
-        "        nodes: r03t[01-18]\n"
-        "      - block: r02\n"
-        "        nodes: r02t[01-18]\n"
-        "      - block: r04\n"
-        "        nodes: r04t[01-18]\n"
-    )
-    assert texts[CONF_FILE].splitlines()[1:] == [
-        "BlockName=r01 Nodes=r01t[01-18]",
-        "BlockName=r03 Nodes=r03t[01-18]",
-        "BlockName=r02 Nodes=r02t[01-18]",
-        "BlockName=r04 Nodes=r04t[01-18]",
-        "BlockSizes=18,36",
-    ]
-
-
 @pytest.mark.parametrize(
     ("groups", "problem"),
     [
@@ -165,15 +137,3 @@ def test_an_invalid_topology_is_not_rendered(name: str, code: str) -> None:
     fabric.trays["r01t01"]["slurm_node"] = name
     assert render(fabric) == {}
     assert code in {finding["code"] for finding in slurm.findings(fabric, fabrics.state(fabric))}
-
-
-def test_an_empty_fabric_renders_no_file() -> None:
-    assert render(Fabric()) == {}
-
-
-def test_576_racks_have_one_line_for_each_block() -> None:
-    fabric = fabrics.fabric(racks=576, split=())
-    lines = render(fabric)[CONF_FILE].splitlines()
-    assert lines[1] == "BlockName=r01 Nodes=r01t[01-18]"
-    assert lines[-1] == "BlockSizes=18"
-    assert len(lines) == 578

@@ -35,11 +35,6 @@ def test_the_inventory_decides_the_default_phases(
     assert site.default_phases(Inventory(WELL.trays, controllers, variables)) == expected.split()
 
 
-def test_a_valid_inventory_has_no_problem() -> None:
-    assert site.problems(WELL, site.default_phases(WELL), TWO) == []
-    assert site.warnings(WELL, site.default_phases(WELL), TWO) == []
-
-
 def test_all_problems_are_reported_at_once() -> None:
     both = {"r01t01": "10.0.0.1", "r01t02": "10.0.0.1"}
     broken = Inventory(both, [], {"imex_owner": "domian"}, slurm="new", misplaced={"site_phases"})

@@ -37,15 +37,7 @@ NODES = ["r01t01", "r01t02", "r01t03"]
                 "r01t03: job 18 still runs",
             ],
         ),
-        (
-            {"state": "drained", "nodes": "r01t01"},
-            {"changes": ["r01t01: drained (nvlink: drain)"]},
-            True,
-            ["1 tray would be drained: r01t01.", "r01t01: drained (nvlink: drain)"],
-        ),
-        ({"state": "drained", "nodes": []}, {}, False, ["0 trays are drained."]),
         ({"state": "resumed"}, {"changes": ["r01t01: resumed"]}, False, ["1 tray resumed.", "r01t01: resumed"]),
-        ({"state": "adopted"}, {"changes": []}, True, ["0 trays would be given a new reason."]),
         (
             {"state": "spares_present", "active": "16", "blocks": [{}, {}]},
             {"changes": ["nvlink_spare_r01: r01t18 becomes a spare"]},

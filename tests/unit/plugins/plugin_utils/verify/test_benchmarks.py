@@ -187,8 +187,3 @@ def test_a_result_is_attributed_to_the_clique_or_the_tray() -> None:
 def test_labelled_output_is_split_by_task(by_task: dict[str, list[str]]) -> None:
     text = "".join(f"{task:>2}: {line}\n" for task, lines in by_task.items() for line in lines)
     assert benchmark.tasks_of(text) == {task: "".join(f"{line}\n" for line in lines) for task, lines in by_task.items()}
-
-
-def test_a_block_is_halved() -> None:
-    assert benchmark.halves(["a", "b", "c"]) == [["a", "b"], ["c"]]
-    assert benchmark.halves(["a"]) == [["a"]]

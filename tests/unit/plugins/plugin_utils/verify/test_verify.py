@@ -140,11 +140,6 @@ def swapped(world: World) -> None:
     one["gpu"], other["gpu"] = other["gpu"], one["gpu"]
 
 
-def swapped_in_one_clique(world: World) -> None:
-    one, other = world.trays[A[0]], world.trays[A[3]]
-    one["gpu"], other["gpu"] = other["gpu"], one["gpu"]
-
-
 def replaced(world: World) -> None:
     for number, gpu in enumerate(world.gpus(B[0])):
         gpu["uuid"] = f"GPU-new-{number}"
@@ -269,12 +264,6 @@ def wrong_block(world: World) -> None:
     world.block("r02").append(A[0])
 
 
-def mixed_blocks(world: World) -> None:
-    wrong_block(world)
-    world.block("r02").remove(B[0])
-    world.block("r01").append(B[0])
-
-
 def leave_out(world: World, *trays: str) -> None:
     """The fabric file gives each tray a clique of its own, with a block that has no nodes."""
     domains, cliques, placed = dict(world.fabric.domains), dict(world.fabric.cliques), dict(world.fabric.trays)
@@ -334,10 +323,6 @@ def dropped_tray(world: World) -> None:
     answer_on(world, kind="block", block="r01", outcome="refused", reason="not available", trays=A[1:2])
 
 
-def refused_block(world: World) -> None:
-    answer_on(world, kind="block", block="r01", outcome="refused", reason="not available", rehearsed="refused")
-
-
 def ignored_segments(world: World) -> None:
     answer_on(world, kind="segments", segment=3, outcome="spread", reason="4 of r01, 2 of r02", rehearsed="placed")
 
@@ -361,15 +346,6 @@ def no_topology(world: World) -> None:
 
 def qos_by_hand(world: World) -> None:
     world.tiers = {"changed": True, "changes": ["qos gold: Priority 5 -> 1000, MaxWall 60 -> 720"], "findings": []}
-
-
-def partition_gone(world: World) -> None:
-    changes = [
-        "partition bronze: new, r02",
-        "nvlink_partitions.conf: was changed by hand",
-        "slurmctld: partition bronze is not there",
-    ]
-    world.tiers = {"changed": True, "changes": changes, "findings": []}
 
 
 def database_down(world: World) -> None:
@@ -425,7 +401,6 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (two_moved_together, "fabric_file", "tray_moved", A[:2]),
     (put_into_the_other_rack, "fabric_file", "tray_moved", A[1:2]),
     (swapped, "fabric_file", "trays_swapped", [A[0], B[3]]),
-    (swapped_in_one_clique, "fabric_file", "trays_swapped", [A[0], A[3]]),
     (replaced, "fabric_file", "tray_replaced", B[:1]),
     (tray_without_a_place, "fabric_file", "acceptance_pending", ["r09t01"]),
     (wrong_driver, "driver", "drivers_differ", B[1:2]),
@@ -441,7 +416,6 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (hanging_daemon, "imex", "imex_timeout", A[1:2]),
     (blind_pair, "imex", "imex_pair_disconnected", []),
     (wrong_block, "slurm", "slurm_tray_other_block", A[:1]),
-    (mixed_blocks, "slurm", "slurm_tray_other_block", [A[0], B[0]]),
     (two_blocks, "slurm", "slurm_block_overlap", A[:1]),
     (no_block, "slurm", "slurm_tray_no_block", A[:1]),
     (renamed_block, "slurm", "slurm_block_missing", A),
@@ -451,13 +425,11 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (node_of_no_tray, "slurm", "slurm_node_unclaimed", []),
     (file_not_loaded, "slurm", "slurm_topology_differs", []),
     (dropped_tray, "slurm", "slurm_block_refused", A[1:2]),
-    (refused_block, "slurm", "slurm_block_refused", []),
     (ignored_segments, "slurm", "slurm_segments_ignored", []),
     (refused_whole, "slurm", "slurm_all_refused", []),
     (no_test_jobs, "slurm", "slurm_jobs_unanswered", []),
     (no_topology, "slurm", "slurm_topology_missing", []),
     (qos_by_hand, "tiers", "slurm_tier_differs", []),
-    (partition_gone, "tiers", "slurm_tier_differs", []),
     (database_down, "tiers", "slurm_tier_unreadable", []),
     (stale_label, "kubernetes", "k8s_clique_label_stale", B[1:2]),
     (no_label, "kubernetes", "k8s_clique_label_missing", B[1:2]),
@@ -475,33 +447,6 @@ def test_no_failure_when_all_layers_agree(world: World) -> None:
     assert verdict["ok"] is True
     assert (verdict["trays"], verdict["queried"], verdict["cliques"]) == (8, 8, 2)
     assert set(verdict["layers"].values()) == {"checked"}
-
-
-def test_a_tray_that_is_left_out_of_the_blocks_is_in_none(world: World) -> None:
-    leave_out(world, *A[2:], B[0])
-    verdict = world.verdict(quick=True, trays={}, kubernetes=None)
-    assert [
-        (row["code"], row["severity"], row["trays"], row["clique"], row["message"]) for row in verdict["failures"]
-    ] == [
-        (
-            "slurm_tray_other_block",
-            "error",
-            A[2:],
-            None,
-            "slurmctld has r01t03 in r01 instead of no block, r01t04 in r01 instead of no block.",
-        ),
-        (
-            "slurm_tray_other_block",
-            "error",
-            B[:1],
-            f"own_{B[0]}",
-            "slurmctld has r02t01 in r02 instead of no block.",
-        ),
-    ]
-    world.block("r02").remove(B[0])
-    for tray in A[2:]:
-        world.block("r01").remove(tray)
-    assert of_slurm(world) == []
 
 
 def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> None:
@@ -575,7 +520,7 @@ def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) ->
     answer_on(world, **refused)
     assert rows(world.verdict()) == [("slurm", "slurm_all_refused", [])]
     # A cluster that does what its files say may be meant so.
-    refused_block(world)
+    answer_on(world, kind="block", block="r01", outcome="refused", reason="not available", rehearsed="refused")
     [row] = world.verdict()["failures"]
     assert (row["severity"], row["cause"]) == (
         "warning",
@@ -590,7 +535,7 @@ def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) ->
     assert [row[1] for row in rows(world.verdict())] == ["slurm_block_missing"]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(12))
 def test_five_faults_on_different_trays_are_five_failures(seed: int) -> None:
     """Faults drawn by a seed, on trays, in Slurm and in Kubernetes: each is found."""
     dice = random.Random(seed)
@@ -714,13 +659,6 @@ def test_a_chassis_that_two_domains_share_is_no_cause(world: World) -> None:
     failure = world.verdict()["failures"][0]
     assert failure["code"] == "tray_moved"
     assert "rack of NVLink domain" not in str(failure["cause"])
-
-
-def test_faults_of_one_rack_name_no_tray_of_another(world: World) -> None:
-    for change in (lost_gpu, moved_alone, missing_channel, wrong_block):
-        change(world)
-    named = {tray for row in world.verdict()["failures"] for tray in row["trays"]}
-    assert named <= set(A)
 
 
 GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([None])
@@ -847,11 +785,3 @@ def test_the_verdict_has_the_gpus_that_no_new_compute_domain_can_use() -> None:
         f"Clique {first}: {gpus - 1} GPUs are stranded by jobs/train ({tray});"
         " 1 of 2 nodes can take a new ComputeDomain."
     ]
-
-
-def test_without_compute_domains_nothing_is_stranded() -> None:
-    world = World(racks=1, trays=1)
-    assert world.verdict(kubernetes=None)["compute_domains"] is None
-    world.kubernetes["groups"] = {}
-    assert world.verdict()["compute_domains"] is None
-    assert kubernetes.stranded_lines(None) == []
