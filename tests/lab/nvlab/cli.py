@@ -15,11 +15,11 @@ from pathlib import Path
 
 from . import bundle, gpus, image, inventory, lab, network, packages, scenario, state, tools
 from .errors import LabError
-from .kubernetes import command as kubernetes
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser(arguments[:1] == ["kubernetes"]).parse_args(arguments)
     try:
         code = options.run(options)
     except LabError as error:
@@ -30,7 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     return int(code or 0)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(kubernetes: bool) -> argparse.ArgumentParser:
+    """kubernetes: whether its subcommands are there; every other command starts without their modules."""
     parser = argparse.ArgumentParser(prog="lab", description="Virtual racks of real hosts with simulated GPUs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     common = argparse.ArgumentParser(add_help=False)
@@ -69,7 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("packages", _packages, "add a folder's .deb files to the repository of all hosts")
     sub.add_argument("folder")
     text = "a control plane of Kubernetes, alone or in a lab"
-    kubernetes.add(commands.add_parser("kubernetes", help=text, description=text), common)
+    sub = commands.add_parser("kubernetes", help=text, description=text)
+    if kubernetes:
+        from .kubernetes import command as kubernetes_command
+
+        kubernetes_command.add(sub, common)
     sub = command("build", _build, "build the base tree of a suite")
     sub.add_argument("--suite", choices=scenario.SUITES, default="trixie")
     sub.add_argument("--empty", action="store_true", help="the one of hosts without Slurm")

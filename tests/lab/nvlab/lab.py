@@ -14,7 +14,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +110,8 @@ def _make_keys(directory: Path) -> None:
 
 def _wait(name: str, scenario: Scenario, deadline: float, only: Sequence[str] = ()) -> None:
     """Until ssh answers on the hosts (all, or `only` some) and Slurm calls their nodes idle."""
+    from concurrent.futures import ThreadPoolExecutor  # with logging; only this command waits
+
     known = state.read(name)
 
     def answering(host_name: str) -> bool:

@@ -31,8 +31,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .addresses import BACKUP, BACKUP_ADDRESS, CONTROLLER, CONTROLLER_ADDRESS, FIRST_TRAY, NETWORK
 from .errors import LabError
 from .settings import check_setting
@@ -100,6 +98,8 @@ class Scenario:
 
 def load(path: str | Path) -> Scenario:
     """Read a scenario file; LabError with file and field when it is not one."""
+    import yaml  # most commands of a lab read no file of this kind
+
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
