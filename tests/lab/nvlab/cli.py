@@ -47,7 +47,11 @@ def _parser(kubernetes: bool) -> argparse.ArgumentParser:
     sub.add_argument("--from", dest="bundle", metavar="BUNDLE", help="a support bundle whose trays answer as captured")
     sub.add_argument("--racks", type=int, help="racks without a scenario file (default: 1)")
     sub.add_argument("--trays", type=int, help="trays a rack (default: a full rack of 18 with --racks, else 4)")
-    sub.add_argument("--suite", choices=scenario.SUITES, help="Debian suite of the hosts; overrides the scenario's")
+    sub.add_argument(
+        "--suite",
+        choices=scenario.SUITES,
+        help=f"Debian suite of the hosts; overrides the scenario's (default: {scenario.DEFAULT_SUITE})",
+    )
     sub.add_argument("--timeout", type=float, default=180.0, metavar="SECONDS", help="give up after (default: 180)")
     command("down", _down, "end a lab and remove all that it made")
     sub = command("status", _status, "show which hosts answer")
@@ -76,7 +80,7 @@ def _parser(kubernetes: bool) -> argparse.ArgumentParser:
 
         kubernetes_command.add(sub, common)
     sub = command("build", _build, "build the base tree of a suite")
-    sub.add_argument("--suite", choices=scenario.SUITES, default="trixie")
+    sub.add_argument("--suite", choices=scenario.SUITES, default=scenario.DEFAULT_SUITE)
     sub.add_argument("--empty", action="store_true", help="the one of hosts without Slurm")
     return parser
 
@@ -86,7 +90,7 @@ def _up(options: argparse.Namespace) -> None:
     if captured:
         if options.scenario or options.racks is not None or options.trays is not None:
             raise LabError("--from has the trays of the bundle; leave out --scenario, --racks and --trays.")
-        wanted = bundle.scenario(captured, options.suite or "trixie")
+        wanted = bundle.scenario(captured, options.suite or scenario.DEFAULT_SUITE)
     elif options.scenario:
         wanted = scenario.load(options.scenario)
         if options.suite:
@@ -94,7 +98,7 @@ def _up(options: argparse.Namespace) -> None:
     else:
         trays = options.trays if options.trays is not None else 18 if options.racks is not None else 4
         racks = options.racks if options.racks is not None else 1
-        wanted = scenario.simple(racks, trays, options.suite or "trixie")
+        wanted = scenario.simple(racks, trays, options.suite or scenario.DEFAULT_SUITE)
     began = time.monotonic()
     lab.up(options.name, wanted, options.timeout, bundle.answers(captured) if captured else None)
     for tray in bundle.silent(captured) if captured else ():

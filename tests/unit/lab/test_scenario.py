@@ -21,7 +21,7 @@ def test_an_empty_file_is_two_trays_in_one_clique_with_a_controller_and_slurm() 
     parsed = scenario.parse(None)
     assert parsed.hosts == {"ctl": "198.51.100.2", "r01t01": "198.51.100.11", "r01t02": "198.51.100.12"}
     assert {tray.clique_id for tray in parsed.trays} == {32766}
-    assert parsed.suite == "trixie"
+    assert parsed.suite == "forky"
     assert parsed.slurm == scenario.Slurm()
 
 
