@@ -142,8 +142,6 @@ def test_faults_of_nvidia_smi_and_nvml(four_trays: RunningLab) -> None:
     load = ("python3", "-c", "import ctypes; ctypes.CDLL('libnvidia-ml.so.1').nvmlInitWithFlags")
     for fault, code, text in (
         ("no_driver", 9, "couldn't communicate with the NVIDIA driver"),
-        ("garbage", 0, "Unable to determine the device handle"),
-        ("truncated", 0, "<nvidia_smi_log>"),
         ("missing", 127, ""),
         ("hang", 124, ""),
     ):
@@ -152,7 +150,6 @@ def test_faults_of_nvidia_smi_and_nvml(four_trays: RunningLab) -> None:
         done = four_trays.exec("r01t02", "timeout", limit, "nvidia-smi", "-q", "-x", check=False)
         assert done.returncode == code, fault
         assert text in done.stdout, fault
-        assert "</nvidia_smi_log>" not in done.stdout, fault
     four_trays.set("r01t02", "smi=ok", "nvml=no_library")
     assert "cannot open shared object file" in four_trays.exec("r01t02", *load, check=False).stderr
     four_trays.set("r01t02", "nvml=ok")
