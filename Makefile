@@ -9,7 +9,7 @@ RUN := $(abspath $(VENV))/bin
 export ANSIBLE_COLLECTIONS_PATH = $(shell echo $(abspath $(VENV))/lib/python3*/site-packages)
 
 RACKS ?= $(if $(FROM),,2)
-SUITE ?= trixie
+SUITE ?= forky
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo unit check test test-cold test-all soak fuzz bench reference screenshot docs lab lab-down build clean
@@ -62,7 +62,7 @@ screenshot: demo ## Write docs/report.png, the report of make demo in Chromium (
 docs: venv ## Build the documentation's site into build/docs/html
 	@PATH="$(RUN):$$PATH" $(RUN)/python tests/tools/docs_site.py
 
-lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=forky, or FROM=a support bundle
+lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=trixie, or FROM=a support bundle
 	@$(RUN)/python tests/lab/lab up $(if $(FROM),--from "$(FROM)") $(if $(RACKS),--racks $(RACKS)) --suite $(SUITE)
 
 lab-down: venv ## Remove that lab

@@ -4,6 +4,8 @@
 
 """Write docs/report.png: the report of build/demo in headless Chromium (`make screenshot`, root).
 
+The file next to it has the hashes of what it shows; docs_files.py compares them.
+
 Chromium is Debian's, from the tree that the lab's tests use.
 """
 
@@ -15,10 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+from docs_files import CHECKOUT, HASHES, PICTURE, hashes
+
 REPORT = CHECKOUT / "build" / "demo" / "report" / "index.html"
-PICTURE = CHECKOUT / "docs" / "report.png"
-WIDTH, HEIGHT = 1200, 930
+WIDTH, HEIGHT = 1200, 950
 MAX_BYTES = 200_000
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
@@ -45,8 +47,9 @@ def main() -> None:
         size = picture.stat().st_size
         if size > MAX_BYTES:
             sys.exit(f"report.png: has {size} bytes, more than {MAX_BYTES}; reduce WIDTH or HEIGHT.")
-        shutil.copyfile(picture, PICTURE)
-    print(f"{PICTURE.relative_to(CHECKOUT)}: {size} bytes")
+        shutil.copyfile(picture, CHECKOUT / PICTURE)
+        (CHECKOUT / HASHES).write_text(hashes(), encoding="utf-8")
+    print(f"{PICTURE}: {size} bytes")
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ class Nodes:
         _check(self.hub.run("ip", "link", "set", f"port{number}", "master", "hub0"))
 
 
-def wait_until(condition: Any, what: str, seconds: float = 20.0) -> None:
+def wait_until(condition: Any, what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from . import bundle, gpus, image, inventory, lab, network, packages, scenario, state, tools
 from .errors import LabError
-from .kubernetes import command as kubernetes
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser(arguments[:1] == ["kubernetes"]).parse_args(arguments)
     try:
         code = options.run(options)
     except LabError as error:
@@ -30,7 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     return int(code or 0)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(kubernetes: bool) -> argparse.ArgumentParser:
+    """kubernetes: whether its subcommands are there; every other command starts without their modules."""
     parser = argparse.ArgumentParser(prog="lab", description="Virtual racks of real hosts with simulated GPUs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     common = argparse.ArgumentParser(add_help=False)
@@ -46,7 +47,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--from", dest="bundle", metavar="BUNDLE", help="a support bundle whose trays answer as captured")
     sub.add_argument("--racks", type=int, help="racks without a scenario file (default: 1)")
     sub.add_argument("--trays", type=int, help="trays a rack (default: a full rack of 18 with --racks, else 4)")
-    sub.add_argument("--suite", choices=scenario.SUITES, help="Debian suite of the hosts; overrides the scenario's")
+    sub.add_argument(
+        "--suite",
+        choices=scenario.SUITES,
+        help=f"Debian suite of the hosts; overrides the scenario's (default: {scenario.DEFAULT_SUITE})",
+    )
     sub.add_argument("--timeout", type=float, default=180.0, metavar="SECONDS", help="give up after (default: 180)")
     command("down", _down, "end a lab and remove all that it made")
     sub = command("status", _status, "show which hosts answer")
@@ -69,9 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("packages", _packages, "add a folder's .deb files to the repository of all hosts")
     sub.add_argument("folder")
     text = "a control plane of Kubernetes, alone or in a lab"
-    kubernetes.add(commands.add_parser("kubernetes", help=text, description=text), common)
+    sub = commands.add_parser("kubernetes", help=text, description=text)
+    if kubernetes:
+        from .kubernetes import command as kubernetes_command
+
+        kubernetes_command.add(sub, common)
     sub = command("build", _build, "build the base tree of a suite")
-    sub.add_argument("--suite", choices=scenario.SUITES, default="trixie")
+    sub.add_argument("--suite", choices=scenario.SUITES, default=scenario.DEFAULT_SUITE)
     sub.add_argument("--empty", action="store_true", help="the one of hosts without Slurm")
     return parser
 
@@ -81,7 +90,7 @@ def _up(options: argparse.Namespace) -> None:
     if captured:
         if options.scenario or options.racks is not None or options.trays is not None:
             raise LabError("--from has the trays of the bundle; leave out --scenario, --racks and --trays.")
-        wanted = bundle.scenario(captured, options.suite or "trixie")
+        wanted = bundle.scenario(captured, options.suite or scenario.DEFAULT_SUITE)
     elif options.scenario:
         wanted = scenario.load(options.scenario)
         if options.suite:
@@ -89,7 +98,7 @@ def _up(options: argparse.Namespace) -> None:
     else:
         trays = options.trays if options.trays is not None else 18 if options.racks is not None else 4
         racks = options.racks if options.racks is not None else 1
-        wanted = scenario.simple(racks, trays, options.suite or "trixie")
+        wanted = scenario.simple(racks, trays, options.suite or scenario.DEFAULT_SUITE)
     began = time.monotonic()
     lab.up(options.name, wanted, options.timeout, bundle.answers(captured) if captured else None)
     for tray in bundle.silent(captured) if captured else ():

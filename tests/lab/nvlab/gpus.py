@@ -39,9 +39,6 @@ no_driver)
 version_mismatch)
     echo "Failed to initialize NVML: Driver/library version mismatch"
     exit 18 ;;
-no_gpu)
-    echo "No devices were found"
-    exit 6 ;;
 esac
 case "$*" in
 "-q -x" | "-x -q" | "--query --xml-format") exec cat "$here/nvidia-smi.xml" ;;
@@ -50,7 +47,6 @@ esac
 echo "nvidia-smi: not implemented by the stand-in: $*" >&2
 exit 1
 """
-GARBAGE = "Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n"
 
 
 def hardware_of(scenario: Scenario) -> dict[str, dict[str, Any]]:
@@ -97,8 +93,8 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
         text, xml = bundle.standin_text(answers, nvml_fault), answers.get("nvidia-smi.xml", "")
         state.write_atomically(directory / "imex-captured.json", json.dumps(bundle.imex_answers(answers)) + "\n")
     state.write_atomically(directory / "gpus", text)
-    state.write_atomically(directory / "nvidia-smi.xml", _smi_output(xml, hardware["smi"]))
-    state.write_atomically(directory / "nvidia-smi.csv", _smi_output(_fabric_rows(xml), hardware["smi"]))
+    state.write_atomically(directory / "nvidia-smi.xml", xml)
+    state.write_atomically(directory / "nvidia-smi.csv", _fabric_rows(xml))
     state.write_atomically(directory / "smi", hardware["smi"] + "\n")
     state.write_atomically(directory / "imex", json.dumps(_imex_hooks(hardware)) + "\n")
     if hardware["smi"] == "missing":
@@ -135,14 +131,6 @@ def _fabric_rows(xml: str) -> str:
         fabrics = ElementTree.fromstring(xml).iterfind("gpu/fabric")
         return "".join(f"{fabric.findtext('clusterUuid')}, {fabric.findtext('cliqueId')}\n" for fabric in fabrics)
     return ""
-
-
-def _smi_output(text: str, fault: str) -> str:
-    if fault == "garbage":
-        return GARBAGE
-    if fault == "truncated":
-        return text[: len(text) // 2]
-    return text
 
 
 def _copy_library(directory: Path) -> None:

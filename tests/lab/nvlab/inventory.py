@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import yaml
-
 from . import network, paths
 from .addresses import NETWORK
 from .scenario import Scenario
@@ -47,6 +45,8 @@ def known_hosts(host_key: str) -> str:
 
 def ansible(name: str, scenario: Scenario) -> str:
     """A YAML inventory with the groups `trays` and `slurm_controller`."""
+    import yaml  # the other commands start without it
+
     tray_hosts = {tray.name: {"ansible_host": tray.address} for tray in scenario.trays}
     groups: dict[str, object] = {"trays": {"hosts": tray_hosts}}
     if scenario.controller:

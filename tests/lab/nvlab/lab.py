@@ -13,8 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +123,8 @@ def _wait(name: str, scenario: Scenario, deadline: float, only: Sequence[str] = 
             time.sleep(0.2)
         return False
 
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        awaited = [*(only or known["hosts"])]
-        results = dict(zip(awaited, pool.map(answering, awaited), strict=True))
+    awaited = [*(only or known["hosts"])]
+    results = _of_each(awaited, answering)
     silent = [host_name for host_name, answers in results.items() if not answers]
     if silent:
         raise LabError(f"ssh does not answer on {', '.join(silent)}: allow more time (--timeout) or use fewer trays.")
@@ -242,9 +240,16 @@ def status(name: str) -> dict[str, Any]:
         ssh = running and ssh_answers(name, address)
         return {"address": address, "running": running, "ssh": ssh, "slurm": nodes.get(host_name)}
 
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        hosts = dict(zip(known["hosts"], pool.map(inspect, known["hosts"]), strict=True))
+    hosts = _of_each([*known["hosts"]], inspect)
     return {"name": name, "phase": known["phase"], "suite": scenario.suite, "hosts": hosts}
+
+
+def _of_each(names: list[str], function: Callable[[str], Any]) -> dict[str, Any]:
+    """Name -> result of the function, 16 at once."""
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and most commands ask one host
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return dict(zip(names, pool.map(function, names), strict=True))
 
 
 def names() -> list[str]:

@@ -5,7 +5,7 @@
 
 The shape, every key optional::
 
-    suite: trixie            # or forky
+    suite: forky             # or trixie
     controller: true         # a host `ctl`
     backup: false            # true: a host `ctl2` too, for a second slurmctld, and a folder that both have
     slurm: true              # or packages (hosts without it, that can install it), or a map: topology_plugin,
@@ -31,13 +31,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .addresses import BACKUP, BACKUP_ADDRESS, CONTROLLER, CONTROLLER_ADDRESS, FIRST_TRAY, NETWORK
 from .errors import LabError
 from .settings import check_setting
 
-SUITES = ("trixie", "forky")
+SUITES = ("forky", "trixie")
+DEFAULT_SUITE = SUITES[0]
 DEFAULT_CLIQUE = 32766
 MAX_TRAYS = 254 - FIRST_TRAY + 1
 MAX_GPUS = 64
@@ -100,6 +99,8 @@ class Scenario:
 
 def load(path: str | Path) -> Scenario:
     """Read a scenario file; LabError with file and field when it is not one."""
+    import yaml  # most commands of a lab read no file of this kind
+
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -111,9 +112,9 @@ def load(path: str | Path) -> Scenario:
     return parse(data, str(path))
 
 
-def simple(racks: int, trays: int, suite: str, slurm: bool = True) -> Scenario:
+def simple(racks: int, trays: int, suite: str) -> Scenario:
     """The scenario of `lab up --racks R --trays T`: R racks of T trays, one clique each."""
-    data = {"suite": suite, "slurm": slurm, "racks": [{"trays": trays} for _rack in range(racks)]}
+    data = {"suite": suite, "racks": [{"trays": trays} for _rack in range(racks)]}
     return parse(data, "command line")
 
 
@@ -125,7 +126,7 @@ def renamed(scenario: Scenario, names: dict[str, str]) -> Scenario:
 def parse(data: Any, source: str = "scenario") -> Scenario:
     """Turn the parsed YAML into a Scenario; LabError names `source` and the field."""
     top = _Map(data, source, "")
-    suite = top.take("suite", str, "trixie")
+    suite = top.take("suite", str, DEFAULT_SUITE)
     if suite not in SUITES:
         raise LabError(f"{source}: suite is {suite!r}, use one of {', '.join(SUITES)}.")
     controller = top.take("controller", bool, True)

@@ -20,7 +20,7 @@ from .errors import LabError
 
 # Faults of the library in addition to the stand-in's own: present or missing.
 NVML_BESIDE = ("ok", "no_library")
-SMI_FAULTS = ("ok", "hang", "garbage", "truncated", "missing", "no_driver", "version_mismatch", "no_gpu")
+SMI_FAULTS = ("ok", "hang", "missing", "no_driver", "version_mismatch")
 # The hooks of the IMEX stand-in (see tests/lab/imex/standin/hooks.py).
 IMEX_HOOKS = {
     "imex": ("ok", "hang", "garbage", "start_hangs", "init_gpu", "crash", "deaf", "in_use"),

@@ -91,7 +91,7 @@ def captured(fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     return captured_structs()
 
 
-@pytest.mark.parametrize("fault", [None, "only_v4", "only_v2", "v3_deprecated", "fabric_refused", "no_fabric"])
+@pytest.mark.parametrize("fault", [None, "only_v2", "fabric_refused"])
 def test_the_stand_in_returns_the_bytes_that_were_captured(
     fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -105,19 +105,20 @@ def test_the_stand_in_returns_the_bytes_that_were_captured(
     assert [{key: gpu["fabric"].get(key) for key in ("state", "clique_id", "code")} for gpu in after["gpus"]] == fabrics
 
 
-@pytest.mark.parametrize(("options", "printed"), [("-q", "READY"), ("-N", "a table"), ("-N -j", "{}")])
-def test_nvidia_imex_ctl_prints_what_was_captured(tmp_path: Path, options: str, printed: str) -> None:
+def test_nvidia_imex_ctl_prints_what_was_captured(tmp_path: Path) -> None:
     texts = {"imex-state.txt": "READY", "imex-table.txt": "a table", "imex.json": "{}"}
     (tmp_path / "captured").write_text(json.dumps(bundle.imex_answers(texts)))
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", "import sys; from standin.ctl import main; sys.exit(main())", *options.split()],
-        cwd=Path(bundle.__file__).parents[1] / "imex",
-        env={**os.environ, "NVIDIA_IMEX_STANDIN_CAPTURED": str(tmp_path / "captured")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == printed
+    program = "import sys; from standin.ctl import main; sys.exit(main())"
+    for options, printed in (("-q", "READY"), ("-N", "a table"), ("-N -j", "{}")):
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", program, *options.split()],
+            cwd=Path(bundle.__file__).parents[1] / "imex",
+            env={**os.environ, "NVIDIA_IMEX_STANDIN_CAPTURED": str(tmp_path / "captured")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == printed
 
 
 def archive(folder: Path, files: dict[str, str]) -> Path:
@@ -141,25 +142,18 @@ def test_paths_that_leave_the_bundle_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "files", [{}, {"s/bundle.json": "{"}, {"s/bundle.json": "[]"}, {"s/bundle.json": '{"format": 2, "trays": {}}'}]
-)
-def test_what_is_no_bundle_is_one_sentence(tmp_path: Path, files: dict[str, str]) -> None:
-    with pytest.raises(LabError, match="no support bundle of the playbook capture"):
-        bundle.load(archive(tmp_path, files))
-
-
-@pytest.mark.parametrize(
-    "text",
+    ("files", "part"),
     [
-        *("[]", "{", "7", '{"gpus": 7}', '{"gpus": [7]}', '{"gpus": [{}]}', '{"gpus": [{"index": "x"}]}'),
-        *('{"gpus": [{"index": 0, "platform": [1]}]}', '{"gpus": [{"index": 0, "structs": [{"version": 3}]}]}'),
-        '{"gpus": [{"index": 0, "structs": [{"version": 3, "code": 0, "bytes": "0g"}]}]}',
+        ({"s/bundle.json": "{"}, "no support bundle of the playbook capture"),
+        ({"s/bundle.json": '{"format": 2, "trays": {}}'}, "no support bundle of the playbook capture"),
+        ({"s/bundle.json": INDEX, "s/trays/a01/nvml.json": '{"gpus": [7]}'}, r"trays/a01/nvml\.json is malformed"),
     ],
 )
-def test_an_answer_that_cannot_be_replayed_is_one_sentence(tmp_path: Path, text: str) -> None:
-    path = archive(tmp_path, {"s/bundle.json": INDEX, "s/trays/a01/nvml.json": text})
-    with pytest.raises(LabError, match=r"trays/a01/nvml\.json is malformed"):
-        bundle.load(path)
+def test_what_is_no_bundle_or_cannot_be_replayed_is_one_sentence(
+    tmp_path: Path, files: dict[str, str], part: str
+) -> None:
+    with pytest.raises(LabError, match=part):
+        bundle.load(archive(tmp_path, files))
 
 
 def test_an_answer_adds_no_line_to_the_stand_in() -> None:
@@ -179,7 +173,7 @@ def test_a_bundle_and_a_number_of_racks_contradict_each_other(
 def test_a_damaged_archive_is_read_or_refused(tmp_path: Path) -> None:
     path = archive(tmp_path, {"s/bundle.json": INDEX, "s/trays/a01/q.txt": "".join(map(str, range(50_000)))})
     whole = path.read_bytes()
-    for at in range(20, len(whole), len(whole) // 200):
+    for at in range(20, len(whole), len(whole) // 40):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
         with contextlib.suppress(LabError):
             assert "bundle.json" in bundle.load(path)
@@ -193,9 +187,8 @@ def test_trays_have_their_names_unless_one_is_too_long() -> None:
     assert bundle.silent(long) == ["t001", "t002"]
 
 
-@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
-def test_the_files_of_a_tray_are_those_of_the_bundle(path: Path, tmp_path: Path) -> None:
-    files = bundle.load(path)
+def test_the_files_of_a_tray_are_those_of_the_bundle(tmp_path: Path) -> None:
+    files = bundle.load(BUNDLES[0])
     hardware = gpus.hardware_of(bundle.scenario(files, "trixie"))
     for name, texts in bundle.answers(files).items():
         folder = tmp_path / name

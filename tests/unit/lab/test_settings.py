@@ -42,7 +42,6 @@ def test_a_setting_without_a_gpu_is_for_all_of_them_and_the_tray_follows() -> No
     ("key", "value"),
     [
         ("gpu1.clique", "9"),
-        ("state", "in_progress"),
         ("gpu0.status", "insufficient_resources"),
         ("uuid", "00000000-0000-0000-0000-000000000000"),
     ],
@@ -63,14 +62,6 @@ def test_the_cliques_for_unicast_follow_the_clique() -> None:
         apply_setting(changed, "multicast_clique", "1,x")
 
 
-def test_settings_change_the_facts_of_the_tray() -> None:
-    changed = hardware()
-    for key, value in (("driver_version", "590.1"), ("tray_index", "7"), ("gpu1.gpu_uuid", "GPU-1")):
-        changed = apply_setting(changed, key, value)
-    assert (changed["facts"]["driver_version"], changed["facts"]["tray_index"]) == ("590.1", 7)
-    assert [gpu.get("uuid") for gpu in changed["facts"]["gpus"]] == [None, "GPU-1"]
-
-
 def test_a_setting_does_not_change_its_argument() -> None:
     before = hardware()
     after = apply_setting(before, "gpu0.lost", "true")
@@ -79,31 +70,14 @@ def test_a_setting_does_not_change_its_argument() -> None:
     assert apply_setting(after, "gpu0.lost", "false") == before
 
 
-def test_health_rows_and_faults_are_set() -> None:
-    changed = hardware()
-    for key, value in (("health", "unhealthy"), ("gpu1.route_unhealthy", "true"), ("nvml", "hang"), ("smi", "garbage")):
-        changed = apply_setting(changed, key, value)
-    first, second = (gpu["fabric"]["health"] for gpu in changed["facts"]["gpus"])
-    assert (first["summary"], first["route_unhealthy"]) == ("unhealthy", False)
-    assert (second["summary"], second["route_unhealthy"]) == ("unhealthy", True)
-    assert (changed["nvml"], changed["smi"]) == ("hang", "garbage")
-
-
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
         ("state", "done", "state=done: use one of not_supported, not_started, in_progress, completed."),
-        ("status", "Not OK", "status=Not OK: use one of success, "),
-        ("uuid", "1234", "uuid=1234: use a UUID."),
         ("clique", "-1", "clique=-1: use a number from 0 to 4294967295."),
         ("gpu2.clique", "1", "gpu2.clique=1: there is no GPU 2, the tray has 2."),
-        ("gpu0.lost", "yes", "gpu0.lost=yes: use one of true, false."),
-        ("tray_index", "256", "tray_index=256: use a number from 0 to 255."),
         ("name", "a\nb", "name=a\nb: use one line of at most 900 characters."),
-        ("nvml", "broken", "nvml=broken: use one of ok, no_library, hang, no_driver, version_mismatch, "),
         ("gpu0.link18.state", "active", "gpu0.link18.state=active: there is no such link, the tray has 2 GPUs with 18"),
-        ("gpu0.link1.state", "down", "gpu0.link1.state=down: use one of inactive, active, sleep, "),
-        ("gpu0.link1.recoveries", "-1", "gpu0.link1.recoveries=-1: use state, speed, malformed_packets, "),
         ("colour", "red", "colour=red: not a setting, use nvml, smi, driver_version, "),
     ],
 )
@@ -119,13 +93,3 @@ def test_a_link_has_the_value_that_was_set_last() -> None:
         changed = apply_setting(changed, f"gpu0.link14.{key}", value)
     # Fields of NVML: the state and the recovery events.
     assert changed["links"] == [[0, 14, 165, 0], [0, 14, 215, 508]]
-
-
-def test_settings_of_the_imex_stand_in_are_checked() -> None:
-    changed = hardware()
-    for key, value in (("imex", "hang"), ("imex_imports", "true"), ("imex_backoff", "15")):
-        changed = apply_setting(changed, key, value)
-    assert changed["imex"] == {"imex": "hang", "imex_imports": "true", "imex_block": "none", "imex_backoff": "15"}
-    for key, value in (("imex", "lazy"), ("imex_imports", "1"), ("imex_block", "all"), ("imex_backoff", "-1")):
-        with pytest.raises(LabError, match=key):
-            apply_setting(changed, key, value)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -14,14 +13,7 @@ from collections.abc import Callable
 
 from .. import lab, state
 from ..errors import LabError
-from . import driver, plane, programs, users
-
-USERS = {
-    "expired": users.expired,
-    "wrong-authority": users.wrong_authority,
-    "unreachable": users.unreachable,
-    "broken": users.broken,
-}
+from . import driver, plane, programs
 
 
 def add(parser: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
@@ -38,35 +30,22 @@ def add(parser: argparse.ArgumentParser, common: argparse.ArgumentParser) -> Non
     sub.add_argument(
         "--racks", type=int, default=0, help="simulated racks of 18 Nodes; a lab's trays have theirs anyway"
     )
-    sub.add_argument("--api-only", action="store_true", help="etcd and the API server, nothing that changes objects")
-    sub.add_argument("--apiserver", action="append", default=[], metavar="FLAG", help="a flag of kube-apiserver more")
     command("down", lambda options: plane.down(options.name), "end a control plane; the lab that it joined goes on")
-    sub = command("status", _status, "show its processes and what they hold of memory")
-    sub.add_argument("--json", action="store_true", help="as JSON")
+    command("status", _status, "show its processes and what they hold of memory")
     for word, run, text in (("stop", _stop, "end one process at once"), ("start", _start, "start it again")):
         sub = command(word, run, text)
         sub.add_argument("component", nargs="?", default="kube-apiserver", choices=plane.COMPONENTS)
     sub = command("run", _run, "run a command in the lab's network with kubectl, Helm and the administrator's access")
     sub.add_argument("--helm", choices=sorted(programs.HELM_WHEELS), default="4", help="the major version of Helm")
     sub.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    sub = command("user", _user, "print the path of a kubeconfig file with which something is wrong")
-    sub.add_argument("kind", choices=sorted(USERS))
     sub = command("fault", _fault, "change what the stand-in of the DRA driver does, for a node or for the cluster")
     sub.add_argument("settings", nargs="+", metavar="[NODE] KEY=VALUE")
-    command("build", lambda _options: build(), "build and fetch all programs, of both versions")
-
-
-def build() -> None:
-    for version in programs.VERSIONS:
-        print(*sorted({str(path.parent) for path in programs.servers(version).values()}), sep="\n")
-    print(programs.helm("3"), programs.helm("4"), programs.kubectl(), sep="\n")
 
 
 def _up(options: argparse.Namespace) -> None:
     began = time.monotonic()
-    parts = plane.API_ONLY if options.api_only else plane.COMPONENTS
     joins = (lab.paths.state_of(options.name) / "state.json").exists()
-    started = plane.up(options.name, options.version, parts, options.apiserver)
+    started = plane.up(options.name, options.version)
     count = plane.add_trays(started, lab.scenario_of(options.name)) if joins else 0
     count += plane.add_racks(started, options.racks) if options.racks else 0
     print(f"Kubernetes {started.version} in {options.name}: {count} nodes, up in {time.monotonic() - began:.1f} s")
@@ -76,12 +55,9 @@ def _up(options: argparse.Namespace) -> None:
 def _status(options: argparse.Namespace) -> int:
     found = _existing(options.name)
     parts = found.components()
-    if options.json:
-        print(json.dumps({"name": found.name, "version": found.version, "components": parts}, indent=1))
-    else:
-        print(f"Kubernetes {found.version} in {found.name}")
-        for name, entry in parts.items():
-            print(f"  {name:<26}" + (f"running, {entry['memory_mb']} MB" if entry["running"] else "not running"))
+    print(f"Kubernetes {found.version} in {found.name}")
+    for name, entry in parts.items():
+        print(f"  {name:<26}" + (f"running, {entry['memory_mb']} MB" if entry["running"] else "not running"))
     return 0 if all(entry["running"] for entry in parts.values()) else 3
 
 
@@ -101,10 +77,6 @@ def _run(options: argparse.Namespace) -> None:
     sys.stdout.flush()
     command = found.inside(argv)
     os.execvpe(command[0], command, found.environment(options.helm))
-
-
-def _user(options: argparse.Namespace) -> None:
-    print(USERS[options.kind](_existing(options.name)))
 
 
 def _fault(options: argparse.Namespace) -> None:

@@ -44,8 +44,8 @@ REPORTED_CLIQUE = "nvlink-lab/clique"
 PLUGIN = "compute-domain-kubelet-plugin"
 WRITTEN_BY_PLUGIN = "nvlink-lab/clique-written-by-plugin"
 NODE_FAULTS = {
-    # crash: the plugin exits at its start. init: the driver root lacks nvidia-smi. silent: it publishes no slices.
-    "plugin": ("ok", "crash", "init", "silent"),
+    # crash: the plugin exits at its start. silent: it publishes no slices.
+    "plugin": ("ok", "crash", "silent"),
     # not_ready: the domain's daemon never becomes READY.
     "daemon": ("ok", "not_ready"),
     # off: the node has no kubelet, and the node controller's grace period is over at once: its Ready is Unknown. on: it
@@ -58,8 +58,6 @@ CLUSTER_FAULTS = {
     "gfd": ("on", "off"),
     # stopped: finalizers stay, ComputeDomains get no DaemonSet.
     "controller": ("ok", "stopped"),
-    # The seconds that Feature Discovery takes to detect a change.
-    "gfd_lag": None,
     # The stand-in does nothing.
     "paused": ("false", "true"),
 }
@@ -76,17 +74,14 @@ def read_faults(directory: Path) -> dict[str, Any]:
 
 def set_faults(directory: Path, node: str | None, settings: Mapping[str, str]) -> None:
     """Set faults of one node, or (None) of the cluster."""
-    allowed: Mapping[str, tuple[str, ...] | None] = CLUSTER_FAULTS if node is None else NODE_FAULTS
+    allowed: Mapping[str, tuple[str, ...]] = CLUSTER_FAULTS if node is None else NODE_FAULTS
     for key, value in settings.items():
         if key not in allowed:
             raise LabError(
                 f"{key}: not a fault of {'the cluster' if node is None else 'a node'}, use {', '.join(allowed)}."
             )
-        words = allowed[key]
-        if words is not None and value not in words:
-            raise LabError(f"{key}={value}: use one of {', '.join(words)}.")
-        if words is None and not value.isdecimal():
-            raise LabError(f"{key}={value}: use whole seconds.")
+        if value not in allowed[key]:
+            raise LabError(f"{key}={value}: use one of {', '.join(allowed[key])}.")
     with state.locked(directory):
         faults = read_faults(directory)
         target = faults["cluster"] if node is None else faults["nodes"].setdefault(node, {})
@@ -102,7 +97,6 @@ class Driver:
         self._directory = directory
         self._hosts = directory.parent / "hosts"
         self._uids: dict[str, str] = {}
-        self._seen: dict[str, tuple[str, float]] = {}
         self._faults: dict[str, Any] = {"cluster": {}, "nodes": {}}
 
     def fault(self, key: str, node: str | None = None) -> str:
@@ -191,15 +185,8 @@ class Driver:
             return  # a node that has the labels with which it was made
         wanted = nodes.gfd_clique(gpus) if gpus is not None else reported or labels.get(nodes.CLIQUE)
         wanted = None if fault == "missing" else wanted
-        if wanted == labels.get(nodes.CLIQUE):
-            self._seen.pop(name, None)
-            return
-        value, since = self._seen.setdefault(name, (str(wanted), time.monotonic()))
-        if value != str(wanted):
-            self._seen[name] = (str(wanted), time.monotonic())
-        elif time.monotonic() - since >= float(self.fault("gfd_lag") or 0):
+        if wanted != labels.get(nodes.CLIQUE):
             self.label(name, {nodes.CLIQUE: wanted}, "nfd-master")
-            self._seen.pop(name, None)
 
     def label(self, node: str, labels: Mapping[str, str | None], manager: str = PLUGIN) -> None:
         self._change(node, manager, labels=labels)
@@ -249,10 +236,9 @@ class Driver:
                 continue
             clique, reason = self.clique(node)
             fault = self.fault("plugin", name)
-            if fault in ("crash", "init"):
-                reason = {"crash": "ordered", "init": "nvidia-smi: No such file or directory"}[fault]
+            reason = "ordered" if fault == "crash" else reason
             if reason and release["domains"]:
-                self.unready(pod, reason, "PodInitializing" if fault == "init" else "CrashLoopBackOff")
+                self.unready(pod, reason, "CrashLoopBackOff")
                 continue
             release["nodes"].add(name)
             self.ready(pod)

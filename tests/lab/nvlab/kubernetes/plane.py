@@ -241,13 +241,11 @@ def up(
     name: str,
     version: str = programs.DEFAULT_VERSION,
     components: Iterable[str] = COMPONENTS,
-    apiserver: Iterable[str] = (),
     timeout: float = DEFAULT_TIMEOUT,
 ) -> ControlPlane:
     """Start a control plane: in the lab of that name where there is one, else alone.
 
     components: which of COMPONENTS; etcd and the API server always run.
-    apiserver: more flags of kube-apiserver, as in "--runtime-config=resource.k8s.io/v1beta1=true".
     """
     tools.need_root()
     paths.check_name(name)
@@ -257,7 +255,7 @@ def up(
         _empty_lab(name)
     plane = ControlPlane(name)
     try:
-        begin(name, *prepared, apiserver)
+        begin(name, *prepared)
         finish(plane, timeout)
     except BaseException:
         down(name)
@@ -272,9 +270,7 @@ def prepare(version: str, components: Iterable[str] = COMPONENTS) -> tuple[str, 
     return version, parts, programs.servers(version)
 
 
-def begin(
-    name: str, version: str, parts: list[str], files: Mapping[str, Path], apiserver: Iterable[str] = ()
-) -> ControlPlane:
+def begin(name: str, version: str, parts: list[str], files: Mapping[str, Path]) -> ControlPlane:
     """Start etcd and the API server in a lab that has its network; finish() waits for them and starts the others."""
     plane = ControlPlane(name)
     directory = plane.directory
@@ -290,7 +286,7 @@ def begin(
     ip = ["ip", "-n", paths.netns_of(name), "address", "replace", f"{KUBERNETES_ADDRESS}/{PREFIX}"]
     tools.call([*ip, "dev", network.BRIDGE], "the API server's address")
     (directory / registry.FOLDER).mkdir()
-    commands = _commands(directory, network.file_of(name), files, list(apiserver))
+    commands = _commands(directory, network.file_of(name), files)
     known: dict[str, Any] = {"version": version, "components": {}, "commands": {part: commands[part] for part in parts}}
     for part in API_ONLY:
         plane._spawn(part, known)
@@ -345,7 +341,7 @@ def _count(api: Api) -> int:
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
 
-def _commands(directory: Path, netns: Path, files: Mapping[str, Path], apiserver: list[str]) -> dict[str, list[str]]:
+def _commands(directory: Path, netns: Path, files: Mapping[str, Path]) -> dict[str, list[str]]:
     pki = directory / "pki"
     here, python = Path(__file__).resolve(), [sys.executable, "-B"]
     ways = [f"kube-apiserver={PORT}", f"registry={registry.PORT}", f"registry-plain={registry.PLAIN_PORT}"]
@@ -377,7 +373,6 @@ def _commands(directory: Path, netns: Path, files: Mapping[str, Path], apiserver
             "--authorization-mode=Node,RBAC",
             "--allow-privileged=true",
             "--endpoint-reconciler-type=none",
-            *apiserver,
         ],
         "kube-controller-manager": [
             str(files["kube-controller-manager"]),
@@ -443,13 +438,12 @@ def down(name: str) -> None:
 def control_plane(
     version: str = programs.DEFAULT_VERSION,
     components: Iterable[str] = COMPONENTS,
-    apiserver: Iterable[str] = (),
     name: str | None = None,
 ) -> Iterator[ControlPlane]:
     """A control plane that is stopped at the end, also after an error."""
     name = name or f"kube-{os.getpid()}-{next(_numbers)}"
     try:
-        yield up(name, version, components, apiserver)
+        yield up(name, version, components)
     finally:
         down(name)
         _reap()
