@@ -62,7 +62,7 @@ def options() -> set[str]:
 
 
 def read(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 
 
 def names_in(value: Any, key: str = "") -> set[str]:

@@ -37,7 +37,7 @@ PUBLIC = (
 
 def _document(name: str, attribute: str) -> dict[str, Any]:
     module = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.modules.{name}")
-    document: dict[str, Any] = yaml.safe_load(getattr(module, attribute))
+    document: dict[str, Any] = yaml.load(getattr(module, attribute), Loader=yaml.CSafeLoader)
     return document
 
 
@@ -50,7 +50,9 @@ def _options(name: str) -> dict[str, dict[str, Any]]:
             -2:
         ]
         module = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.doc_fragments.{stem}")
-        found.update(yaml.safe_load(getattr(module.ModuleDocFragment, variant.upper())).get("options") or {})
+        found.update(
+            yaml.load(getattr(module.ModuleDocFragment, variant.upper()), Loader=yaml.CSafeLoader).get("options") or {}
+        )
     return found
 
 

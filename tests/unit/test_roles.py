@@ -27,7 +27,7 @@ _INDENTED = re.compile(r"(?:^(?: {4}.*)?\n)+", re.MULTILINE)
 
 def options(role: Path) -> dict[str, dict[str, Any]]:
     """The variables of all entry points of a role."""
-    entries = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
+    entries = yaml.load((role / "meta/argument_specs.yml").read_text(), Loader=yaml.CSafeLoader)["argument_specs"]
     return {name: option for entry in entries.values() for name, option in entry["options"].items()}
 
 
@@ -41,7 +41,7 @@ def examples(role: Path) -> list[str]:
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_defaults_are_those_of_the_specification(role: Path) -> None:
     known = options(role)
-    defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
+    defaults = yaml.load((role / "defaults/main.yml").read_text(), Loader=yaml.CSafeLoader)
     assert set(defaults) <= set(known)
     for name, value in defaults.items():
         assert known[name].get("default", value) == value, name
@@ -50,7 +50,7 @@ def test_defaults_are_those_of_the_specification(role: Path) -> None:
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_the_readme_has_an_example_play_of_the_role_by_its_full_name(role: Path) -> None:
-    plays = [play for block in examples(role) for play in yaml.safe_load(block)]
+    plays = [play for block in examples(role) for play in yaml.load(block, Loader=yaml.CSafeLoader)]
     assert any(re.search(rf"rackscale\.nvlink\.{role.name}\b", yaml.safe_dump(play)) for play in plays)
 
 
@@ -95,7 +95,7 @@ def tasks(data: Any, once: bool = False) -> Iterator[tuple[dict[str, Any], bool]
 def files_with_tasks() -> Iterator[tuple[Path, list[Any]]]:
     """The collection's files of tasks and playbooks."""
     for path in [path for folder in ("roles/*/tasks", "playbooks") for path in CHECKOUT.glob(f"{folder}/**/*.yml")]:
-        data = None if "group_vars" in path.parts else yaml.safe_load(path.read_text())
+        data = None if "group_vars" in path.parts else yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
         if isinstance(data, list):
             yield path, data
 
