@@ -47,7 +47,7 @@ MailProg=/bin/true
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=60
-MessageTimeout=30
+MessageTimeout=10
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import edi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
-from .slurm_site import FILE, plan, survey
+from .slurm_site import FILE, plan
 from .slurmctld import EACH_SUITE, SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -105,35 +105,6 @@ def test_the_chosen_base_size_keeps_a_clique_together(racks: Slurmctld) -> None:
         assert "slurm_clique_above_base" not in codes
         assert blocks_of(racks, 18, taken) is None
     assert blocks_of(racks, 18) == [18]
-
-
-def version(slurmctld: Slurmctld) -> rules.Version:
-    return (*slurmctld.version, 5)
-
-
-@pytest.mark.long
-def test_a_segment_above_the_base_is_refused_before_25_11(racks: Slurmctld) -> None:
-    segment = 17
-    load(racks, [18, 18], [16])
-    limit = rules.segment_limit(version(racks), 16)
-    got = blocks_of(racks, 2 * segment, "", f"--segment={segment}")
-    assert (got is not None) == (limit is None or segment <= limit)
-    if got is not None:
-        assert got == [segment, segment]
-
-
-@pytest.mark.long
-def test_a_segment_above_every_block_is_spread_from_25_11(racks: Slurmctld) -> None:
-    load(racks, [18] * MOST, [18])
-    observed = survey(racks)
-    found = plan(racks, observed.running_topology(observed.written()[0].name).blocks, segments=(36,)).findings
-    got = blocks_of(racks, 72, "", "--segment=36")
-    if racks.suite == "trixie":
-        assert got is None
-        assert [row["code"] for row in found] == ["slurm_segment"]
-    else:
-        assert got == [18] * 4
-        assert [row["code"] for row in found] == ["slurm_segment_spread"]
 
 
 @pytest.mark.long

@@ -136,17 +136,6 @@ def test_topoconf_output_is_parsed() -> None:
     assert (tree.name, tree.kind, tree.body["switches"][1]["nodes"]) == ("leaf", "tree", "n[01-02]")
 
 
-def test_other_kinds_of_topology_round_trip() -> None:
-    kept = files.parse_yaml(TOPOCONF)[1:]
-    written = yaml.safe_load(files.render(kept, "yaml"))
-    assert written[0] == {"topology": "cpu", "cluster_default": False, "flat": True}
-    assert written[1]["tree"] == {
-        "switches": [{"switch": "s0", "children": "s[1-2]"}, {"switch": "s1", "nodes": "n[01-02]"}]
-    }
-    again = files.parse(files.render(kept, "yaml"), "yaml")
-    assert files.render(again, "yaml") == files.render(kept, "yaml")
-
-
 @pytest.mark.parametrize(
     "text",
     [

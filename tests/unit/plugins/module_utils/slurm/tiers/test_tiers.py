@@ -317,12 +317,6 @@ def test_a_wrong_setting_of_a_qos_is_named(option: str, value: Any) -> None:
         accounting.canonical(Qos("gold", {option: value}))
 
 
-def test_memory_is_compared_in_one_unit() -> None:
-    assert accounting.canonical(Qos("q", {"grp_tres": {"mem": "2G", "node": 1}})) == {
-        "grp_tres": {"mem": 2048, "node": 1}
-    }
-
-
 def test_missing_grants_and_accounts_are_created_and_can_be_undone() -> None:
     grants = [Grant("a", "", "gold"), Grant("a", "alice", "gold"), Grant("b", "bob", "gold")]
     records = Records(
