@@ -67,7 +67,7 @@ class Cluster:
 def read(cluster: Cluster) -> tuple[dict[str, Any], list[Request]]:
     with served(cluster) as server:
         config = http.ClientConfig(
-            headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=5, deadline=10
+            headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=60, deadline=120
         )
         return Reader(server.url, config).snapshot(), server.requests
 
