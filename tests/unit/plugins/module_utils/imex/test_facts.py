@@ -122,17 +122,6 @@ def test_each_fault_has_its_finding(changes: dict[str, Any], expected: list[str]
     assert codes(tray(**changes)) == expected
 
 
-def test_a_ctl_that_prints_a_short_version_is_of_the_same_version() -> None:
-    """AWS's table of a healthy rack of R570: Version 570.172 beside driver and package 570.172.08."""
-    facts = tray(
-        answers=answers(version="570.172"),
-        version="570.172.08",
-        driver_version="570.172.08",
-        package={"name": "nvidia-imex-570", "version": "570.172.08-1"},
-    )
-    assert (facts["version"], facts["ready"], facts["reason"], facts["findings"]) == ("570.172", True, None, [])
-
-
 def test_waiting_for_recovery_names_the_missing_peers() -> None:
     cells = answers(cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED")
     facts = tray(answers={**cells, "state": answer("WAITING_FOR_RECOVERY\n")})

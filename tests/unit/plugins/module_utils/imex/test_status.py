@@ -225,14 +225,6 @@ def test_table_and_json_of_one_domain_agree(matrix: list[list[str]]) -> None:
     assert rows == [*((node.state, node.connections) for node in table.nodes.values()), None]
 
 
-def test_one_row_is_read_from_a_table_and_from_no_other_output() -> None:
-    assert status.parse_row(TABLE_570, 0) == ("ready", {0: "connected", 1: "version_mismatch", 2: "never_connected"})
-    assert status.parse_row(TABLE_570, 9) is None
-    for text in ("", "{", "[]", '{"nodes": 1}', "terminate called"):
-        with pytest.raises(status.StatusError):
-            status.parse_row(text, 0)
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
