@@ -279,7 +279,10 @@ def test_a_clique_whose_trays_join_another_domain_moves_there() -> None:
     site = placed(cliques_per_rack=2)
     for name in R02[:2]:
         site.attach(name, site.uuid_of("r01t01"), clique_id=9)
-    assert kinds(site.discover()) == dict.fromkeys(R02[:2], "moved")
+    before = site.fabric.cliques
+    placement = site.discover()
+    assert kinds(placement) == dict.fromkeys(R02[:2], "moved")
+    assert before.items() <= placement.fabric.cliques.items()
 
 
 def test_gpus_in_different_cliques_do_not_renumber_the_clique_of_their_tray() -> None:
