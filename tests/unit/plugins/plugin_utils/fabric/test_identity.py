@@ -269,6 +269,22 @@ def test_the_larger_part_of_a_clique_that_divides_keeps_its_name() -> None:
     assert {name: row["clique_id"] for name, row in site.fabric.cliques.items()} == {"r01": 5, "r01a": 6}
 
 
+def test_a_clique_of_one_tray_is_another_one_under_another_id() -> None:
+    site = placed(racks=1, cliques_per_rack=4)
+    split(site, r01t01=50)
+    assert kinds(site.discover()) == {"r01t01": "moved"}
+
+
+def test_a_clique_whose_trays_join_another_domain_moves_there() -> None:
+    site = placed(cliques_per_rack=2)
+    for name in R02[:2]:
+        site.attach(name, site.uuid_of("r01t01"), clique_id=9)
+    before = site.fabric.cliques
+    placement = site.discover()
+    assert kinds(placement) == dict.fromkeys(R02[:2], "moved")
+    assert before.items() <= placement.fabric.cliques.items()
+
+
 def test_gpus_in_different_cliques_do_not_renumber_the_clique_of_their_tray() -> None:
     site = placed(racks=1, trays_per_rack=1)
     for gpu in site.gpus("r01t01")[1:]:
