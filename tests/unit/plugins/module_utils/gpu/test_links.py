@@ -235,6 +235,12 @@ def test_xids_of_nvlink_are_rows_by_gpu_and_link() -> None:
     assert links.xid_finding(rows[0])["message"].startswith("The GPU at 00000099:01:00.0: the kernel logged Xid 149 ")
 
 
+def test_an_xid_that_was_fatal_once_stays_fatal() -> None:
+    fatal = LOG.splitlines()[0]
+    [row] = links.xids([fatal, fatal.replace(" Fatal ", " Nonfatal ")])
+    assert (row["fatal"], row["count"]) == (True, 2)
+
+
 @given(st.lists(st.text() | st.from_regex(r"[0-9.]{1,20} h kernel: NVRM: Xid \(PCI:0008:01:00\): 14[0-9], .*")))
 def test_any_kernel_log_can_be_read(lines: list[str]) -> None:
     assert all(row["xid"] in links.XIDS and row["count"] > 0 for row in links.xids(lines))

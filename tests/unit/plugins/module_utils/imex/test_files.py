@@ -140,6 +140,12 @@ def test_a_rendered_list_is_parsed_to_the_same_entries(entries: list[str]) -> No
         assert files.own_id(entries, [entry]) == number
 
 
+def test_a_list_has_an_entry_on_each_line_and_ends_with_a_newline() -> None:
+    """Trays compare their lists by the hash of all bytes."""
+    assert files.render_nodes(["198.51.100.1", "t2"]) == "198.51.100.1\nt2\n"
+    assert files.render_nodes([]) == ""
+
+
 def test_two_trays_with_one_address_are_rejected() -> None:
     with pytest.raises(files.ImexError, match="line 2"):
         files.render_nodes(["198.51.100.1", "198.51.100.1"])
