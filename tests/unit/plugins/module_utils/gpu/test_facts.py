@@ -84,6 +84,12 @@ def test_an_attached_tray_has_its_clique_and_no_finding() -> None:
     assert "platform" not in facts["gpus"][0]
 
 
+def test_a_tray_with_gpus_that_the_backend_left_out_is_not_attached() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("gb200"))
+    readings.complete = False
+    assert _place(_assemble(readings)) == NOWHERE
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -232,6 +232,12 @@ def test_xids_of_nvlink_are_rows_by_gpu_and_link() -> None:
     assert links.xid_finding(rows[0])["message"].startswith("The GPU at 00000099:01:00.0: the kernel logged Xid 149 ")
 
 
+def test_an_xid_that_was_fatal_once_stays_fatal() -> None:
+    fatal = LOG.splitlines()[0]
+    [row] = links.xids([fatal, fatal.replace(" Fatal ", " Nonfatal ")])
+    assert (row["fatal"], row["count"]) == (True, 2)
+
+
 def test_the_kernel_log_is_read_by_journalctl(standin: Tray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     standin()
     (tmp_path / "log").write_text(LOG)

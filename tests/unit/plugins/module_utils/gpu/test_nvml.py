@@ -129,6 +129,17 @@ def test_a_library_that_prints_on_standard_output_is_read(standin: Tray) -> None
     assert ([gpu["uuid"] for gpu in readings.gpus], readings.findings) == ([gpu["uuid"] for gpu in facts["gpus"]], [])
 
 
+def test_the_clique_of_version_4_is_the_first_of_unicast_pointers() -> None:
+    def call(_name: str, info: Any) -> bool:
+        fabric = info._obj
+        fabric.numCliques = 3
+        for entry, (kind, clique_id) in zip(fabric.cliques, ((1, 9), (0, 7), (0, 8))):
+            entry.type, entry.id = kind, clique_id
+        return True
+
+    assert nvml._query_fabric(call, [0])["clique_id"] == 7
+
+
 def test_version_4_has_the_cliques_of_each_kind_of_operation(standin: Tray, tmp_path: Path) -> None:
     facts = trays.tray()
     kinds = {

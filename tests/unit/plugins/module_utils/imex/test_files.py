@@ -109,6 +109,12 @@ def test_invalid_lines_of_a_list_are_reported_by_number(text: str, wrong: list[t
     assert list(files.parse_nodes(text).wrong) == wrong
 
 
+def test_a_list_has_an_entry_on_each_line_and_ends_with_a_newline() -> None:
+    """Trays compare their lists by the hash of all bytes."""
+    assert files.render_nodes(["198.51.100.1", "t2"]) == "198.51.100.1\nt2\n"
+    assert files.render_nodes([]) == ""
+
+
 def test_a_host_finds_its_own_id_by_address_or_name() -> None:
     entries = ["198.51.100.9", "t1", "2001:db8::5"]
     assert files.own_id(entries, ["2001:db8:0::5"], ["t1"]) == 1

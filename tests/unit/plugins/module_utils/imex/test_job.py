@@ -275,6 +275,20 @@ def _job(**environ: str) -> state.Job:
     return state.job_of({**known, "SLURM_JOB_USER": "u", **environ})
 
 
+@pytest.mark.parametrize(("started", "stops"), [("77", True), ("78", False), ("", False)])
+def test_an_epilog_stops_the_daemon_of_its_own_job_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: str, stops: bool
+) -> None:
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    cleared: list[state.Settings] = []
+    monkeypatch.setattr(main, "clear", cleared.append)
+    if started:
+        state.write_state({"job": started})
+    settings = state.Settings("r01", TRAYS)
+    main.epilog(settings, _job().environ)
+    assert cleared == ([settings] if stops else [])
+
+
 @pytest.mark.parametrize(
     ("pattern", "fields", "expected"),
     [

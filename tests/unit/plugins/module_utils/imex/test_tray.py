@@ -94,6 +94,16 @@ def test_members_outside_the_run_are_asked_where_a_domain_changes(
     assert one.inspect(["192.0.2.7"], [], True)["peers"] == ({"192.0.2.7": 50006} if asks else {})
 
 
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.MonkeyPatch, stop: bool) -> None:
+    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
+    desired = domain.DesiredState("domain", "r01", ("192.0.2.1", "192.0.2.2"), manage_firewall=False)
+    one = tray.Tray(desired, check=True)
+    observed = {"running": True, "package": None, "unit": None, "owners": []}
+    assert one.stop_and_write(3, [], stop, observed)["running"] is not stop
+    assert (f"stop {survey.UNIT}" in one.host.changes) is stop
+
+
 @pytest.mark.parametrize(
     ("version", "expected"), [("570.172", []), ("570.172.08", []), ("570.133", ["imex_version_mismatch"])]
 )

@@ -4,9 +4,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import blocks, identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Observation,
     State,
     gpu_health,
     natural_sorted,
@@ -106,3 +111,28 @@ def test_the_fingerprint_ignores_the_message_of_an_unreachable_tray() -> None:
         away("tray_unreachable", "Broken pipe").fingerprint() != away("tray_not_attached", "Broken pipe").fingerprint()
     )
     assert away("tray_not_attached", "one GPU").fingerprint() != away("tray_not_attached", "two GPUs").fingerprint()
+
+
+def test_slurms_blocks_stand_in_the_order_of_their_positions_with_the_reserved_ones() -> None:
+    fabric = replace(fabrics.fabric(racks=3, trays=1, split=()), reserved_blocks={"a": 3})
+    for name, position in (("r01", 5), ("r02", 0), ("r03", 2)):
+        fabric.cliques[name]["block"]["position"] = position
+    assert [view.name for view in fabric.slurm_blocks()] == ["r02", "r03", "a", "r01"]
+
+
+def test_a_new_clique_gets_a_position_after_the_reserved_ones() -> None:
+    previous = replace(fabrics.fabric(racks=1, trays=1, split=()), reserved_blocks={"old": 4})
+    names: Any = SimpleNamespace(cliques={"r02": ("r02", 1)}, domains={"r02": {"cluster_uuid": "of r02"}})
+    made = blocks._own_blocks(previous, {}, cast(Any, None), names, {}, ())
+    assert made["r02"]["block"] == {"name": "r02", "position": 5}
+
+
+def test_a_clique_whose_trays_join_another_domain_keeps_its_id() -> None:
+    """Clique IDs of two domains are not compared: one that is new in r01 says nothing about those of r02."""
+    fabric = fabrics.fabric(racks=2, trays=4, split=(2,))
+    there = (fabric.cluster_uuid("r01"), 7)
+    moved = {
+        name: Observation(tray=name, source="test", identity=there, gpu_uuids=tuple(fabric.trays[name]["gpu_uuids"]))
+        for name in fabric.members["r02a"]
+    }
+    assert identity.follow(fabric, fabric, moved) == fabric

@@ -647,6 +647,14 @@ def test_a_root_cause_has_the_worst_severity_of_its_consequences(world: World) -
     assert verdict["ok"] is False
 
 
+@pytest.mark.parametrize(("off", "left"), [(["r01t01"], True), (["r01t01", "r01t02"], False)])
+def test_a_failure_of_several_trays_stays_until_each_has_a_root_cause(off: list[str], left: bool) -> None:
+    down = [failure.failure("tray_unreachable", failure.HARDWARE, f"{tray} is off.", tray) for tray in off]
+    pair = failure.failure("imex_pair_disconnected", failure.IMEX, "They do not connect.", trays=["r01t01", "r01t02"])
+    found = correlation.correlate([*down, pair])
+    assert ("imex_pair_disconnected" in [row["code"] for row in found]) is left
+
+
 def test_the_cause_names_the_rack_that_a_tray_was_put_into(world: World) -> None:
     put_into_the_other_rack(world)
     assert "rack of NVLink domain r02" in world.verdict()["failures"][0]["cause"]

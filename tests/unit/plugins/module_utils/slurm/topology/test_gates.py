@@ -139,24 +139,47 @@ class Answers:
         return {}
 
 
-@pytest.mark.parametrize("loaded", [True, False])
-def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool, tmp_path: Path) -> None:
+def survey(folder: Path, loaded: bool = True, answers: Answers | None = None) -> surveying.Survey:
     written = topology(**RACKS)
-    observed = surveying.Survey(
-        slurm=cast(Slurm, Answers()),
-        conf_dir=str(tmp_path),
+    return surveying.Survey(
+        slurm=cast(Slurm, answers or Answers()),
+        conf_dir=str(folder),
         version=(24, 11, 5),
         style=files.CONF,
-        conf=SlurmConf(str(tmp_path)),
+        conf=SlurmConf(str(folder)),
         config={"topologyplugin": "topology/block" if loaded else "topology/flat"},
         file=files.render([written], files.CONF).encode(),
         twin=False,
         running=[],
         shown=[files.ShownBlock(block.name, block.nodes, 18, False) for block in written.blocks] if loaded else [],
     )
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool, tmp_path: Path) -> None:
     blocks = topology(r01="r01t[01-18]").blocks
-    found = {row["code"] for row in planning.plan(observed, planning.DesiredState(blocks)).findings}
-    assert ("block_vanishes" in found) is loaded
+    plan = planning.plan(survey(tmp_path, loaded), planning.DesiredState(blocks))
+    assert ("block_vanishes" in {row["code"] for row in plan.findings}) is loaded
+
+
+class Busy(Answers):
+    @staticmethod
+    def jobs() -> list[Job]:
+        return [Job("8", "ann", "batch", ("r01t01", "r01t02")), Job("9", "bob", "batch", ("r01t03",))]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "acting", "code"),
+    [(False, "", "slurm_jobs_on_moving_trays"), (True, "", "slurm_jobs_move"), (False, "other", "")],
+)
+def test_jobs_on_trays_that_change_their_block_stop_the_apply(
+    allowed: bool, acting: str, code: str, tmp_path: Path
+) -> None:
+    observed = replace(survey(tmp_path, answers=Busy()), acting=acting)
+    blocks = topology(r01="r01t[02-18],r02t01", r02="r02t[02-18],r01t01").blocks
+    plan = planning.plan(observed, planning.DesiredState(blocks, allow_moving_jobs=allowed))
+    assert [job["job"] for job in plan.jobs] == (["8"] if code else [])
+    assert [row["code"] for row in plan.findings if row["code"].startswith("slurm_jobs_")] == ([code] if code else [])
 
 
 def test_a_base_that_is_chosen_here_must_not_shrink() -> None:

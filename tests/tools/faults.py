@@ -1,0 +1,360 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Seed faults into copies of the product, one at a time, and report which test catches each.
+
+`faults.py` tries all of FAULTS, `faults.py NAME ...` the named ones, and `faults.py --ten COMMIT` the ten that the hash
+of a commit chooses. A fault is a mistake that a maintainer could make, chosen by reading the product alone: one that
+nothing catches shows a missing test. Where a change moves the text of a fault, move its row along.
+
+Each fault gets a copy of the checkout, in which steps() run until one is red. Status 1 of pytest (a test failed) and
+any red static gate catch the fault. Where a step cannot be collected, that catches the fault only if the same step can
+be collected without it: otherwise the copy is broken, an error of this run. So is a step that does not end in time,
+since a test that hangs does not say what is wrong. Tests that are red without a fault would catch all of them:
+`--unmodified` shows that there are none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from run_ansible_test import CHECKOUT, copy_checkout
+
+BIN = Path(sys.executable).parent
+COLLECTION = Path("ansible_collections") / "rackscale" / "nvlink"
+UNIT, STORIES = "tests/unit/plugins", "tests/integration"
+# Tests of the tests' own programs; among them is one that each fault fails, since it compares FAULTS with the product.
+NOT_OF_THE_PRODUCT = ("tests/unit/tools", "tests/unit/lab")
+STEP_SECONDS = 1800.0
+TEN = 10
+# Prints where the collection is imported from.
+PROOF = "import ansible_collections.rackscale.nvlink.plugins.module_utils.errors as it; print(it.__file__)"
+
+
+class Fault(NamedTuple):
+    """`old` stands once in the file of the product, and `new` is the mistake in its place."""
+
+    name: str
+    room: str
+    file: str
+    old: str
+    new: str
+
+
+# A part of the product: folders below UNIT with its unit tests, and files in STORIES.
+Room = tuple[tuple[str, ...], tuple[str, ...]]
+
+# fmt: off
+ROOMS: dict[str, Room] = {
+    "slurm": (("module_utils/slurm", "plugin_utils/slurm"), ("test_slurm_*.py", "test_rehearsal.py")),
+    "imex": (("module_utils/imex", "plugin_utils/imex"), ("test_imex_*.py",)),
+    "kubernetes": (("plugin_utils/kubernetes", "plugin_utils/dra"),
+                   ("test_k8s_*.py", "test_kubernetes_*.py", "test_dra_*.py")),
+    "fabric": (("plugin_utils/fabric",), ("test_discover*.py", "test_day_two*.py", "test_fabric_role.py")),
+    "gpu": (("module_utils/gpu", "modules"), ("test_discover.py", "test_verify_trays.py")),
+    "guard": (("plugin_utils/guard",), ("test_mistakes.py", "test_secrets.py", "test_hostile*.py")),
+    "capture": (("plugin_utils/capture", "plugin_utils/doctor"), ("test_capture.py", "test_doctor.py")),
+    "verify": (("plugin_utils/verify", "plugin_utils/render"),
+               ("test_verify*.py", "test_report*.py", "test_monitoring.py")),
+    "rest": (("inventory", "plugin_utils/sources", "plugin_utils/clients", "plugin_utils/rollout"),
+             ("test_inventory.py", "test_http_sources.py", "test_source_*.py", "test_rollout*.py")),
+}
+
+FAULTS = (
+    # A rule of Slurm before 25.11 applied to all releases up to 26.05.
+    Fault("segment_limit_of_24_11", "slurm", "plugins/module_utils/slurm/rules.py",
+          "return base if version < (25, 11, 0)", "return base if version < (26, 11, 0)"),
+    Fault("qos_limit_under_another_key", "slurm", "plugins/module_utils/slurm/tiers/accounting.py",
+          '"max_tres_per_user", "MaxTRESPerUser"', '"max_tres_per_user", "MaxTRESPerAccount"'),
+    # The old files are restored, and slurmctld does not read them.
+    Fault("restore_without_reload", "slurm", "plugins/module_utils/slurm/daemon.py",
+          "                    self.slurm.reconfigure()\n", ""),
+    Fault("moving_jobs_unchecked", "slurm", "plugins/module_utils/slurm/topology/planning.py",
+          "if not moving or plan.survey.acting:", "if not moving or not plan.survey.acting:"),
+    # A StateSaveLocation without the ID, as that of a share that is not mounted, passes for the shared one.
+    Fault("state_id_absent", "slurm", "plugins/module_utils/slurm/standby.py",
+          "if not state_id or here != state_id:", "if here and here != state_id:"),
+    Fault("dbd_password_in_diff", "slurm", "roles/slurm/tasks/database.yml",
+          "  diff: false\n", ""),
+    Fault("node_list_without_last_newline", "imex", "plugins/module_utils/imex/files.py",
+          r'text = "".join(f"{entry}\n" for entry in entries)', r'text = "\n".join(entries)'),
+    # Others of the clique restart, and this tray's daemon keeps running.
+    Fault("member_not_stopped", "imex", "plugins/module_utils/imex/tray.py",
+          "stop or bool(difference.restart_clique", "bool(difference.restart_clique"),
+    Fault("half_is_a_majority", "imex", "plugins/module_utils/imex/boot.py",
+          "(len(agreeing) + 1) * 2 > members", "(len(agreeing) + 1) * 2 >= members"),
+    Fault("epilog_of_another_job", "imex", "plugins/module_utils/imex/prolog/main.py",
+          'started is not None and started.get("job") == job.id', "started is not None"),
+    Fault("old_labels_removed_early", "kubernetes", "plugins/plugin_utils/kubernetes/labels.py",
+          "Migration(findings=found) if found else Migration(remove=old)", "Migration(findings=found, remove=old)"),
+    Fault("dry_run_that_writes", "kubernetes", "plugins/plugin_utils/kubernetes/topology.py",
+          "OWNER, force=True, dry_run=True)", "OWNER, force=True)"),
+    # With the fields of the server an object always differs.
+    Fault("unchanged_object_written", "kubernetes", "plugins/plugin_utils/kubernetes/topology.py",
+          "if after == before:", "if after == existing:"),
+    # The status of a node whose kubelet is gone is Unknown.
+    Fault("lost_node_is_ready", "kubernetes", "plugins/plugin_utils/dra/domains.py",
+          'row.get("status") != "True"', 'row.get("status") == "False"'),
+    Fault("reserved_position_reused", "fabric", "plugins/plugin_utils/fabric/blocks.py",
+          " | {*previous.reserved_blocks.items()}", ""),
+    Fault("blocks_in_order_of_names", "fabric", "plugins/plugin_utils/fabric/model.py",
+          "[*own, *reserved], key=lambda view: view.position", "[*own, *reserved], key=lambda view: view.name"),
+    # A clique ID alone, without its cluster UUID.
+    Fault("clique_id_of_another_domain", "fabric", "plugins/plugin_utils/fabric/identity.py",
+          "identity[0] == identities[name][0]\n        and (len(", "(len("),
+    Fault("placed_by_hand_is_present", "fabric", "plugins/plugin_utils/fabric/states.py",
+          "_given_place(tray, STALE)", "_given_place(tray, PRESENT)"),
+    Fault("gate_that_never_objects", "fabric", "plugins/plugin_utils/fabric/gates.py",
+          "known = {serial for domain in step.previous", "known = {serial for domain in step.fabric"),
+    Fault("zero_uuid_is_real", "gpu", "plugins/module_utils/gpu/readings.py",
+          "None if text == ZERO_UUID else text", 'None if text == ZERO_UUID.replace("-", "") else text'),
+    Fault("tray_with_missing_gpus_attached", "gpu", "plugins/module_utils/gpu/facts.py",
+          "whole = complete and len(probed)", "whole = len(probed)"),
+    Fault("clique_of_another_operation", "gpu", "plugins/module_utils/gpu/nvml.py",
+          "for kind, clique_id in cliques if kind == TYPE_UNICAST_POINTER", "for _kind, clique_id in cliques"),
+    Fault("fatal_xid_forgotten", "gpu", "plugins/module_utils/gpu/links.py",
+          'row["fatal"] = row["fatal"] or _FATAL', 'row["fatal"] = _FATAL'),
+    Fault("schema_with_more_keys", "guard", "plugins/plugin_utils/guard/schemas.py",
+          '"additionalProperties": False', '"additionalProperties": True'),
+    Fault("unknown_variable_accepted", "guard", "plugins/plugin_utils/guard/site_variables.py",
+          "elif name.startswith(OWN_PREFIXES):", "elif name in OWN_PREFIXES:"),
+    Fault("secret_value_shown", "guard", "plugins/plugin_utils/guard/site_variables.py",
+          'if spec.get("no_log") or _SECRET.search(place):', 'if spec.get("no_log"):'),
+    Fault("control_characters_pass", "guard", "plugins/plugin_utils/values.py",
+          '"".join(char if char.isprintable() else " " for char in message[:1000])', "message[:1000]"),
+    Fault("secret_setting_kept", "capture", "plugins/plugin_utils/capture/bundle.py",
+          "(not _SECRET.search(key) and bool(_HARMLESS.fullmatch(value)))", "bool(_HARMLESS.fullmatch(value))"),
+    # A process may have this markup in its name.
+    Fault("end_of_process_name", "capture", "plugins/module_utils/gpu/nvidia_smi.py",
+          'part.rpartition("</process_name>")', 'part.partition("</process_name>")'),
+    Fault("identifier_left_in_bundle", "capture", "plugins/plugin_utils/capture/bundle.py",
+          "    if found:\n        path, original", "    if len(found) > 1:\n        path, original"),
+    Fault("refused_port_passes", "capture", "plugins/plugin_utils/doctor/hosts.py",
+          "(state == REFUSED and not listens)", "(state == REFUSED or not listens)"),
+    # A failure of several trays is dropped where one of them has a cause.
+    Fault("failure_dropped", "verify", "plugins/plugin_utils/verify/correlation.py",
+          "if not causes or not all(causes):", "if not causes or not any(causes):"),
+    Fault("mildest_severity_kept", "verify", "plugins/plugin_utils/verify/correlation.py",
+          'min(root["severity"], row["severity"]', 'max(root["severity"], row["severity"]'),
+    Fault("first_count_is_growth", "verify", "plugins/plugin_utils/verify/links.py",
+          'if before is not None and number > old["recoveries"]:', 'if number > old["recoveries"]:'),
+    Fault("unchecked_layer_is_ok", "verify", "plugins/plugin_utils/render/verdict.py",
+          'return self.checked and not self.failures.get("error")', 'return not self.failures.get("error")'),
+    Fault("redirect_keeps_credentials", "rest", "plugins/plugin_utils/clients/http.py",
+          'if one.hostname != other.hostname or "@" in other.netloc', 'if "@" in other.netloc'),
+    Fault("deadline_never_ends", "rest", "plugins/plugin_utils/clients/http.py",
+          "min(ends, self._ends)", "ends"),
+    Fault("link_followed", "rest", "plugins/module_utils/host.py",
+          "uid_and_gid, follow=False)", "uid_and_gid)"),
+    # A text that begins harmlessly, and holds a template.
+    Fault("template_trusted", "rest", "plugins/inventory/fabric.py",
+          "if _PLAIN.fullmatch(text) else text", "if _PLAIN.match(text) else text"),
+    Fault("drain_ignores_jobs", "rest", "roles/rollout/tasks/drain.yml",
+          "that: rollout_jobs | length == 0", "that: rollout_jobs is defined"),
+)
+# fmt: on
+
+
+class Step(NamedTuple):
+    """One command. is_pytest: what its exit status means; may_be_empty: whether it may have no test."""
+
+    name: str
+    command: list[str]
+    is_pytest: bool = True
+    may_be_empty: bool = False
+
+
+class Outcome(NamedTuple):
+    """caught: the first failing test or gate, empty for none. error: why the fault could not be tried."""
+
+    fault: Fault
+    seconds: float
+    caught: str = ""
+    error: str = ""
+
+
+def problem(fault: Fault, root: Path) -> str:
+    """Why a row does not fit to the product, as a sentence; empty if it does."""
+    file = root / fault.file
+    number = file.read_text().count(fault.old) if file.is_file() else 0
+    if number != 1:
+        return f"{fault.file}: has the text of fault {fault.name} {number} times, not once; move its row along."
+    return ""
+
+
+def chosen(commit: str) -> list[Fault]:
+    """The ten faults of a commit: others for another one, the same in every run."""
+    command = ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"]
+    found = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    return random.Random(found).sample(FAULTS, TEN)
+
+
+def steps(fault: Fault, no_lab: bool) -> Iterator[Step]:
+    """What a fault has to pass to stay unseen, the most likely test first."""
+    folders, globs = ROOMS[fault.room]
+    own = [f"{UNIT}/{folder}" for folder in folders]
+    # It takes seconds where a room takes a minute.
+    mirror = Path(UNIT).parent / Path(fault.file).with_name(f"test_{Path(fault.file).stem}.py")
+    if (CHECKOUT / mirror).is_file():
+        yield Step("unit tests of the file", _pytest("not lab and not long", str(mirror)))
+    others = [f"--ignore={folder}" for folder in (*NOT_OF_THE_PRODUCT, *own)]
+    yield Step("unit tests of the room", _pytest("not lab and not long", *own))
+    yield Step("other unit tests", _pytest("not lab and not long", "tests/unit", *others))
+    if fault.file.endswith(".py"):
+        yield Step("ruff", [str(BIN / "ruff"), "check", "--no-cache", "--quiet", fault.file], is_pytest=False)
+        yield Step("mypy", [sys.executable, "tests/tools/check_types.py"], is_pytest=False)
+    else:
+        yield Step("ansible-lint", [str(BIN / "ansible-lint"), "--offline", "-q", fault.file], is_pytest=False)
+    files = sorted({f"{STORIES}/{file.name}" for glob in globs for file in (CHECKOUT / STORIES).glob(glob)})
+    marks = "not long and not lab and not kubernetes" if no_lab else "not long"
+    yield Step("stories of the room", _pytest(marks, *files), may_be_empty=no_lab)
+
+
+def _pytest(marks: str, *words: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", marks, *words]
+
+
+class Scratch:
+    """A folder with one copy of the checkout, and what runs there: `ansible_collections` is imported from it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.copy = root, root / COLLECTION
+        site = next((BIN.parent / "lib").glob("python3*")) / "site-packages"
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self._environment = {
+            **kept,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(root),
+            "ANSIBLE_COLLECTIONS_PATH": f"{root}{os.pathsep}{site}",
+            "ANSIBLE_HOME": str(root / "ansible-home"),
+            "ANSIBLE_NOCOLOR": "true",
+            "ANSIBLE_LOCALHOST_WARNING": "false",
+        }
+
+    def make(self) -> None:
+        """Copy the checkout anew. The cache of mypy stays, since it is of files at these paths."""
+        copy_checkout(self.copy)
+        (self.root / "mypy").mkdir(exist_ok=True)
+        (self.copy / ".mypy_cache").symlink_to(self.root / "mypy")
+        _status, output = self.run([sys.executable, "-c", PROOF])
+        if not output.startswith(str(self.copy)):
+            raise RuntimeError(f"faults: the collection is imported from {output.strip()}, not from {self.copy}.")
+
+    def run(self, command: Sequence[str]) -> tuple[int | None, str]:
+        """The exit status and the output of a command; None where it did not end in time."""
+        with subprocess.Popen(
+            command,
+            cwd=self.copy,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                output, _errors = process.communicate(timeout=STEP_SECONDS)
+                return process.returncode, output
+            except subprocess.TimeoutExpired:
+                return None, ""
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def attempt(fault: Fault, scratch: Scratch, no_lab: bool) -> Outcome:
+    """Try one fault; without a text, as that of --unmodified, there is none."""
+    began = time.monotonic()
+    scratch.make()
+    file = scratch.copy / fault.file
+    text = file.read_text()
+    for step in steps(fault, no_lab):
+        file.write_text(text.replace(fault.old, fault.new) if fault.old else text)
+        status, output = scratch.run(step.command)
+        if status == 0 or (step.may_be_empty and status == 5):
+            continue
+        caught = first_failure(output) if step.is_pytest else step.name
+        error = "" if caught else f"{step.name} ended with {status} and names no test: {output[-200:].strip()}"
+        if status is None:
+            error = f"{step.name} did not end within {STEP_SECONDS:g} s"
+        elif step.is_pytest and status != 1:
+            file.write_text(text)
+            clean, _output = scratch.run([*step.command, "--collect-only"])
+            error = error or ("" if clean == 0 else f"{step.name} cannot be collected without the fault either")
+        return Outcome(fault, time.monotonic() - began, caught, error)
+    return Outcome(fault, time.monotonic() - began)
+
+
+def first_failure(output: str) -> str:
+    """The first test that pytest's summary names, empty where it names none."""
+    found = re.search(r"(?m)^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output)
+    return found.group(1) if found else ""
+
+
+def run_all(faults: Sequence[Fault], jobs: int, no_lab: bool) -> list[Outcome]:
+    """Try the faults, `jobs` at a time, each in one of as many scratch folders; a line for each that ends."""
+    with tempfile.TemporaryDirectory(prefix="nvlink-faults-") as folder:
+        free: SimpleQueue[Scratch] = SimpleQueue()
+        for number in range(jobs):
+            free.put(Scratch(Path(folder) / str(number)))
+
+        def work(fault: Fault) -> Outcome:
+            scratch = free.get()
+            try:
+                outcome = attempt(fault, scratch, no_lab)
+            finally:
+                free.put(scratch)
+            what = outcome.error or outcome.caught or "NOT CAUGHT"
+            print(f"{fault.name:32}{fault.room:12}{outcome.seconds:6.0f} s  {what}\n", end="", flush=True)
+            return outcome
+
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(work, faults))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Seed faults into the product; each has to be caught by a test.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the faults to try; all without one")
+    parser.add_argument("--ten", metavar="COMMIT", help="only the ten that the hash of a commit chooses")
+    parser.add_argument("--jobs", type=int, default=1, help="how many faults to try at a time")
+    parser.add_argument("--list", action="store_true", help="print the faults")
+    parser.add_argument("--no-lab", action="store_true", help="without the stories on the lab")
+    parser.add_argument("--unmodified", action="store_true", help="run the steps of each room without a fault")
+    options = parser.parse_args()
+    known = {fault.name: fault for fault in FAULTS}
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        sys.exit(f"faults: {' '.join(unknown)} is no fault; --list prints their names.")
+    faults = chosen(options.ten) if options.ten else [known[name] for name in options.names] or list(FAULTS)
+    if options.list:
+        print("\n".join(f"{fault.name:32}{fault.room:12}{fault.file}" for fault in faults))
+        return 0
+    wrong = list(filter(None, (problem(fault, CHECKOUT) for fault in faults)))
+    if wrong:
+        sys.exit("\n".join(wrong))
+    if options.unmodified:
+        files = {fault.room: fault.file for fault in faults}
+        faults = [Fault("unmodified", room, file, "", "") for room, file in files.items()]
+    outcomes = run_all(faults, options.jobs, options.no_lab)
+    passed = sum(1 for row in outcomes if not row.error and bool(row.caught) != options.unmodified)
+    print(f"{passed} passed, {len(outcomes) - passed} failed")
+    return int(passed < len(outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
