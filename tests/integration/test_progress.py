@@ -127,6 +127,7 @@ def test_a_single_failure_is_printed_in_the_last_line_alone(site: Path) -> None:
     assert sum("The GPU is gone" in line for line in lines) == 1
 
 
+@pytest.mark.long
 def test_check_mode_is_printed_and_plays_without_hosts_are_not(site: Path) -> None:
     lines = run(site, "--check", "--limit", "r01t09")
     assert verdicts(lines) == ["ok           Read the trays: r01t09"]
@@ -148,6 +149,7 @@ def test_a_run_that_ansible_stops_prints_what_its_last_task_did(tmp_path: Path) 
     assert re.fullmatch(r"FAILED in [0-9.]+ s: Ansible stopped before the end of the run, see its error", last)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "callback", ["ansible.posix.json", pytest.param("ansible.posix.jsonl", marks=pytest.mark.long)]
 )

@@ -186,6 +186,7 @@ def test_no_tray_drains_the_others(fleet: Fleet) -> None:
     assert (done.returncode != 0, fleet.changed) == (True, [])
 
 
+@pytest.mark.long
 def test_a_clique_that_a_killed_run_had_started_is_changed_again(fleet: Fleet) -> None:
     rows = {"r02": {"state": "started", "trays": {}}, "r03": {"state": "pending", "trays": {}}}
     document = {"schema_version": 1, "rollout": "hook", "written_at": "2026-11-21T04:00:00Z", "cliques": rows}

@@ -125,6 +125,7 @@ def test_a_limit_on_trays_and_localhost_runs_every_phase_that_it_allows(folder: 
     assert list(plays(output)) == [*SHARED[:3], "Report the NVLink domains of a fabric file", SHARED[3]]
 
 
+@pytest.mark.long
 def test_a_decision_of_trays_alone_stops_the_run(folder: Path) -> None:
     (folder / "group_vars" / "nvlink.json").write_text(json.dumps({"imex_owner": "none", "site_accept": "review"}))
     output = site(folder, "report")

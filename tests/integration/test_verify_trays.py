@@ -57,6 +57,7 @@ def site(tmp_path: Path) -> Verified:
     return Verified(tmp_path)
 
 
+@pytest.mark.long
 def test_layers_that_do_not_apply_are_skipped(site: Verified) -> None:
     done, rows = site.verify("--check")
     assert rows == [], done.stdout
@@ -91,6 +92,7 @@ def test_unreachable_broken_and_moved_trays_are_named_and_the_run_continues(site
     assert (done.returncode, again) == (0, rows)
 
 
+@pytest.mark.long
 def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
     """The quick one by the playbook for AWX of the page."""
     playbook = site.directory / "verify.yml"

@@ -271,9 +271,9 @@ def test_of_the_config_only_settings_and_headings_stay() -> None:
 
 
 def test_a_hostile_config_takes_linear_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     bundle.make([tray(1)], [changed_controller("\n" * 300_000 + " " * 300_000 + "\nx")])
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_the_home_of_a_user_and_any_guid_of_the_rack_are_replaced() -> None:
