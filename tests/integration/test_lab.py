@@ -117,8 +117,8 @@ def test_a_tray_keeps_its_settings_and_a_kept_disk_over_a_restart(lab: LabFactor
         root = ET.fromstring(racks.exec("r01t04", "nvidia-smi", "-q", "-x").stdout)
         return [(gpu.findtext("fabric/state"), gpu.findtext("fabric/cliqueId")) for gpu in root.iter("gpu")]
 
-    change = "echo new > /etc/new; echo kept >> /etc/hostname; rm /etc/issue; rm -r /etc/apt; mkdir /etc/apt"
-    show = "cat /etc/new /etc/hostname; ls /etc/issue; ls /etc/apt"
+    change = "echo new > /etc/new; echo kept >> /etc/hostname; rm /etc/debian_version; rm -r /etc/apt; mkdir /etc/apt"
+    show = "cat /etc/new /etc/hostname; ls /etc/debian_version; ls /etc/apt"
     with lab() as racks:
         assert fabric() == [("Completed", "2")] * 4
         racks.set("r01t04", "gpu2.state=in_progress", "clique=9")
@@ -134,7 +134,9 @@ def test_a_tray_keeps_its_settings_and_a_kept_disk_over_a_restart(lab: LabFactor
         racks.stop("r01t04")
         racks.start("r01t04")
         assert racks.exec("r01t04", "cat", "/etc/hostname").stdout == "r01t04\n"
-        assert racks.exec("r01t04", "ls", "/etc/issue", "/etc/new", check=False).stdout == "/etc/issue\n"
+        assert (
+            racks.exec("r01t04", "ls", "/etc/debian_version", "/etc/new", check=False).stdout == "/etc/debian_version\n"
+        )
         assert racks.exec("ctl", "srun", "--nodelist=r01t04", "hostname").stdout == "r01t04\n"
 
 

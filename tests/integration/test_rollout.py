@@ -133,6 +133,7 @@ def test_it_stops_after_the_limit_of_failed_cliques_without_counting_unreachable
     assert set(fleet.changed) == {*FIRST, "r02t01", *RACK_3}
 
 
+@pytest.mark.long
 def test_check_mode_changes_nothing_and_a_tray_stands_for_its_clique(fleet: Fleet) -> None:
     assert fleet.run("--check").returncode == 0
     assert (fleet.changed, fleet.progress_file.exists()) == ([], False)

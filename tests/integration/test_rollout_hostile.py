@@ -84,6 +84,7 @@ def failures(done: subprocess.CompletedProcess[str]) -> str:
     return output(done)[-3000:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("injected", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_facts_that_a_hook_brings_decide_nothing_for_other_trays(attack: Attack, injected: str) -> None:
     python = hostile.write_python(

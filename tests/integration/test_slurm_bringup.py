@@ -135,6 +135,7 @@ INJECTED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.core
 def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expected: dict[str, str]) -> None:
     site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")

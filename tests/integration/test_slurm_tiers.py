@@ -392,6 +392,7 @@ def test_a_qos_and_a_partition_of_the_site_are_never_changed(cluster: Cluster) -
     assert cluster.records() == before
 
 
+@pytest.mark.long
 @newer
 def test_removing_a_tier_removes_only_its_own_objects(tiers: Cluster) -> None:
     site = "sacctmgr -nP show qos site format=Name,Priority,GrpTRES,Flags; sacctmgr -nP show assoc account=other wopi"

@@ -9,7 +9,7 @@ unit and `test` includes check; `all` is what `test` leaves out. Every gate writ
 end of a failed one is printed. A gate that this machine cannot run is named on the last lines; with CI=true it counts
 as failed, and so does a test that was skipped.
 
-The stories run in four workers, since they wait for daemons much of their time; beside them the other gates run one
+The stories run in three workers, since they wait for daemons much of their time; beside them the other gates run one
 after another at a lower priority. A test that fails is red: nothing is tried twice.
 """
 
@@ -46,7 +46,7 @@ PROGRESS_SECONDS = 20
 MORE_EXAMPLES = "200"
 LINT_DOCS = "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self ."
 PYTHON_FLOOR = "vermin --quiet --no-tips --violations -t=3.9- --eval-annotations plugins/modules plugins/module_utils"
-STORIES = "-n 4 --dist loadfile tests/integration tests/soak"
+STORIES = "-n 3 --dist loadfile tests/integration tests/soak"
 LEVELS = {"unit": ("unit",), "check": ("unit", "check"), "test": ("unit", "check", "test"), "all": ("all",)}
 # The reason of a test that compares ours with others' published files, which a user of the collection does not have.
 NOT_OURS = "next to the checkout"
@@ -290,15 +290,15 @@ def select(words: list[str]) -> list[Gate]:
 
 def run_all(gates: list[Gate], environment: dict[str, str], console: Console) -> list[Outcome]:
     """Run the gates on the lab one after another and, beside them, the others; the outcomes as they end."""
-    lanes = [deque(gate for gate in gates if gate.on_lab), deque(gate for gate in gates if not gate.on_lab)]
-    if not lanes[0]:
-        lanes[0] = lanes[1]
+    queues = [deque(gate for gate in gates if gate.on_lab), deque(gate for gate in gates if not gate.on_lab)]
+    if not queues[0]:
+        queues[0] = queues[1]
     outcomes: list[Outcome] = []
 
-    def work(lane: deque[Gate]) -> None:
+    def work(queue: deque[Gate]) -> None:
         while True:
             try:
-                gate = lane.popleft()
+                gate = queue.popleft()
             except IndexError:
                 return
             console.begin(gate)
@@ -306,7 +306,7 @@ def run_all(gates: list[Gate], environment: dict[str, str], console: Console) ->
             outcomes.append(outcome)
             console.end(outcome)
 
-    workers = [threading.Thread(target=work, args=(lane,)) for lane in lanes]
+    workers = [threading.Thread(target=work, args=(queue,)) for queue in queues]
     for worker in workers:
         worker.start()
     for worker in workers:

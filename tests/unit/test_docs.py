@@ -38,10 +38,14 @@ def test_the_architecture_names_files_and_functions_that_exist() -> None:
     assert missing == []
 
 
-def test_every_attack_of_the_security_page_names_tests_that_exist() -> None:
-    named = re.findall(r"`(test_\w+\.py)::(\w+)`", (CHECKOUT / "docs" / "security.md").read_text(encoding="utf-8"))
+def test_every_test_that_a_page_names_exists() -> None:
+    """A page names a test by the end of its path, as in `imex/test_boot.py::test_x`."""
+    files = {f"/{path.relative_to(CHECKOUT)}": definitions(path) for path in CHECKOUT.glob("tests/**/test_*.py")}
+    named = [
+        (path, test)
+        for page in ("security.md", "faults.md")
+        for path, test in re.findall(r"`((?:\w+/)*test_\w+\.py)::(\w+)`", (CHECKOUT / "docs" / page).read_text("utf-8"))
+    ]
     assert len(named) > 50
-    files: dict[str, set[str]] = {}
-    for path in CHECKOUT.glob("tests/**/test_*.py"):
-        files.setdefault(path.name, set()).update(definitions(path))
-    assert [f"{file}::{test}" for file, test in named if test not in files.get(file, set())] == []
+    found = {(path, test): [f for f in files if f.endswith(f"/{path}") and test in files[f]] for path, test in named}
+    assert [f"{path}::{test}" for (path, test), places in found.items() if not places] == []

@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "ansible_core": Part("ansible-core", "2.19", ("2.19", "2.21", "2.22")),
+    "ansible_core": Part("ansible-core", "2.19", ("2.19", "2.20", "2.21", "2.22")),
     "controller_python": Part("the controller's Python", "3.11", ("3.11", "3.13")),
     "tray_python": Part("Python of trays", "3.9", ("3.9", "3.13", "3.14")),
     "slurm": Part("Slurm", "24.05", ("24.11", "26.05")),

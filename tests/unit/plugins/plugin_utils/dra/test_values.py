@@ -318,6 +318,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.dictionaries(keys, trees, max_size=4), st.dictionaries(keys, trees, max_size=4))
 def test_values_merge_as_in_helm(base: dict[str, Any], over: dict[str, Any]) -> None:
     both = values.merged(base, over)
