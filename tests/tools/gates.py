@@ -118,7 +118,7 @@ GATES = [
         examples=MORE_EXAMPLES,
         blocked=_no_compiler,
     ),
-    Gate("faults", "all", "python tests/tools/faults.py --ten HEAD", blocked=_not_root),
+    Gate("faults", "all", "python tests/tools/faults.py --ten HEAD --jobs 2", blocked=_not_root),
     Gate("cores", "all", "python tests/tools/cores.py", blocked=_not_root),
     Gate("ansible-test-sanity", "all", "python tests/tools/run_ansible_test.py sanity"),
     Gate("ansible-test-units", "all", "python tests/tools/run_ansible_test.py units tests/unit/plugins/modules/"),
