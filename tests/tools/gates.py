@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -289,24 +289,27 @@ def select(words: list[str]) -> list[Gate]:
 
 
 def run_all(gates: list[Gate], environment: dict[str, str], console: Console) -> list[Outcome]:
-    """Run the gates on the lab one after another and, beside them, the others; the outcomes as they end."""
-    queues = [deque(gate for gate in gates if gate.on_lab), deque(gate for gate in gates if not gate.on_lab)]
-    if not queues[0]:
-        queues[0] = queues[1]
+    """Run the gates on the lab one after another and, beside them, the others; the outcomes as they end.
+
+    When the lab's gates are done, both workers take the others.
+    """
+    on_lab = deque(gate for gate in gates if gate.on_lab)
+    others = deque(gate for gate in gates if not gate.on_lab)
     outcomes: list[Outcome] = []
 
-    def work(queue: deque[Gate]) -> None:
-        while True:
-            try:
-                gate = queue.popleft()
-            except IndexError:
-                return
-            console.begin(gate)
-            outcome = run(gate, environment)
-            outcomes.append(outcome)
-            console.end(outcome)
+    def work(queues: Sequence[deque[Gate]]) -> None:
+        for queue in queues:
+            while True:
+                try:
+                    gate = queue.popleft()
+                except IndexError:
+                    break
+                console.begin(gate)
+                outcome = run(gate, environment)
+                outcomes.append(outcome)
+                console.end(outcome)
 
-    workers = [threading.Thread(target=work, args=(queue,)) for queue in queues]
+    workers = [threading.Thread(target=work, args=(queues,)) for queues in ((on_lab, others), (others,))]
     for worker in workers:
         worker.start()
     for worker in workers:
