@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,13 +47,12 @@ def trays(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, in which no file is left."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    yield folder
-    assert [path for path in folder.rglob("*") if path.is_file() or "login" in path.name] == []
+def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files, in which no file is left; short, since Ansible makes a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="nvlink-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+        assert [path for path in Path(folder).rglob("*") if path.is_file() or "login" in path.name] == []
 
 
 def credential(**status: Any) -> str:
