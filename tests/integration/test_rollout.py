@@ -20,7 +20,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric
 
 from .commands import ansible, unchanged
 from .conftest import CHECKOUT
-from .slurm_site import submit
 from .slurmctld import Slurmctld, sandbox
 
 HOOK = """\
@@ -198,45 +197,22 @@ def test_a_clique_that_a_killed_run_had_started_is_changed_again(fleet: Fleet) -
     assert (set(fleet.changed), fleet.unfinished) == (set(RACK_2), {})
 
 
-def on_slurm(fleet: Fleet, slurm: Slurmctld, **variables: Any) -> tuple[str | Path, ...]:
-    """The beginning of a command for the fleet as nodes of this slurmctld, which it starts."""
-    slurm.configure(slurm.nodes("r0[1-3]t0[1-2]"), "PartitionName=gpu Nodes=ALL Default=YES")
-    slurm.start()
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    tree = {
-        "all": {"hosts": dict.fromkeys((*FIRST, *SECOND, *RACK_2, *RACK_3), local)},
-        "slurm_controller": {"hosts": {"ctl": local}},
-    }
-    inventory = fleet.folder / "slurm.json"
-    inventory.write_text(json.dumps(tree))
-    folders = {"rollout_slurm_bin_dir": str(slurm.bin_dir), "rollout_slurm_conf_dir": str(slurm.conf_dir)}
-    return (
-        "ansible-playbook",
-        "-i",
-        inventory,
-        "-e",
-        json.dumps({"fabric_file": str(fleet.file), **folders, **variables}),
-    )
-
-
-@pytest.mark.lab
-def test_a_tray_on_which_a_job_runs_is_not_changed(fleet: Fleet) -> None:
-    with sandbox("forky", fleet.folder / "slurm") as slurm:
-        steps = {"rollout_name": "hook", "rollout_trays": "r02", "rollout_steps": ["drain", "hook"]}
-        hook = {"rollout_hook": str(fleet.folder / "hook.yml"), "changed_trays": str(fleet.folder / "changed")}
-        command = on_slurm(fleet, slurm, **steps, **hook, rollout_drain_wait=1)
-        job = submit(slurm, RACK_2[0])
-        done = ansible(*command, "rackscale.nvlink.rollout", check=False)
-        assert done.returncode != 0
-        assert f"job {job} still runs after 1 seconds; wait for it to end" in output(done)
-        assert RACK_2[0] not in fleet.changed
-
-
 @pytest.mark.long
 @pytest.mark.lab
 def test_trays_of_a_slurm_with_another_conf_dir_are_drained_and_resumed(fleet: Fleet) -> None:
     with sandbox("trixie", fleet.folder / "slurm") as slurm:
-        command = on_slurm(fleet, slurm, drain_trays="r02")
+        slurm.configure(slurm.nodes("r0[1-3]t0[1-2]"), "PartitionName=gpu Nodes=ALL Default=YES")
+        slurm.start()
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        tree = {
+            "all": {"hosts": dict.fromkeys((*FIRST, *SECOND, *RACK_2, *RACK_3), local)},
+            "slurm_controller": {"hosts": {"ctl": local}},
+        }
+        inventory = fleet.folder / "slurm.json"
+        inventory.write_text(json.dumps(tree))
+        given = {"fabric_file": str(fleet.file), "rollout_slurm_bin_dir": str(slurm.bin_dir), "drain_trays": "r02"}
+        given["rollout_slurm_conf_dir"] = str(slurm.conf_dir)
+        command = ("ansible-playbook", "-i", inventory, "-e", json.dumps(given))
         ansible(*command, "rackscale.nvlink.drain")
         assert drained(slurm) == dict.fromkeys(RACK_2, "nvlink: drain")
         ansible(*command, "rackscale.nvlink.spares", "-e", "spares_active=1", "-e", "spares_promote=r01t02")
