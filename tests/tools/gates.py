@@ -100,7 +100,7 @@ GATES = [
     Gate(
         "unit",
         "unit",
-        "python -m pytest -n 2 --dist worksteal tests/unit tests/fuzz tests/soak",
+        "python -m pytest -n 3 --dist worksteal tests/unit tests/fuzz tests/soak",
         marks="not long and not lab",
         blocked=_no_compiler,
     ),
