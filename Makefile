@@ -27,20 +27,20 @@ demo: venv ## Two simulated NVL72 racks, discovered twice, rendered to build/dem
 	@PATH="$(RUN):$$PATH" ANSIBLE_STDOUT_CALLBACK=$${ANSIBLE_STDOUT_CALLBACK:-rackscale.nvlink.progress} \
 	$(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo"
 
-unit: venv ## The unit tests (2 minutes)
+unit: venv ## The unit tests
 	@$(RUN)/python tests/tools/gates.py unit
 
-check: venv ## Lint, types, documentation and the unit tests (5 minutes, no root)
+check: venv ## Lint, types, documentation and the unit tests (no root)
 	@$(RUN)/python tests/tools/gates.py check
 
-test: venv ## `make check`, and each capability once on virtual racks of real systemd, sshd, slurmctld (15 minutes, root)
+test: venv ## `make check`, and each capability once on virtual racks of real systemd, sshd, slurmctld (root)
 	@$(RUN)/python tests/tools/gates.py test
 
 test-cold: clean ## `make test` as on a new machine: without environments, caches and the lab's images
 	@cold=$$(mktemp -d); HOME=$$cold XDG_CACHE_HOME=$$cold/cache $(MAKE) test; status=$$?; \
 	chmod -R u+w $$cold; rm -rf $$cold; exit $$status
 
-test-all: venv ## What `make test` leaves out: other releases, 36 trays, long stories, seeded faults (45 minutes, root)
+test-all: venv ## What `make test` leaves out: other releases, 36 trays, long stories, seeded faults (root)
 	@$(RUN)/python tests/tools/gates.py all
 
 soak: venv ## 200 rounds of random faults and repairs on 36 trays of the lab (root)
