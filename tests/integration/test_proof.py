@@ -20,6 +20,14 @@ from .conftest import RunningLab, running_lab
 
 pytestmark = pytest.mark.lab
 
+CHANGE = """\
+- name: Change the tray
+  ansible.builtin.copy:
+    dest: /opt/changed
+    content: ""
+    mode: "0600"
+"""
+
 
 class Site:
     """One lab with its fabric file; every method is what an operator would type."""
@@ -44,6 +52,13 @@ class Site:
 
     def slurm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self.playbook("slurm", "-e", "slurm_topology_manage_conf=true", *arguments, check=check)
+
+    def rollout(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Drain, change and resume the trays of r01b."""
+        hook = self.directory / "hook.yml"
+        hook.write_text(CHANGE)
+        steps = {"rollout_steps": ["drain", "hook", "resume"], "rollout_hook": str(hook), "rollout_trays": "r01b"}
+        return self.playbook("rollout", "-e", json.dumps({"rollout_name": "change", **steps}), *arguments, check=check)
 
     def fabric(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.fabric_file.read_text())
@@ -102,6 +117,23 @@ def test_a_job_as_wide_as_a_clique_runs_inside_it(site: Site) -> None:
     assert site.job("--nodes=2") in cliques
     assert site.job("--nodes=2", "--nodelist=r01t03") == site.members("r01b")
     assert site.job("--nodes=4") == cliques[0] | cliques[1]
+
+
+def test_a_rollout_changes_no_tray_on_which_a_job_runs(site: Site) -> None:
+    submit = ("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", "--nodelist=r01t03", "--wrap=sleep 900")
+    job = site.racks.exec("ctl", *submit).stdout.strip()
+    wait = f"for i in $(seq 300); do [ $(squeue -h -j {job} -o %T) = RUNNING ] && exit; sleep 0.2; done; squeue; exit 1"
+    site.racks.exec("ctl", "bash", "-c", wait)
+    stopped = site.rollout("-e", "rollout_drain_wait=1", check=False)
+    assert stopped.returncode != 0
+    assert f"job {job} still runs after 1 seconds; wait for it to end" in " ".join(stopped.stdout.split())
+    site.racks.exec("r01t03", "test", "!", "-e", "/opt/changed")
+    assert site.racks.exec("ctl", "squeue", "-h", "-j", job, "-o", "%T").stdout.strip() == "RUNNING"
+
+    site.racks.exec("ctl", "scancel", job)
+    site.rollout()
+    site.racks.exec("r01t03", "test", "-e", "/opt/changed")
+    assert site.job("--nodes=2", "--nodelist=r01t03") == site.members("r01b")
 
 
 def test_a_job_across_two_cliques_is_refused_if_one_would_hold_it(site: Site) -> None:
