@@ -171,7 +171,7 @@ MISTAKES = [
         " intended.",
         prepare=running({"r01": "r01t01", "r02": "r02t01"}, nodes=expand("r01t[01-02],r02t[01-02]"), state="DRAIN"),
     ),
-    Mistake(f"{SLURM} -e slurm_topology_timeout=0", "timeout is 0", prepare=running()),
+    Mistake(f"{SLURM} -e slurm_topology_timeout=0", "timeout is 0", prepare=running(), long=True),
     # Names that Slurm does not have.
     Mistake(
         SLURM,
@@ -184,6 +184,7 @@ MISTAKES = [
         'slurmctld calls r01t01 r01t01.nvl.example (and 3 more alike): set fabric_slurm_node: "{{ inventory_hostname }}'
         '.nvl.example" for the group nvlink, then discover and accept again.',
         prepare=running({"r01": "r01t0[1-2].nvl.example", "r02": "r02t0[1-2].nvl.example"}),
+        long=True,
     ),
     Mistake(
         SLURM,
@@ -192,16 +193,19 @@ MISTAKES = [
         prepare=running(
             {"r01": "n[1,2]"}, nodes=["n1"], record="NodeName={0} NodeHostName=r01t0{1} NodeAddr=192.0.2.1 State=IDLE"
         ),
+        long=True,
     ),
     Mistake(
         SLURM,
         "Slurm has none of the 2 nodes of block r01 (r01t01, r01t02): set fabric_slurm_node to their NodeName",
         prepare=running({"a": "a[1-4]"}),
+        long=True,
     ),
     Mistake(
         f"{DRAIN} -e drain_trays=r01t01 -e rollout_slurm_bin_dir={{site}}/bin -e rollout_slurm_conf_dir={{site}}/etc",
         f"slurmctld calls r01t01.example.com r01t01: set fabric_slurm_node: {SHORT} for the group nvlink, then",
         prepare=domain(running()),
+        long=True,
     ),
     Mistake(
         "rackscale.nvlink.spares -e spares_active=1 -e spares_promote=r01t01"
@@ -213,9 +217,10 @@ MISTAKES = [
     Mistake(
         f"{SLURM} --check -e fabric_file={{site}}/nowhere.json",
         "/nowhere.json: cannot be read (No such file or directory); name a fabric file that discover wrote.",
+        long=True,
     ),
     Mistake(SLURM, "/fabric.json: is not JSON", prepare=file("{"), inventory=HOSTS),
-    Mistake(f"{BRINGUP} --check", "/own.json: is not JSON", prepare=own_file, inventory=HOSTS),
+    Mistake(f"{BRINGUP} --check", "/own.json: is not JSON", prepare=own_file, inventory=HOSTS, long=True),
     Mistake(
         SLURM,
         "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes.",
@@ -240,11 +245,13 @@ MISTAKES = [
         "/state has the state of a slurmctld that slurm_bringup has not configured (clustername, job_state): run the"
         " playbook slurm for a Slurm that exists, or set slurm_state_dir to an empty folder; nothing was changed.",
         prepare=others(job_state="", clustername="theirs\n"),
+        long=True,
     ),
     Mistake(
         f"{BRINGUP} --check",
         "/etc/slurmdbd.conf was not written by slurm_bringup, which would replace it: set slurm_accounting to false and"
         " slurm_accounting_host to the host of that slurmdbd, or move the file away; nothing was changed.",
         prepare=others(slurmdbd="StoragePass=secret\n"),
+        long=True,
     ),
 ]
