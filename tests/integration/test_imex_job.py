@@ -632,7 +632,8 @@ def expected(owner: str) -> list[str]:
     return ["masked" if owner == domain.DRIVER else "disabled", "inactive", "inactive", "0"]
 
 
-def walk(racks: Racks, owners: dict[str, str]) -> None:
+def walk(racks: Racks, owners: dict[str, str]) -> dict[str, Any]:
+    """Give each tray its owner and compare what is there then; the arguments of that run of the role."""
     trays = list(owners)
     chosen: dict[str, Any] = {
         "imex_owner": "{{ imex_walk[inventory_hostname] }}",
@@ -657,8 +658,7 @@ def walk(racks: Racks, owners: dict[str, str]) -> None:
         left = {job_files.PROGRAM, str(Path(domain.START_APPROVAL).parent)}
         left |= {files.NODES_FILE} if owner == domain.DRIVER else set()
         assert there - left == OWNED[owner] - left, (tray, owner, play.text)
-    again = racks.role("--check", trays=trays, **chosen)
-    assert (again.rc, again.changed) == (0, 0), again.text
+    return {"trays": trays, **chosen}
 
 
 @pytest.mark.long
@@ -673,7 +673,9 @@ def test_every_change_of_owner_removes_the_files_of_the_former_one(site: Site) -
     racks.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})
     try:
         for step in range(6):
-            walk(racks, {tray: owners[step] for tray, owners in WALKS.items()})
+            given = walk(racks, {tray: owners[step] for tray, owners in WALKS.items()})
+        again = racks.role("--check", **given)
+        assert (again.rc, again.changed) == (0, 0), again.text
         assert racks.on(TRAYS, "stat -c %s /root/initrd.img") == ["20971520\n"] * 4
     finally:
         racks.cliques({"a": FIRST, "b": SECOND})

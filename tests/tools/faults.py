@@ -208,7 +208,10 @@ def steps(fault: Fault, no_lab: bool) -> Iterator[Step]:
     folders, globs = ROOMS[fault.room]
     own = [f"{UNIT}/{folder}" for folder in folders]
     # It takes seconds where a room takes a minute.
-    mirror = Path(UNIT).parent / Path(fault.file).with_name(f"test_{Path(fault.file).stem}.py")
+    if fault.file.startswith("roles/"):
+        mirror = Path(UNIT).parent / f"test_role_{Path(fault.file).parts[1]}.py"
+    else:
+        mirror = Path(UNIT).parent / Path(fault.file).with_name(f"test_{Path(fault.file).stem}.py")
     if (CHECKOUT / mirror).is_file():
         yield Step("unit tests of the file", _pytest("not lab and not long", str(mirror)))
     others = [f"--ignore={folder}" for folder in (*NOT_OF_THE_PRODUCT, *own)]
