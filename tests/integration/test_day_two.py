@@ -314,27 +314,6 @@ def test_a_rack_is_removed_and_returned_while_the_other_works(whole: Site) -> No
     assert (whole.drained(), whole.imex("r01t03"), whole.unfinished("resume")) == ({}, "active", {})
 
 
-def test_a_faulty_clique_does_not_block_the_other_and_a_limit_leaves_it_alone(whole: Site) -> None:
-    """A tray without power, and one whose NVML hangs."""
-    apply = texts(ENTRY)[2]
-    whole.racks.stop(NEW)
-    whole.racks.set("r01t03", "nvml=hang", "smi=hang")
-    whole.racks.exec("r01t01", "systemctl", "stop", "nvidia-imex")
-    output = whole.fails(apply)
-    assert whole.imex("r01t01") == "active"
-    assert whole.unfinished("imex") == {"r01b": "failed"}
-    assert "r01b (failed: r01t03, " in output
-    # The unfinished clique of the earlier run is still reported.
-    output = whole.fails(f"{apply} --limit nvlink_clique_r01a,slurm_controller,localhost")
-    assert "Rollout imex: 1 clique unfinished: r01b" in output
-    hosts = dict(re.findall(r"(\S+) : ok=\d+ changed=(\d+)", output.partition("PLAY RECAP")[2]))
-    assert hosts == dict.fromkeys(("r01t01", "r01t02", "ctl", "localhost"), "0")
-    whole.racks.set("r01t03", "nvml=ok", "smi=ok")
-    whole.start(NEW)
-    whole.type(apply)
-    assert whole.unfinished("imex") == {}
-
-
 def test_a_tray_in_another_partition_than_in_the_fabric_file_stays_drained(whole: Site) -> None:
     whole.type("ansible-playbook rackscale.nvlink.drain -e drain_trays=r01b")
     whole.racks.set(NEW, "clique=1")

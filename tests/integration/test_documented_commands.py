@@ -38,6 +38,10 @@ DISCOVER = (
     "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
     " -e fabric_hosts=trays -e fabric_file=$PWD/fabric.json -e fabric_accept=gates"
 )
+SLURM = (
+    "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.slurm"
+    " -e fabric_file=$PWD/fabric.json -e slurm_topology_manage_conf=true"
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,7 @@ def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, she
 def test_the_commands_of_a_page_run_with_a_fabric_file(shell: pages.Shell, page: str) -> None:
     shell.type(DISCOVER)
     (shell.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
+    shell.type(SLURM)
     shell.follow(page)
 
 

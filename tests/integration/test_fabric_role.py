@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pynvml
 import pytest
 
 from .commands import ansible
-from .conftest import RunningLab
+from .conftest import RunningLab, running_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
@@ -54,9 +55,16 @@ def changed(done: subprocess.CompletedProcess[str]) -> int:
     return int(re.findall(r"changed=(\d+)", done.stdout)[-1])
 
 
+@pytest.fixture(scope="module")
+def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """Trays of Debian 13, whose image has pip and what Ansible's module needs of it."""
+    with running_lab(tmp_path_factory.mktemp("lab"), "four.yml") as racks:
+        yield racks
+
+
 @pytest.fixture
-def trays(own_four_trays: RunningLab, tmp_path: Path) -> Trays:
-    trays = Trays(own_four_trays, tmp_path)
+def trays(racks: RunningLab, tmp_path: Path) -> Trays:
+    trays = Trays(racks, tmp_path)
     trays.sh(f"printf 'ImexChannelCount: 2048\\nCreateImexChannel0: 0\\n' >{PARAMS}")
     return trays
 

@@ -1,20 +1,16 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook site on new hosts: it installs Slurm on empty hosts and the DRA driver on Kubernetes nodes."""
+"""The playbook site on new hosts: it installs Slurm."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from nvlab import imex
-from nvlab.kubernetes import domains
 
-from .conftest import lab_command, running_lab
-from .test_dra_driver_imex import DRIVERS, TRAYS, Racks
+from .conftest import running_lab
 from .test_slurm_role import Site, _remove_cgroups, unchanged
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -40,28 +36,3 @@ def test_it_installs_slurm_on_empty_hosts(tmp_path: Path) -> None:
         assert site.ctl("timeout 60 srun --nodes=2 --time=1 hostname").split()
         assert unchanged(site.playbook("site", *phases))
     _remove_cgroups(racks.name)
-
-
-@pytest.mark.kubernetes
-def test_it_installs_the_dra_driver_and_verifies_what_it_published(tmp_path: Path) -> None:
-    with running_lab(tmp_path, "kubernetes.yml") as lab:
-        lab_command("packages", "--name", lab.name, str(imex.packages()))
-        racks = Racks(lab, tmp_path)
-        racks.fabric.unlink()
-        given: dict[str, Any] = {
-            **racks.variables(),
-            # The controller of this lab has no Slurm.
-            "site_phases": ["discover", "kubernetes", "verify"],
-            "slurm_controller_hosts": "nobody",
-            "dra_driver_shape": "compute_domains",
-            "verify_kubeconfig": racks.variables()["dra_driver_kubeconfig"],
-            "verdict_file": str(tmp_path / "verdict.json"),
-        }
-        first = racks._ansible("rackscale.nvlink.site", given)
-        assert (racks.units(), racks.mode()) == DRIVERS
-        assert {row["spec"]["nodeName"] for row in racks.cluster.api().items(domains.SLICES)} == set(TRAYS)
-        verdict = json.loads((tmp_path / "verdict.json").read_text())
-        assert (verdict["ok"], verdict["layers"]["kubernetes"]) == (True, "checked"), first.stdout
-        assert verdict["queried"] == len(TRAYS)
-        again = racks._ansible("rackscale.nvlink.site", given)
-        assert unchanged(again)

@@ -33,7 +33,6 @@ TIERS = [
 SITE = {
     **LAB,
     **UNCONSTRAINED,
-    "fabric_file": "{{ inventory_dir }}/fabric.json",
     "fabric_hosts": "trays",
     "slurm_cluster_name": "nvl",
     "slurm_tiers": TIERS,
@@ -49,7 +48,8 @@ def test_the_documented_steps_lead_from_empty_hosts_to_users_jobs(tmp_path: Path
         (tmp_path / "tiers.yml").write_text(json.dumps({"slurm_tiers": TIERS}))
         (tmp_path / "group_vars").mkdir()
         # The page's own, but with the lab's names and without what its containers cannot do.
-        (tmp_path / "group_vars" / "all.yml").write_text(json.dumps(SITE))
+        given = {**SITE, "fabric_file": str(tmp_path / "fabric.json")}
+        (tmp_path / "group_vars" / "all.yml").write_text(json.dumps(given))
         shell = pages.Shell(tmp_path)
         for page in ("docs/slurm-bringup.md", "roles/slurm/README.md", "docs/slurm-tiers.md"):
             shell.follow(page, keep=pages.files(page))

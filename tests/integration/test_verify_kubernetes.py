@@ -17,7 +17,7 @@ from nvlab.kubernetes import domains, driver, nodes, plane
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
-from .conftest import CHECKOUT
+from .conftest import CHECKOUT, OLDEST_KUBERNETES
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
@@ -117,6 +117,7 @@ def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
     (control_plane.directory / driver.FILE).unlink(missing_ok=True)
 
 
+@OLDEST_KUBERNETES
 def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
     found, verdict = verify(site.running, site.folder)
     assert found == []
