@@ -133,7 +133,7 @@ FAULTS = (
     Fault("unknown_variable_accepted", "guard", "plugins/plugin_utils/guard/site_variables.py",
           "elif name.startswith(OWN_PREFIXES):", "elif name in OWN_PREFIXES:"),
     Fault("secret_value_shown", "guard", "plugins/plugin_utils/guard/site_variables.py",
-          'if spec.get("no_log") or _SECRET.search(place):', 'if spec.get("no_log"):'),
+          'spec.get("no_log") or _SECRET.search(place)', 'spec.get("no_log")'),
     Fault("control_characters_pass", "guard", "plugins/plugin_utils/values.py",
           '"".join(char if char.isprintable() else " " for char in message[:1000])', "message[:1000]"),
     Fault("secret_setting_kept", "capture", "plugins/plugin_utils/capture/bundle.py",

@@ -2,32 +2,27 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write docs/reference.md, the variables in the roles' READMEs, and what plugin_utils/guard knows of variables.
+"""Write docs/reference.md and the variables in the roles' READMEs.
 
-`make reference` runs it. The sources are the header comments of playbooks, the roles' argument_specs and the
-documentation of plugins. A module whose short description begins with [INTERNAL] is left out.
+`make reference` runs it. The sources are the argument_specs of playbooks and roles, the header comments of playbooks
+and the documentation of plugins. A module whose short description begins with [INTERNAL] is left out.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import importlib
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
-import jinja2.nodes
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import specifications
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "reference.md"
 INTERNAL = "[INTERNAL]"
-VARIABLES = CHECKOUT / "plugins" / "plugin_utils" / "guard" / "variables.py"
-SPECIFICATIONS = CHECKOUT / "plugins" / "plugin_utils" / "guard" / "specifications.py"
 RUNS_ON = {"slurm": "Slurm controller", "tray": "trays"}
 
 _HEAD = """\
@@ -38,65 +33,13 @@ _HEAD = """\
 `ansible-doc rackscale.nvlink.NAME` prints every option and return value of a module, with `-t inventory`, `-t lookup`,
 `-t callback` or `-t role` those of another plugin or a role. `make docs` builds the same as a site.
 """
-_LICENSE = """\
-# Copyright (c) 2026, rackscale.nvlink contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""
-_VARIABLES_HEAD = f'''\
-{_LICENSE}"""The names of all variables of roles, playbooks and inventory; written by `make reference`."""
-
-from __future__ import annotations
-
-'''
-_SPECIFICATIONS_HEAD = f'''\
-{_LICENSE}"""Types of the variables that a site sets, and who reads them; written by `make reference`.
-
-A specification has type, elements, choices, options, required and no_log, as in Ansible's argument specifications; an
-empty one accepts any text. With names, the name of an option may stand in place of a dictionary.
-ROLES: role -> its variables. PLAYBOOKS: playbook -> its own variables, the roles that it runs and the playbooks that it
-imports. LOOKUPS: variables that lookups read.
-"""
-
-from __future__ import annotations
-
-from typing import Any
-
-'''
-# Variables of playbooks whose type no option of a module gives.
-_TYPES: dict[str, dict[str, Any]] = {
-    "benchmark_fail": {"type": "bool"},
-    "dra_driver_imex": {"type": "bool"},
-    "k8s_topology_enabled": {"type": "bool"},
-    "report_jobs": {"type": "bool"},
-    "resume_drain_clique": {"type": "bool"},
-    "site_accept": {"choices": ["gates", "review"]},
-    "site_phases": {
-        "type": "list",
-        "elements": "str",
-        "choices": ["discover", "slurm", "imex", "kubernetes", "verify", "report"],
-    },
-    "site_slurm": {"choices": ["existing", "managed"]},
-    "spares_active": {"type": "int"},
-    "teardown": {"type": "bool"},
-}
-# What Ansible itself sets, and names of loops.
-_OF_ANSIBLE = re.compile(
-    r"_?ansible_\w+|groups|group_names|hostvars|inventory_(hostname|dir|file)\w*|item|omit|play_hosts|playbook_dir"
-    r"|role_(name|path|names)|vars|environment|query|lookup|q|now|undef|range|dict|loop|play"
-)
-_ONE_VARIABLE = re.compile(r"\{\{ *(\w+)(?: *\| *default\([^{}]*?\))* *\}\}")
-_CONDITIONS = ("when", "failed_when", "changed_when", "until", "that")
-_IMPORT = "ansible.builtin.import_playbook"
-_INVENTORY = ("plugins/inventory/fabric.py", "plugins/plugin_utils/fabric/inventory_vars.py")
 _TABLE = re.compile(r"(<!-- variables:(\w+) [^>]*-->\n).*?(<!-- /variables:\2 -->)", re.DOTALL)
 _MARKUP = re.compile(r"\b([BCIMOPVELRU]|RV)\(((?:[^()\\]|\\.)*)\)")
 _CODE = re.compile(r"(`[^`]*`)")
-_VARIABLE = re.compile(r"^#   ([a-z]\w*(?:, [a-z]\w*)*)  +(\S.*)$")
 
 
 class Playbook(NamedTuple):
-    """The header comment of a playbook: its description and its variables with their meaning."""
+    """What the header comment of a playbook and its argument specification tell: its variables with their meaning."""
 
     name: str
     description: str
@@ -115,199 +58,8 @@ def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     return {
         PAGE: reference(),
-        VARIABLES: variables_module(),
-        SPECIFICATIONS: specifications_module(),
         **{role / "README.md": role_page(role) for role in roles()},
     }
-
-
-def variable_names() -> set[str]:
-    """Every variable of the collection.
-
-    Options and defaults of roles, what roles and playbooks set, register or read, and what the inventory plugin sets.
-    """
-    names = {name for one in playbooks() for name in (*one.required, *one.optional)} | set(_of_lookups())
-    for path in (
-        *CHECKOUT.glob("roles/*/*/*.yml"),
-        *CHECKOUT.glob("playbooks/*.yml"),
-    ):
-        data = _read(path, yaml.BaseLoader)
-        if path.name == "argument_specs.yml":
-            names.update(name for spec in data["argument_specs"].values() for name in spec["options"])
-        elif path.parent.name in ("defaults", "vars"):
-            names.update(data or {})
-        else:
-            names.update(_set_by(data))
-        names.update(_read_by(data))
-    for path in (*CHECKOUT.glob("roles/*/templates/*"), *CHECKOUT.glob("playbooks/files/*.yml")):
-        names.update(_names(path.read_text(encoding="utf-8")))
-    for source in _INVENTORY:
-        names.update(re.findall(r"\bnvlink_[a-z_]*[a-z]\b", (CHECKOUT / source).read_text(encoding="utf-8")))
-    return {name for name in names if re.fullmatch(r"[a-z_]\w*", name) and not _OF_ANSIBLE.fullmatch(name)}
-
-
-def _set_by(data: Any) -> Iterator[str]:
-    """The variables that plays and tasks set: by vars, register, set_fact, set_stats and loop_var."""
-    if isinstance(data, list):
-        for entry in data:
-            yield from _set_by(entry)
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            if key in ("register", "loop_var") and isinstance(value, str):
-                yield value
-            elif key in ("vars", "ansible.builtin.set_fact") and isinstance(value, dict):
-                yield from (name for name in value if not name.startswith("ansible_"))
-            elif key == "ansible.builtin.set_stats" and isinstance(value, dict):
-                # AWX makes them extra variables of the next job of a workflow.
-                yield from value["data"]
-            yield from _set_by(value)
-
-
-def _read_by(data: Any, key: str = "") -> Iterator[str]:
-    """The variables that templates and conditions in YAML read."""
-    if isinstance(data, list):
-        for entry in data:
-            yield from _read_by(entry, key)
-    elif isinstance(data, dict):
-        for inner, value in data.items():
-            yield from _read_by(value, inner)
-    elif isinstance(data, str):
-        if "{{" in data or "{%" in data:
-            yield from _names(data)
-        elif key in _CONDITIONS:
-            yield from _names(f"{{{{ {data} }}}}")
-
-
-def _names(template: str) -> set[str]:
-    """The variables that a template reads, of its host and of others."""
-    tree = jinja2.Environment().parse(template)
-    local = {node.name for node in tree.find_all(jinja2.nodes.Name) if node.ctx != "load"}
-    names = {node.name for node in tree.find_all(jinja2.nodes.Name)} - local
-    for node in tree.find_all(jinja2.nodes.Getattr):
-        within = node.node
-        if isinstance(within, jinja2.nodes.Getitem) and getattr(within.node, "name", "") == "hostvars":
-            names.add(node.attr)
-    return names
-
-
-def variables_module() -> str:
-    """The Python module with the names of all variables."""
-    lines = "".join(f'        "{name}",\n' for name in sorted(variable_names()))
-    return f"{_VARIABLES_HEAD}VARIABLES = frozenset(\n    (\n{lines}    )\n)\n"
-
-
-def specifications_module() -> str:
-    """The Python module with the types of the variables that a site sets, and who reads them."""
-    of_roles = {
-        role.name: {
-            name: _specification(spec)
-            for entry in entry_points(role).values()
-            for name, spec in sorted(entry["options"].items())
-        }
-        for role in roles()
-    }
-    of_playbooks = {one.name: _read_in(one) for one in playbooks()}
-    return (
-        f"{_SPECIFICATIONS_HEAD}ROLES: dict[str, dict[str, dict[str, Any]]] = {_literal(of_roles)}\n"
-        f"PLAYBOOKS: dict[str, dict[str, Any]] = {_literal(of_playbooks)}\n"
-        f"LOOKUPS: dict[str, dict[str, Any]] = {_literal(_of_lookups())}\n"
-    )
-
-
-def _of_lookups() -> dict[str, dict[str, Any]]:
-    """The variables of a site that lookups read, as options of the same name -> their specification."""
-    return {
-        name: _specification(option)
-        for _name, documented in plugins("lookup")
-        for name, option in sorted(documented["options"].items())
-        if name.startswith("rollout_")
-    }
-
-
-def _specification(spec: dict[str, Any]) -> dict[str, Any]:
-    """The part of an option's documentation that decides which values are right."""
-    kept = {key: spec[key] for key in ("type", "elements", "choices", "required", "no_log") if spec.get(key)}
-    if kept.get("type") == "str":
-        del kept["type"]
-    options = spec.get("options") or spec.get("suboptions")
-    if options:
-        kept["options"] = {name: _specification(inner) for name, inner in sorted(options.items())}
-    return kept
-
-
-def _read_in(one: Playbook) -> dict[str, Any]:
-    """The variables of a playbook, the roles that it runs, and the playbooks that it imports."""
-    plays = _read(CHECKOUT / "playbooks" / f"{one.name}.yml")
-    options = {**dict(_options_of_modules(plays)), "fabric_sources": _sources()}
-    names = sorted({*one.required, *one.optional})
-    used = set(_roles_in(plays))
-    waiting = list(used)
-    while waiting:
-        tasks = (CHECKOUT / "roles" / waiting.pop() / "tasks").glob("*.yml")
-        more = {role for path in tasks for role in _roles_in(_read(path))} - used
-        used |= more
-        waiting += more
-    return {
-        "imports": sorted({Path(play[_IMPORT]).stem for play in plays if _IMPORT in play}),
-        "roles": sorted(used),
-        "variables": {name: {**options.get(name, {}), **_TYPES.get(name, {})} for name in names},
-    }
-
-
-def _sources() -> dict[str, Any]:
-    """The specification of fabric_sources: names of sources, and dictionaries of one name and its options."""
-    entries: dict[str, Any] = {"ansible_facts": {}, "fabric_file": {}, "simulation": {"type": "dict"}}
-    for path in sorted((CHECKOUT / "plugins" / "doc_fragments").glob("source_*.py")):
-        fragment = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.doc_fragments.{path.stem}")
-        name = path.stem.removeprefix("source_")
-        if hasattr(fragment, "ModuleDocFragment"):
-            option = yaml.load(fragment.ModuleDocFragment.DOCUMENTATION, Loader=yaml.CSafeLoader)["options"].get(name)
-            entries.update({name: _specification(option)} if option else {})
-    return {"type": "list", "elements": "dict", "names": True, "options": dict(sorted(entries.items()))}
-
-
-def _roles_in(data: Any) -> Iterator[str]:
-    """The roles of this collection that plays or tasks import or include."""
-    if isinstance(data, list):
-        for entry in data:
-            yield from _roles_in(entry)
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            if key in ("ansible.builtin.import_role", "ansible.builtin.include_role"):
-                yield value["name"].rpartition(".")[2]
-            yield from _roles_in(value)
-
-
-def _options_of_modules(data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(variable, specification) where an option of a module of this collection is that variable alone."""
-    if isinstance(data, list):
-        for entry in data:
-            yield from _options_of_modules(entry)
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            if str(key).startswith("rackscale.nvlink.") and isinstance(value, dict):
-                path = CHECKOUT / "plugins" / "modules" / f"{key.rpartition('.')[2]}.py"
-                options = documentation(path).get("options") or {}
-                for option, given in value.items():
-                    match = _ONE_VARIABLE.fullmatch(given) if isinstance(given, str) else None
-                    if match and option in options:
-                        yield match[1], _specification({**options[option], "required": False})
-            yield from _options_of_modules(value)
-
-
-def _literal(value: Any, indent: int = 0, before: int = 60) -> str:
-    """A Python literal, formatted as ruff does; before: characters of its line in front of it."""
-    line = json.dumps(value, ensure_ascii=False)
-    line = re.sub(r"\btrue\b", "True", line)
-    if not isinstance(value, (dict, list)) or not value or (indent > 0 and indent + before + len(line) + 1 <= 120):
-        return line
-    inner = indent + 4
-    space = " " * inner
-    if isinstance(value, list):
-        rows = [f"{space}{_literal(entry, inner, 0)},\n" for entry in value]
-        return f"[\n{''.join(rows)}{' ' * indent}]"
-    rows = [f"{space}{json.dumps(key)}: {_literal(entry, inner, len(key) + 4)},\n" for key, entry in value.items()]
-    return f"{{\n{''.join(rows)}{' ' * indent}}}"
 
 
 def roles() -> list[Path]:
@@ -418,39 +170,24 @@ def playbooks() -> list[Playbook]:
 
 
 def playbook(path: Path) -> Playbook:
-    """Read the header comment of a playbook.
+    """The first paragraph of a playbook's header comment, below `---`, and its variables in argument_specs.yml."""
+    header = path.read_text(encoding="utf-8").split("\n---\n", 1)[1].split("\n#\n", 1)[0]
+    options = _read(path.parent / "meta" / "argument_specs.yml")["argument_specs"][path.stem]["options"]
+    needed = {name: spec["description"] for name, spec in options.items() if spec.get("required")}
+    others = {name: spec["description"] for name, spec in options.items() if name not in needed}
+    text = " ".join(line.removeprefix("#").strip() for line in header.splitlines())
+    return Playbook(path.stem, text, needed, others, _variables_of(specifications.runs(path.stem)[1:]))
 
-    After `---` stand the description, then `Needed:` and `Optional:`, below each a line `NAME  MEANING` a variable.
-    """
-    lines = path.read_text(encoding="utf-8").split("\n---\n", 1)[1].splitlines()
-    header = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        header.append(line)
-    sections: dict[str, dict[str, str]] = {"Needed": {}, "Optional": {}}
-    description: list[str] = []
-    more: list[str] = []
-    section = scope = ""
-    for line in header:
-        text = line[1:].strip()
-        heading = re.match(r"^(Needed|Optional)\b(.*)", text)
-        variable = _VARIABLE.match(line)
-        if heading:
-            section = heading[1]
-            scope = " (a variable of each tray)" if "each tray" in heading[2] else ""
-            if section == "Optional" and not scope:
-                more.append(heading[2].strip(" :,").removesuffix(", and"))
-        elif section and variable:
-            sections[section].update(dict.fromkeys(variable[1].split(", "), variable[2] + scope))
-        elif section and line.startswith("#    ") and sections[section]:
-            last = list(sections[section])[-1]
-            sections[section][last] += f" {text}"
-        elif not section and text:
-            description.append(text)
-    return Playbook(
-        path.stem, " ".join(description), sections["Needed"], sections["Optional"], " ".join(filter(None, more))
-    )
+
+def _variables_of(owners: list[str]) -> str:
+    """`the variables of the playbooks a and b, and of the role c` of playbooks/a, playbooks/b and roles/c."""
+    parts = []
+    for folder in ("playbooks", "roles"):
+        names = sorted(Path(owner).name for owner in owners if Path(owner).parent.name == folder)
+        kind = folder if names[1:] else folder.removesuffix("s")
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+        parts += [f"of the {kind} {listed}"] if names else []
+    return f"the variables {', and '.join(parts)}" if parts else ""
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.variables import VARIABLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import TAGS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import REASONS
 
@@ -125,10 +125,18 @@ def _options() -> set[str]:
     return found
 
 
+def _set_by_tasks() -> set[str]:
+    """What plays and tasks set or register, as expressions in their messages read it."""
+    found: set[str] = set()
+    for path in [*CHECKOUT.glob("playbooks/*.yml"), *CHECKOUT.glob("roles/*/*/*.yml")]:
+        found.update(re.findall(r"^ *(?:register: )?(\w+)(?::|$)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    return found
+
+
 MESSAGES = _messages()
 # The inventory sets them from the fabric file, so a person who sets them changes nothing in Slurm or Kubernetes.
 RESULTS = {"nvlink_slurm_node", "nvlink_kubernetes_node"}
-KNOWN = (VARIABLES | FOREIGN | NAMES | set(CATALOGUE) | _options()) - RESULTS
+KNOWN = (VARIABLES.keys() | _set_by_tasks() | FOREIGN | NAMES | set(CATALOGUE) | _options()) - RESULTS
 
 
 def unknown(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible import context
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables, specifications
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import Value
 
 # Reading the variables of a host takes half a millisecond.
@@ -25,8 +25,8 @@ def check(loader: Any, task_vars: Mapping[str, Any], playbook: str) -> tuple[lis
     of_hosts = list(_inventory(loader, task_vars, extra))
     errors = [
         *site_variables.unknown_sentences(extra, of_hosts),
-        *site_variables.wrong_sentences(extra.items(), site_variables.EVERY_SPECIFICATION),
-        *site_variables.wrong_sentences(of_hosts, site_variables.specifications(playbook)),
+        *site_variables.wrong_sentences(extra.items(), specifications.VARIABLES),
+        *site_variables.wrong_sentences(of_hosts, specifications.read_by(playbook)),
     ]
     return errors, site_variables.unknown_sentences(dict(reversed(of_hosts)), list(extra.items()))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.variables import VARIABLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
 
 OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlink_versions", "nvlink_links"})
@@ -42,15 +42,15 @@ _FLAGS = ("changed", "failed", "skipped", "unreachable", "ansible_parsed")
 def foreign_variables(facts: Any) -> list[str]:
     """The names among a host's facts (`ansible_facts`) that are variables of this collection, sorted.
 
-    Options of its roles, variables of its playbooks and of its inventory (nvlink_*) except OWN_FACTS. The facts of
-    `setup` are none of these. A site's own `set_fact` is not among the facts unless it is cacheable.
+    Variables of its roles and playbooks, and names with its prefixes except OWN_FACTS. The facts of `setup` are none of
+    these. A site's own `set_fact` is not among the facts unless it is cacheable. What tasks register ranks above facts.
     """
     if not isinstance(facts, Mapping):
         return []
     return sorted(
         str(name)
         for name in facts
-        if isinstance(name, str) and name not in OWN_FACTS and (name in VARIABLES or name.startswith("nvlink_"))
+        if isinstance(name, str) and name not in OWN_FACTS and (name in VARIABLES or name.startswith(OWN_PREFIXES))
     )
 
 

@@ -30,18 +30,12 @@ def test_markup_becomes_markdown() -> None:
     assert reference.markdown(text) == ("`a\\|b` of `y` in `rackscale.nvlink.x`, `rackscale.nvlink.z`: a &lt; b \\| c.")
 
 
-def test_the_header_of_a_playbook_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "x.yml"
-    path.write_text(
-        "# Copyright\n---\n# Does a thing\n# to trays.\n#\n# Needed:\n#   one_file  a path\n"
-        "# Optional: the variables of y, and\n#   two, three  what both\n#               mean\n"
-        "# Tags: some.\n\n- hosts: all\n"
-    )
-    found = reference.playbook(path)
-    assert found.description == "Does a thing to trays."
-    assert found.required == {"one_file": "a path"}
-    assert found.optional == {"two": "what both", "three": "what both mean"}
-    assert found.more == "the variables of y"
+def test_a_playbook_is_described_by_its_header_and_its_variables() -> None:
+    found = reference.playbook(CHECKOUT / "playbooks" / "slurm_bringup.yml")
+    assert found.description.startswith("Installs and configures Slurm on bare hosts, with backup")
+    assert found.required == {"fabric_file": "absolute path of the fabric file on the controller"}
+    assert found.optional["slurm_tray_hosts"] == "pattern of the trays; nvlink"
+    assert found.more == "the variables of the roles slurm, slurm_tiers and slurm_topology"
 
 
 def test_a_default_that_is_a_list_or_an_expression_is_one_cell() -> None:

@@ -36,6 +36,7 @@ def variables() -> frozenset[str]:
     files = [
         *ROOT.glob("roles/*/meta/argument_specs.yml"),
         *ROOT.glob("playbooks/*.yml"),
+        ROOT / "playbooks/meta/argument_specs.yml",
         ROOT / "plugins/inventory/fabric.py",
     ]
     words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8"))}

@@ -1,0 +1,101 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who reads which variable, and that the lists of playbooks agree with playbooks, roles and modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.lookup import waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import specifications
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
+
+CHECKOUT = Path(__file__).resolve().parents[5]
+PLAYBOOKS = sorted(CHECKOUT.glob("playbooks/*.yml"))
+SPECS = yaml.safe_load((CHECKOUT / "playbooks/meta/argument_specs.yml").read_text())["argument_specs"]
+KEYS = ("type", "elements", "choices", "options", "no_log")
+ONE_VARIABLE = re.compile(r"\{\{ *(\w+)(?: *\| *default\([^{}]*?\))* *\}\}")
+
+
+def test_a_playbook_reads_the_variables_of_its_roles_and_of_what_it_imports() -> None:
+    site, discover = map(specifications.read_by, ("site", "discover"))
+    assert site["imex_server_port"]["type"] == "int"
+    assert site["fabric_moved_percent"]["type"] == "float"
+    assert "imex_server_port" not in discover
+    assert specifications.read_by("of_a_site") == {}
+
+
+def test_the_roles_of_a_role_are_found() -> None:
+    assert {"roles/rollout", "roles/imex", "roles/verify"} < set(specifications.runs("rollout"))
+    assert specifications.runs("demo") == ["playbooks/demo", "playbooks/discover", "playbooks/render"]
+
+
+def test_every_import_and_every_role_of_a_playbook_is_found() -> None:
+    for path in PLAYBOOKS:
+        named = re.findall(r"(?:import_playbook|_role:\n *name): *(?:rackscale\.nvlink\.)?(\w+)", path.read_text())
+        assert set(named) <= {Path(owner).name for owner in specifications.runs(path.stem)}, path
+
+
+def test_results_of_tasks_and_variables_of_the_inventory_have_a_reader() -> None:
+    assert {"fabric_targets", "fabric_observed", "nvlink_clique_name", "nvlink_imex_address"} <= specifications.words()
+
+
+def test_each_playbook_has_its_variables_and_names_those_that_are_needed() -> None:
+    assert list(SPECS) == [path.stem for path in PLAYBOOKS]
+    for path in PLAYBOOKS:
+        needed = re.findall(r"^# Needed: ([\w, ]+)\.", path.read_text(), re.MULTILINE)
+        options = SPECS[path.stem]["options"]
+        assert needed == [", ".join(name for name in options if options[name].get("required"))] or not needed, path
+        assert bool(needed) == any(option.get("required") for option in options.values()), path
+
+
+def test_a_variable_has_one_type_wherever_it_stands() -> None:
+    for playbook, entry in SPECS.items():
+        for name, spec in entry["options"].items():
+            assert _kept(spec) == _kept(VARIABLES[name]), f"{name} of {playbook}"
+    assert VARIABLES.keys() >= set(waves.OPTIONS)
+
+
+@pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: str(path.stem))
+def test_a_variable_has_the_type_of_the_option_that_it_sets(path: Path) -> None:
+    for name, option in _options_of_modules(yaml.safe_load(path.read_text())):
+        if name in SPECS[path.stem]["options"] and name != "fabric_sources":
+            known = _kept(VARIABLES[name])
+            assert {**known, **_kept(option)} == known, name
+
+
+def _kept(spec: Any) -> dict[str, Any]:
+    kept = {key: spec[key] for key in KEYS if spec.get(key)}
+    if kept.get("type") == "str":
+        del kept["type"]
+    if inner := spec.get("options") or spec.get("suboptions"):
+        kept["options"] = {name: _kept(option) for name, option in inner.items()}
+    return kept
+
+
+def _options_of_modules(data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(variable, specification) where an option of a module of this collection is that variable alone."""
+    if isinstance(data, list):
+        for entry in data:
+            yield from _options_of_modules(entry)
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            if str(key).startswith("rackscale.nvlink.") and isinstance(value, dict):
+                path = CHECKOUT / "plugins" / "modules" / f"{key.rpartition('.')[2]}.py"
+                options = _documented(path)
+                for option, given in value.items():
+                    match = ONE_VARIABLE.fullmatch(given) if isinstance(given, str) else None
+                    if match and option in options:
+                        yield match[1], options[option]
+            yield from _options_of_modules(value)
+
+
+def _documented(path: Path) -> dict[str, Any]:
+    text = re.search(r'^DOCUMENTATION = r"""(.*?)"""', path.read_text(), re.DOTALL | re.MULTILINE)
+    return (yaml.safe_load(text[1]).get("options") if text else None) or {}
