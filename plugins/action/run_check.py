@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fail where a person names what does not exist; the module of the same name documents it."""
+"""Fail where a person names what does not exist, and plan a run of site; the module of the same name documents it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleActionFail
-from ansible.inventory.manager import InventoryManager, split_host_pattern
+from ansible.inventory.manager import split_host_pattern
+from ansible.module_utils.common.validation import check_type_list
+from ansible.plugins.loader import lookup_loader
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.run_check import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller, environment
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory as doctor_inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import run_variables, site_variables, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import targets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
 
@@ -42,20 +49,41 @@ class ActionModule(GuardedAction):
         if errors:
             return {**result, "failed": True, "msg": site_variables.joined(errors)}
         playbooks = targets.own_playbooks(context.CLIARGS.get("args") or (), PLAYBOOKS)
-        tags = {f"--{which}": _words(task_vars.get(f"ansible_{name}_tags")) for which, name in _TAG_OPTIONS}
-        wrong = list(targets.wrong_tags(playbooks, tags))
+        wrong = list(targets.wrong_tags(playbooks, {"--tags": _tags("tags"), "--skip-tags": _tags("skip_tags")}))
         if wrong and playbooks is None:
             result["warnings"] += map(_ended, wrong)
             wrong = []
+        run = self._run(task_vars)
         try:
-            problem = next(filter(None, itertools.chain(wrong, self._problems(options, task_vars))), "")
+            problem = next(filter(None, itertools.chain(wrong, self._problems(options, task_vars, run))), "")
+            planned = _planned(run, task_vars) if options["plan"] and not problem else {}
         except NvlinkError as error:
             problem = str(error)
         if problem:
             raise AnsibleActionFail(_ended(problem))
-        return result
+        return {**result, **planned, "warnings": [*result["warnings"], *planned.get("warnings", ())]}
 
-    def _problems(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Iterator[str]:
+    def _run(self, task_vars: Mapping[str, Any]) -> Run:
+        groups = task_vars.get("groups") or {}
+        known = set(groups.get("all", ()))
+
+        def match(pattern: str) -> Sequence[str]:
+            pattern = pattern.strip()
+            if pattern in groups:
+                return list(groups[pattern])
+            # Ansible would warn of an unknown name.
+            if not set(pattern) & _OF_PATTERNS:
+                return [pattern] if pattern in known else []
+            lookup = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader)
+            return [host for host in lookup.run([pattern], task_vars) if host in known]
+
+        sources = task_vars.get("ansible_inventory_sources") or ()
+        # Not ansible_limit: without --limit it may be a fact of a tray.
+        limit = str(context.CLIARGS.get("subset") or "")
+        selected = task_vars.get("ansible_play_hosts_all") or ()
+        return Run(groups, selected, limit, match, lambda: "".join(inventory_file.problems(sources, self._loader)[:1]))
+
+    def _problems(self, options: Mapping[str, Any], task_vars: Mapping[str, Any], run: Run) -> Iterator[str]:
         # Variables of the play rank above those of a host.
         of_play = self._task.play.vars
 
@@ -67,53 +95,26 @@ class ActionModule(GuardedAction):
         def on_reader(name: str) -> Any:
             # As the Slurm controller has it, whose group may set the file; its facts may not.
             patterns = (*options["patterns"], *options["inventory_patterns"])
-            host = next((host for row in patterns for host in match(targets.pattern_of(row, value(row)))), "localhost")
-            own = task_vars["hostvars"]
+            hosts = (host for row in patterns for host in run.match(targets.pattern_of(row, value(row))))
+            host, own = next(hosts, "localhost"), task_vars["hostvars"]
             if name in of_play or trust.foreign_variables(own.raw_get(host).get("ansible_facts")):
                 return value(name)
             return own[host].get(name)
 
-        # Not ansible_limit: without --limit it may be a fact of a tray.
-        limit = str(context.CLIARGS.get("subset") or "")
-        manager: list[InventoryManager] = []
-
-        def match(pattern: str) -> Sequence[str]:
-            pattern = pattern.strip()
-            if pattern in groups:
-                return list(groups[pattern])
-            # Ansible would warn of an unknown name.
-            if not set(pattern) & _OF_PATTERNS:
-                return [pattern] if pattern in known else []
-            if not manager:
-                manager.append(self._manager(groups))
-            return [host.name for host in manager[0].get_hosts(pattern) if host.name in known]
-
-        def unread() -> str:
-            found = inventory_file.problems(task_vars.get("ansible_inventory_sources") or (), self._loader)
-            return found[0] if found else ""
-
-        groups = task_vars.get("groups") or {}
-        known = set(groups.get("all", ()))
-        run = Run(groups, task_vars.get("ansible_play_hosts_all") or (), limit, match, unread)
-        yield from targets.wrong_limit(run, split_host_pattern(limit) if limit else [], options["localhost"])
+        yield from targets.wrong_limit(run, split_host_pattern(run.limit) if run.limit else [], options["localhost"])
         for name in options["required"]:
             yield targets.wrong_value(name, value(name))
-        for name in options["seconds"]:
-            yield targets.wrong_number(name, value(name), whole=False)
         for name in options["numbers"]:
-            yield targets.wrong_number(name, value(name), whole=True)
+            yield targets.wrong_number(name, value(name), whole=VARIABLES[name]["type"] == "int")
         for name in options["renames"]:
             yield targets.wrong_pairs(name, value(name))
         for name in options["patterns"]:
             yield targets.wrong_pattern(run, name, value(name), in_run=True)
-        for name in options["inventory_patterns"]:
+        optional = filter(value, options["optional_patterns"])
+        for name in (*options["inventory_patterns"], *optional):
             yield targets.wrong_pattern(run, name, value(name), in_run=False)
-        for name in options["optional_patterns"]:
-            if value(name):
-                yield targets.wrong_pattern(run, name, value(name), in_run=False)
         if options["fabric_files"]:
-            paths = map(on_reader, options["fabric_files"])
-            path = next((path for path in paths if path is not None), "")
+            path = next((path for path in map(on_reader, options["fabric_files"]) if path is not None), "")
             if path:
                 fabric_file.load(self._loader.path_dwim(str(path)))
             else:
@@ -127,15 +128,6 @@ class ActionModule(GuardedAction):
                 else:
                     yield targets.wrong_trays(run, fabric, name, value(name), name in options["placed"])
 
-    def _manager(self, groups: Mapping[str, Sequence[str]]) -> InventoryManager:
-        """The inventory itself is not a variable; this is the way of the lookup inventory_hostnames."""
-        manager = InventoryManager(self._loader, parse=False)
-        for group, hosts in groups.items():
-            manager.add_group(group)
-            for host in hosts:
-                manager.add_host(host, group=group)
-        return manager
-
     def _fabric(self, given: object) -> Fabric:
         """An empty fabric before the first file exists: the first trays are named by the inventory."""
         if not given:
@@ -144,13 +136,53 @@ class ActionModule(GuardedAction):
         return fabric_file.load(path) if os.path.exists(path) else Fabric()
 
 
+def _planned(run: Run, task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    """The phases of the playbook site, with warnings; one error has all that would stop a later phase."""
+
+    def value(name: str) -> Any:
+        return trust.controller_value(task_vars, name)
+
+    pattern = value("site_tray_hosts")
+    tray_hosts = targets.pattern_of("site_tray_hosts", pattern or [row for row in _TRAY_GROUPS if row in run.groups])
+    given = {
+        "trays": run.match(tray_hosts) if tray_hosts else [],
+        "pattern": pattern,
+        "controllers": run.match(targets.pattern_of("slurm_controller_hosts", value("slurm_controller_hosts"))),
+        "limit": run.selected if run.limit else None,
+    }
+    inventory = doctor_inventory.read(given, task_vars)
+    path = os.path.expanduser(str(value("fabric_file") or value("nvlink_fabric_file") or ""))
+    if not os.path.isabs(path):
+        raise NvlinkError(site.wrong_path(path, inventory.misplaced))
+    phases = check_type_list(value("site_phases") or site.default_phases(inventory))
+    phases = site.select_by_tags(phases, _tags("tags"), _tags("skip_tags"))
+    fabric = fabric_file.load(path) if os.path.exists(path) else None
+    left_out = set() if "discover" in phases else {"fabric_sources", "imex_network"}
+    read = {name: inventory.variables.get(name) for name in {*controller.READ} - left_out}
+    checks = list(controller.checks(environment.read(), read, len(inventory.trays), os.cpu_count() or 1))
+    errors = [f"{row.name}: {row.message}" for row in checks if row.status == ERROR]
+    problems = [*site.problems(inventory, phases, fabric), *errors]
+    if problems:
+        raise NvlinkError(" ".join(map(_ended, problems)))
+    # ansible.cfg is for doctor: a warning in each run would be noise.
+    old = [f"{row.name}: {row.message}." for row in checks if row.status == WARNING and row.name != "ansible_cfg"]
+    return {
+        "phases": phases,
+        "tray_hosts": tray_hosts,
+        "slurm": inventory.slurm,
+        "dra_driver": "kubernetes" in phases and site.installs_dra_driver(inventory),
+        "warnings": [*site.warnings(inventory, phases, fabric), *old],
+        "msg": f"{count(len(inventory.trays), 'tray')}; phases: {', '.join(phases) or 'none'}.",
+    }
+
+
+_TRAY_GROUPS = ("trays", "nvlink")
 _OF_PATTERNS = frozenset("*?[]~!&:,")
-_TAG_OPTIONS = (("tags", "run"), ("skip-tags", "skip"))
 
 
 def _ended(sentence: str) -> str:
     return sentence if sentence.endswith(("?", ".")) else f"{sentence}."
 
 
-def _words(value: Any) -> list[str]:
-    return [str(word) for word in value or ()]
+def _tags(option: str) -> list[str]:
+    return list(map(str, context.CLIARGS.get(option) or ()))

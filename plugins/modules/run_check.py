@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: run_check
-short_description: "[INTERNAL] Fail where a person names what does not exist or sets a wrong value"
+short_description: "[INTERNAL] Fail where a person names what does not exist or sets a wrong value; plan a run of site"
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
@@ -76,12 +76,7 @@ options:
     elements: str
     default: []
   numbers:
-    description: Whole numbers from 0.
-    type: list
-    elements: str
-    default: []
-  seconds:
-    description: Numbers of seconds.
+    description: Numbers from 0; whole numbers, where the variable is an integer.
     type: list
     elements: str
     default: []
@@ -90,6 +85,15 @@ options:
     type: list
     elements: str
     default: []
+  plan:
+    description:
+      - Whether to plan the phases of the playbook C(rackscale.nvlink.site), and to fail with all errors that would stop
+        a later one, found from variables of localhost, the addresses of the trays and the fabric file alone.
+      - Slurm applies with a host of C(slurm_controller_hosts). IMEX applies with Slurm or C(imex_owner), and without
+        the DRA driver. Kubernetes applies with C(dra_driver_shape) or C(k8s_topology_schedulers). Tags select among
+        these.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
@@ -113,11 +117,17 @@ EXAMPLES = r"""
     required: [drain_trays]
     inventory_patterns: [slurm_controller_hosts]
     trays: [drain_trays]
-    seconds: [drain_wait]
+    numbers: [drain_wait]
   run_once: true
 """
 
 RETURN = r"""
+phases:
+  description: The phases to run, in their order.
+  returned: with O(plan)
+  type: list
+  elements: str
+  sample: [discover, slurm, imex, verify, report]
 changes:
   description: Always empty.
   returned: always
@@ -128,6 +138,23 @@ findings:
   returned: always
   type: list
   elements: dict
+tray_hosts:
+  description: The pattern of the trays, C(site_tray_hosts) or those of the groups C(trays) and C(nvlink) that exist.
+  returned: with O(plan)
+  type: str
+  sample: trays,nvlink
+slurm:
+  description: C(site_slurm) of the Slurm controller, C(existing) or C(managed).
+  returned: with O(plan)
+  type: str
+  sample: existing
+dra_driver:
+  description:
+    - Whether the phase kubernetes installs the DRA driver. It does not where C(k8s_topology_schedulers) is set and
+      C(dra_driver_shape) is not.
+  returned: with O(plan)
+  type: bool
+  sample: false
 """
 
 from typing import Any
@@ -146,8 +173,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "placed": _NAMES,
     "cliques": _NAMES,
     "numbers": _NAMES,
-    "seconds": _NAMES,
     "renames": _NAMES,
+    "plan": {"type": "bool", "default": False},
 }
 
 

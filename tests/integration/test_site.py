@@ -20,7 +20,6 @@ from .commands import ansible
 INVENTORY = "plugin: rackscale.nvlink.fabric\nsources: [fabric_file]\nfabric_file: fabric.json\n"
 SHARED = [
     "Check the run",
-    "Check the inventory",
     "Load the new fabric file",
     "Report the result",
 ]

@@ -33,18 +33,17 @@ def expressions() -> dict[str, str]:
     def read(path: str) -> Any:
         return loader.load_from_file(str(CHECKOUT / path))
 
-    resume, site, doctor = (read(f"playbooks/{name}.yml") for name in ("resume", "site", "doctor"))
+    resume, doctor = (read(f"playbooks/{name}.yml") for name in ("resume", "doctor"))
     return {
         "verify": read("roles/verify/defaults/main.yml")["verify_slurm_controllers"],
         "rollout": read("roles/rollout/defaults/main.yml")["rollout_slurm_controller"],
         "resume": next(play["vars"]["resume_controllers"] for play in resume if "resume_controllers" in str(play)),
-        "site": site[1]["tasks"][0]["rackscale.nvlink.site_plan"]["controllers"],
         "doctor": doctor[1]["module_defaults"]["rackscale.nvlink.doctor"]["controllers"],
     }
 
 
 @pytest.mark.parametrize(("variables", "hosts"), CASES)
-@pytest.mark.parametrize("user", ["verify", "rollout", "resume", "site", "doctor"])
+@pytest.mark.parametrize("user", ["verify", "rollout", "resume", "doctor"])
 def test_the_controllers(user: str, variables: dict[str, Any], hosts: list[str]) -> None:
     # Tests have no collection ansible.builtin.
     text = expressions()[user].replace("ansible.builtin.", "")

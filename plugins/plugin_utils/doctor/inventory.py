@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site impo
 
 
 def read(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Inventory:
-    """By the options trays, controllers, pattern and limit of site_plan and doctor."""
+    """By the options trays, controllers, pattern and limit of run_check and doctor."""
     hostvars, controllers = task_vars["hostvars"], options["controllers"]
     trays, misplaced = _read_trays(options["trays"], hostvars)
     return Inventory(

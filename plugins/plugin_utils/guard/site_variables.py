@@ -140,7 +140,7 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
         is_secret = spec.get("no_log") or _SECRET.search(place)
         what = "has a wrong value, which is not shown" if is_secret else f"is {shown(value)}"
         if not isinstance(result.errors[0], ArgumentTypeError):
-            yield place, what + nearest(value, filter(None, map(str, choices)))
+            yield place, what + nearest(value, filter(None, map(str, choices or ())))
         else:
             yield place, f"{'is not a dictionary' if kind == 'dict' else what}, write {_EXPECTED[kind]}"
         return
