@@ -50,11 +50,14 @@ def unknown(names: Collection[str]) -> dict[str, str]:
     for name in names - VARIABLES.keys() - words() - OWN_FACTS:
         if name.startswith(("ansible_", "_")) or len(name) < MIN_LENGTH:
             continue
+        letters = set(name)
         close = [
             (number, known)
             for known in VARIABLES
-            if (number := edits(name, known)) < MAX_EDITS
-            or (number == MAX_EDITS and (len(name) > MAX_SHORT or known.startswith(OWN_PREFIXES)))
+            # To count edits takes long: each takes one letter out and puts one in.
+            if len(letters.symmetric_difference(known)) <= 2 * MAX_EDITS
+            and (number := edits(name, known)) <= MAX_EDITS
+            and (number < MAX_EDITS or len(name) > MAX_SHORT or known.startswith(OWN_PREFIXES))
         ]
         if close:
             found[name] = min(close)[1]
@@ -68,7 +71,7 @@ def mentioned(values: Iterable[tuple[str, Value]]) -> set[str]:
 
     As in ``imex_network: "{{ fabric_net_of_mine }}"``, or by leaf_variable of slurm_topology_other_topologies.
     """
-    # Hosts share most values, and Ansible's own, such as groups, are large.
+    # Ansible's own, such as groups, are large.
     distinct = {id(value): value for name, (_where, value) in values if name not in _LARGE}
     return {word for value in distinct.values() for word in re.findall(r"\w+", repr(value))}
 
@@ -85,11 +88,14 @@ def unknown_sentences(values: Mapping[str, Value], others: Sequence[tuple[str, V
     ]
 
 
-def wrong_sentences(values: Iterable[tuple[str, Value]], known: Mapping[str, Specification]) -> list[str]:
+def wrong_sentences(values: Collection[tuple[str, Value]], known: Mapping[str, Specification]) -> list[str]:
     """A sentence for each wrong part of the values of known variables; of the hosts of a group, the first."""
     found: dict[tuple[str, str], str] = {}
+    judged = set()
     for name, (where, value) in values:
-        if name in known:
+        # Hosts share most values.
+        if name in known and (name, id(value)) not in judged:
+            judged.add((name, id(value)))
             for place, what in problems(name, value, known[name]):
                 found.setdefault((place, what), f"{place} ({where}) {what}{'' if what.endswith('?') else '.'}")
     return list(found.values())
@@ -131,14 +137,19 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     if kind == "list":
         # They are those of its elements.
         choices = None
+    elif "names" in spec and isinstance(value, str):
+        value = {value: None}
+    # A dictionary may contain a secret.
+    what = f"is {shown(value)}"
+    if spec.get("no_log") or _SECRET.search(place):
+        what = "has a wrong value, which is not shown"
+    elif isinstance(value, (Mapping, list)):
+        what = f"is a {'dictionary' if isinstance(value, Mapping) else 'list'}"
     if isinstance(value, (Mapping, list)) and (kind == "path" or choices):
-        yield place, f"is a {'dictionary' if isinstance(value, Mapping) else 'list'}, write a text"
+        yield place, f"{what}, write a text"
         return
     result = ArgumentSpecValidator({place: {"type": kind, "choices": choices}}).validate({place: value})
     if result.error_messages:
-        # A dictionary may contain a secret.
-        is_secret = spec.get("no_log") or _SECRET.search(place)
-        what = "has a wrong value, which is not shown" if is_secret else f"is {shown(value)}"
         if not isinstance(result.errors[0], ArgumentTypeError):
             yield place, what + nearest(value, filter(None, map(str, choices or ())))
         else:
@@ -149,8 +160,8 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
         inner = {**spec, "type": spec.get("elements", "raw")}
         for number, entry in enumerate(value):
             yield from problems(f"{place}[{number}]", entry, inner)
-    elif kind == "dict" and "options" in spec:
-        yield from _keys(place, value, spec["options"])
+    elif kind == "dict" and (options := spec.get("options") or spec.get("suboptions")):
+        yield from _keys(place, value, options)
 
 
 def _keys(place: str, value: Mapping[str, Any], options: Mapping[str, Specification]) -> Iterator[tuple[str, str]]:

@@ -16,9 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import (
+    source_kubernetes,
+    source_rest,
+    source_slurm,
+    source_ssh,
+    source_topograph,
+)
 
 Specification = Mapping[str, Any]
-"""As in an argument specification: type, elements, choices, options, required and no_log."""
+"""As in an argument specification: type, elements, choices, options or suboptions, required and no_log.
+
+With names, the name of an option may stand in place of a dictionary.
+"""
 
 OWN_PREFIXES = (
     "_slurm_",
@@ -44,11 +54,19 @@ def _read() -> dict[str, dict[str, Specification]]:
     found: dict[str, dict[str, Specification]] = {}
     for path in (*_ROOT.glob("roles/*/meta/argument_specs.yml"), _ROOT / "playbooks/meta/argument_specs.yml"):
         owner = path.parents[1].relative_to(_ROOT)
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        for entry, spec in yaml.load(path.read_text("utf-8"), Loader=loader)["argument_specs"].items():
+        for entry, spec in _load(path.read_text("utf-8"))["argument_specs"].items():
             name = owner / entry if owner.name == "playbooks" else owner
             found.setdefault(str(name), {}).update(spec["options"])
+    sources: dict[str, Specification] = {"ansible_facts": {}, "fabric_file": {}, "simulation": {"type": "dict"}}
+    for fragment in (source_kubernetes, source_rest, source_slurm, source_ssh, source_topograph):
+        sources.update(_load(fragment.ModuleDocFragment.DOCUMENTATION)["options"])
+    entries = {"type": "list", "elements": "dict", "names": True, "options": sources}
+    found["playbooks/discover"]["fabric_sources"] = entries
     return found
+
+
+def _load(text: str) -> Any:
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 _OF = _read()

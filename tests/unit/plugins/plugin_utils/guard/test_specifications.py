@@ -58,7 +58,9 @@ def test_each_playbook_has_its_variables_and_names_those_that_are_needed() -> No
 def test_a_variable_has_one_type_wherever_it_stands() -> None:
     for playbook, entry in SPECS.items():
         for name, spec in entry["options"].items():
-            assert _kept(spec) == _kept(VARIABLES[name]), f"{name} of {playbook}"
+            # The options of each source come from the inventory plugin's documentation.
+            if name != "fabric_sources":
+                assert _kept(spec) == _kept(VARIABLES[name]), f"{name} of {playbook}"
     assert VARIABLES.keys() >= set(waves.OPTIONS)
 
 
