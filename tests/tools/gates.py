@@ -46,7 +46,7 @@ PROGRESS_SECONDS = 20
 MORE_EXAMPLES = "100"
 LINT_DOCS = "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self ."
 PYTHON_FLOOR = "vermin --quiet --no-tips --violations -t=3.9- --eval-annotations plugins/modules plugins/module_utils"
-STORIES = "-n 3 --dist loadfile tests/integration tests/soak"
+STORIES = "-n 3 --dist loadfile --no-loadscope-reorder tests/integration tests/soak"
 # As an importer of the artifact runs it, which has neither of the two folders.
 NOT_IN_ARTIFACT = "--exclude tests/ --exclude molecule/"
 LEVELS = {"unit": ("unit",), "check": ("unit", "check"), "test": ("unit", "check", "test"), "all": ("all",)}
