@@ -208,7 +208,7 @@ def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Mapping
     context = next(filter(None, contexts), "")
     options = {"kubeconfig": os.path.expanduser(given), "context": context, "timeout": 20}
     try:
-        snapshot = Reader(*login.of_kubeconfig(options, "doctor")).snapshot()
+        snapshot = Reader(login.of_kubeconfig(options, "doctor")).snapshot()
     except (NvlinkError, AnsibleError) as error:
         yield Check("kubernetes", ERROR, LOCALHOST, sentence(str(error), 300))
         return

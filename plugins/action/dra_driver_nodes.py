@@ -59,12 +59,11 @@ class ActionModule(GuardedAction):
 
     def _snapshot(self) -> tuple[preflight.Snapshot, preflight.Plan]:
         """A snapshot and its plan, by a new client, since a client has one deadline."""
-        snapshot = Reader(*self.login).snapshot()
+        snapshot = Reader(self.login).snapshot()
         return snapshot, arguments.plan(self.options, versions.pinned(self.options["chart_version"]), snapshot)
 
     def _rollout(self) -> waves.PluginRollout:
-        server, config = self.login
-        return waves.PluginRollout(Cluster("dra_driver", server, replace(config, deadline=DEADLINE)))
+        return waves.PluginRollout(Cluster("dra_driver", replace(self.login, deadline=DEADLINE)))
 
     # --- A wave.
 

@@ -173,7 +173,7 @@ def _read_cluster(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, st
     # A wrong kubeconfig is a user error and fails; a server that does not answer is a finding.
     access = login.of_kubeconfig(options, "verify")
     try:
-        return Reader(*access).snapshot(pods=True), ""
+        return Reader(access).snapshot(pods=True), ""
     except NvlinkError as error:
         return None, sentence(str(error))
 

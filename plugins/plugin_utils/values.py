@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
@@ -25,7 +26,11 @@ HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%][0-9A-Za-z._:%-]{0,252}")
 # No half of a surrogate pair either, which JSON can hold and no file.
 SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _CLIQUE = re.compile(rf"({CLUSTER_UUID.pattern})\.(0|[1-9][0-9]{{0,9}})")
-
+_SECRETS = (
+    (re.compile(r"-----BEGIN .*?(-----END [A-Z ]+-----|$)", re.DOTALL), "***"),
+    (re.compile(r"eyJ[\w.-]{8,}|[\w+/=.~-]{64,}"), "***"),
+    (re.compile(r"((?:secret|token|password|passwd)[\w\"'-]*\s*[=:]\s*[\"']?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),
+)
 
 # Of an answer's largest size. A value costs up to 200 bytes of memory, and an empty list has 3 characters.
 BYTES_PER_VALUE = 32
@@ -90,6 +95,30 @@ def sentence(message: Any, limit: int = 200) -> str:
     line = " ".join("".join(char if char.isprintable() else " " for char in message[:1000]).split())
     line = line.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
     return (line if len(line) <= limit else f"{line[: limit - 3]}...").rstrip(".")
+
+
+def texts(value: Any) -> Iterator[str]:
+    """All texts in a value and in the mappings and lists below it."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from texts(item)
+
+
+def hidden(message: str, secrets: Iterable[str]) -> str:
+    """A message without known secrets of at least 4 characters, also as they stand in a URL."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            message = message.replace(secret, "***").replace(urllib.parse.quote(secret, safe=""), "***")
+    return message
+
+
+def redacted(message: str) -> str:
+    """A program's message without PEM blocks, tokens, and values that follow a word such as password."""
+    for pattern, replacement in _SECRETS:
+        message = pattern.sub(replacement, message)
+    return message
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

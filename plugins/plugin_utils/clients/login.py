@@ -1,142 +1,186 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The login at a Kubernetes API server: of a kubeconfig or a pod by the official client, or an address and its options.
+"""The login at a Kubernetes API server: of kubeconfig files or a pod by the official client, or an address and options.
 
-The client reads a login in a child process, login_child.py, under a deadline.
+The official client merges the files, reads keys, tokens and certificates, and runs the login plugins. It gives a plugin
+no time limit and only logs its failure; both are added here. It also uses one of several logins of a user and ignores
+what it does not know, so such files are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
+import io
+import logging
 import os
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import descendants
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import deadline, limited_memory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    as_list,
+    hidden,
+    mapped,
+    redacted,
+    sentence,
+    shown,
+    texts,
+)
 
 OPTIONS = ("kubeconfig", "context", "api_url", *http.OPTIONS)
 IN_CLUSTER = "in-cluster"
 """In the option kubeconfig: the service account of the pod."""
-MAX_KUBECONFIG_BYTES = 4 * 1024 * 1024
-MIN_SECONDS = 10
-"""For a login, also with a shorter timeout: a program is started, and it imports the client."""
+MAX_MEMORY = 256 * 1024 * 1024
+"""Bytes that a login may add to this process: the client reads all that a plugin prints."""
+GRACE = 2.0
+"""Seconds in which the client notices that its plugin was killed."""
+REMEDY = "run kubectl with it as the same user, and correct what kubectl reports"
 
-_LIMITS = ("timeout", "deadline", "max_bytes")
-_CHILD = os.path.join(os.path.dirname(__file__), "login_child.py")
-
-
-Login = tuple[str, http.ClientConfig]
-"""Address of the API server, and the client config."""
+# Kinds of logins of a user, of which the client would use one and ignore the others.
+_KINDS = ("auth-provider", "token", "tokenFile", "exec", "username")
 
 
-def is_several(path: str) -> bool:
-    """Whether a path is a list of files, as KUBECONFIG may be for kubectl; one file is read here."""
-    return os.pathsep in path and not os.path.exists(os.path.expanduser(path))
+class LoginError(Exception):
+    """A login cannot be read: what is wrong, and the remedy."""
 
 
-def of_kubeconfig(options: Mapping[str, Any], source: str) -> Login:
+class _Log(logging.NullHandler):
+    """Keeps what the client logs, which may hold a plugin's secrets, from the log of Ansible and from the terminal.
+
+    As a filter of the root logger it takes the messages; as its handler it prevents that Python adds one that prints.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.messages.append(record.getMessage())
+        return False
+
+
+def of_kubeconfig(options: Mapping[str, Any], source: str) -> http.ClientConfig:
     """The login by the options kubeconfig, context (may be empty) and timeout of a module."""
     given = {key: options[key] for key in ("kubeconfig", "context", "timeout") if options[key]}
     return client_config(Options(given, OPTIONS, source))
 
 
-def client_config(options: Options, seconds: float | None = None) -> Login:
-    """The login by the options of OPTIONS, in so many seconds; SourceError for wrong ones and a login that fails."""
-
-    def renew(left: float) -> http.ClientConfig:
-        return client_config(options, left)[1]
-
-    if ("kubeconfig" in options) == ("api_url" in options):
-        raise options.wrong("kubeconfig", "or api_url must be set, exactly one of them")
-    if "api_url" in options:
-        if "context" in options:
-            raise options.wrong("context", "belongs to kubeconfig; leave it out with api_url")
-        server = http.endpoint(options, "api_url", "as in https://api.example.org:6443")
-        return server, replace(http.client_config(options), renew=renew)
-    for key in http.OPTIONS:
-        if key in options and key not in _LIMITS:
-            raise options.wrong(key, "belongs to api_url; a kubeconfig file holds its own")
-    limits = http.limits(options)
-    request: dict[str, Any] = {"text": None, "context": None, "folder": "/"}
+def client_config(options: Options) -> http.ClientConfig:
+    """The login by the options of OPTIONS; SourceError for wrong ones and a login that fails."""
     path = options.text("kubeconfig") or ""
-    if path != IN_CLUSTER:
-        if is_several(path):
-            raise options.wrong("kubeconfig", f"{path} names several files, as KUBECONFIG may; name one of them")
-        content = options.content("kubeconfig", MAX_KUBECONFIG_BYTES) or b""
-        path = options.path("kubeconfig") or ""
-        request = {"text": content.decode("utf-8", "replace"), "folder": os.path.dirname(path)}
-        request["context"] = options.text("context")
-    elif "context" in options:
-        raise options.wrong("context", f"belongs to a kubeconfig file; leave it out with {IN_CLUSTER}")
-    login = _run_child(request, seconds or min(max(limits["timeout"], MIN_SECONDS), limits["deadline"]))
-    if "error" in login:
-        what, _semicolon, remedy = str(login["error"]).partition("; ")
-        remedy = sentence(remedy) or "run kubectl with it as the same user, and correct what kubectl reports"
-        raise options.wrong("kubeconfig", f"{path} {sentence(what, 400)}; {remedy}")
-    found = Options({"server": login["server"]}, ("server",), f"{options.name}: kubeconfig {path}")
-    return http.endpoint(found, "server", "an address there"), http.ClientConfig(
-        **http.credentials(options, login["authorization"], None, None, "Authorization", ""),
-        ca_data=login["authority"] or None,
-        client_pem=login["client"] or None,
-        validate_certs=login["verify"],
-        server_name=login["server_name"] or None,
-        proxy=login["proxy"] or None,
-        renew=renew,
-        **limits,
-    )
-
-
-def _run_child(request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """The last answer of login_child.py. Neither a process nor a file of it is left, however it ends."""
-    scratch = tempfile.mkdtemp(prefix="nvlink-login-")
+    if bool(path) == ("api_url" in options):
+        raise options.wrong("kubeconfig", "or api_url must be set, exactly one of them")
+    if "context" in options and path in ("", IN_CLUSTER):
+        raise options.wrong("context", f"belongs to a kubeconfig file; leave it out with api_url and {IN_CLUSTER}")
+    if not path:
+        made = http.client_config(options, "api_url", "as in https://api.example.org:6443")
+        return replace(made, shows_reason=True)
+    for key in http.OPTIONS:
+        if key in options and key not in http.LIMITS:
+            raise options.wrong(key, "belongs to api_url; a kubeconfig file holds its own")
     try:
-        # A session of its own: no plugin can ask a question on this process's terminal.
-        child = subprocess.Popen(
-            [sys.executable, "-P", _CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "TMPDIR": scratch},
-            start_new_session=True,
-        )
-        asked = json.dumps({**request, "scratch": scratch, "parent": os.getpid()}).encode()
-        try:
-            output, late = child.communicate(asked, timeout=seconds)[0], False
-        except subprocess.TimeoutExpired:
-            _kill(child)
-            output, late = child.communicate()[0], True
-        except BaseException:
-            _kill(child)
-            child.wait()
-            raise
+        # The client writes keys to files, which are read before the folder is removed.
+        with tempfile.TemporaryDirectory(prefix="nvlink-login-") as scratch:
+            return _read(options, path, scratch)
+    except LoginError as error:
+        raise options.wrong("kubeconfig", f"{path} {error}") from None
+
+
+def chosen(document: Mapping[str, Any], context: str | None) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+    """(cluster, user, who that is for a message) of a context; LoginError for what the client would ignore."""
+
+    def entry(kind: str, name: Any) -> Mapping[str, Any]:
+        rows = {str(mapped(row).get("name")): mapped(row).get(kind) for row in as_list(document.get(f"{kind}s"))}
+        if not isinstance(found := rows.get(str(name)), Mapping):
+            raise LoginError(f"has no {kind} {shown(name)}; correct it, or set context to one of its contexts")
+        return found
+
+    names = entry("context", context or document.get("current-context"))
+    cluster = entry("cluster", names.get("cluster"))
+    user = entry("user", names["user"]) if names.get("user") else {}
+    who = f"user {names.get('user')}"
+    if any(str(key).partition("-")[0] == "as" for key in user):
+        remedy = "use an account that has the permissions itself"
+        raise LoginError(f"lets {who} impersonate another one, which is not supported; {remedy}")
+    kinds = [kind for kind in _KINDS if user.get(kind)]
+    if len(kinds) > 1:
+        raise LoginError(f"gives {who} several logins ({', '.join(kinds)}); keep one")
+    plugin = mapped(user.get("exec")).get("command")
+    return cluster, user, sentence(f"{who} by {plugin or kinds[0]}" if kinds else who)
+
+
+def _read(options: Options, path: str, scratch: str) -> http.ClientConfig:
+    """The login by the official client, which has its files in the folder `scratch`."""
+    try:
+        from kubernetes import config
+        from kubernetes.client import Configuration
+    except ImportError as error:
+        raise LoginError(f"cannot be read without the Python library {error.name}; pip install kubernetes") from None
+    login, limits, context = Configuration(), http.limits(options), options.text("context")
+    if path == IN_CLUSTER:
+        _load(partial(config.load_incluster_config, login), "the service account of a pod", {}, limits["timeout"])
+        cluster, user = {"server": login.host}, {}
+    else:
+        cluster, user, who = chosen(_document(path), context)
+        load = partial(config.load_kube_config, path, context, login, persist_config=False, temp_file_path=scratch)
+        _load(load, who, user, limits["timeout"])
+    authorization = "".join(login.api_key.values()).strip()
+    if not authorization and not login.cert_file and any(user.get(kind) for kind in _KINDS):
+        raise LoginError(f"logs in as {who}, which gave no token and no certificate; {REMEDY}")
+    found = Options({"server": cluster.get("server")}, ("server",), f"{options.name}: kubeconfig {path}")
+    url, verify = http.endpoint(found, "server", "an address"), cluster.get("insecure-skip-tls-verify") is not True
+    name, proxy = (str(cluster.get(key) or "") for key in ("tls-server-name", "proxy-url"))
+    try:
+        pool = http.connections(url, login.ssl_ca_cert, login.cert_file, login.key_file, verify, name, proxy)
+    except (OSError, ValueError) as error:
+        reason = http.reason_of(error) or error
+        raise LoginError(f"has a certificate, key or proxy-url that cannot be used ({reason}); correct it") from None
+    secrets = http.credentials(options, "Authorization", authorization, authorization)
+    return http.ClientConfig(url, pool, **secrets, **limits, renew=partial(client_config, options), shows_reason=True)
+
+
+def _document(path: str) -> dict[str, Any]:
+    """The content of kubeconfig files as the client merges them, in plain lists and mappings."""
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    try:
+        merged = KubeConfigMerger(path).config
+        if merged is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        lists = {key: [row.value for row in merged.value[key]] for key in ("clusters", "contexts", "users")}
+        return {**merged.value, **lists}
+    except OSError as error:
+        raise LoginError(f"cannot be read ({error.strerror}); correct it") from None
+    except Exception:
+        # The client expects a valid file, and ends in any exception otherwise, which may quote it.
+        raise LoginError("is no kubeconfig; name the file that kubectl uses") from None
+
+
+def _load(load: Callable[[], None], who: str, user: Mapping[str, Any], seconds: float) -> None:
+    """Let the client read a login; LoginError if it fails, or its plugin prints too much or does not end in time."""
+    log, root = _Log(), logging.getLogger()
+    root.addHandler(log)
+    root.addFilter(log)
+    try:
+        # Without a terminal for the standard output, a plugin is told not to ask questions.
+        with deadline(seconds) as end, limited_memory(MAX_MEMORY), contextlib.redirect_stdout(io.StringIO()):
+            http.within(seconds + GRACE, load)
+    except Exception as error:
+        log.messages.append(str(error))
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    answers: list[dict[str, Any]] = [json.loads(line) for line in output.splitlines()]
-    last = answers[-1] if answers else {}
-    if "error" in last or "server" in last:
-        return last
-    what = f"logs in by {last['uses']}, which" if "uses" in last else "is read by a program that"
-    if late:
-        return {"error": f"{what} did not end in {seconds:g} seconds and was killed; try it by hand, or raise timeout"}
-    return {"error": f"{what} ended without a login"}
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child that has not been waited for, its process group and all other processes below it."""
-    below = descendants(child.pid)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    for pid in below:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+        root.removeFilter(log)
+        root.removeHandler(log)
+    if end.expired:
+        what = f"did not end in {seconds:g} seconds and was killed; try it by hand, or raise timeout"
+        raise LoginError(f"logs in as {who}, which {what}")
+    if log.messages:
+        secrets = texts({**user, "exec": mapped(user.get("exec")).get("env")})
+        reason = redacted(hidden(log.messages[-1], secrets))[-300:]
+        raise LoginError(f"logs in as {who}, which failed ({sentence(reason, 300) or 'without a reason'}); {REMEDY}")

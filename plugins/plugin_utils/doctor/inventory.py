@@ -66,9 +66,8 @@ def _slurm(controllers: Sequence[str], hostvars: Any) -> str:
 
 
 def _kubeconfig(variables: Any) -> str:
-    """What is wrong with the kubeconfig file of the phase kubernetes; empty for a file and a pod's service account."""
+    """What is wrong with the kubeconfig file of the phase kubernetes; empty for files and a pod's service account."""
     paths = [variables.get(name) for name in ("dra_driver_kubeconfig", "k8s_topology_kubeconfig")]
     path = next((str(path) for path in paths if path), os.environ.get("KUBECONFIG") or "~/.kube/config")
-    if login.is_several(path):
-        return f"{path} names several files, as KUBECONFIG may"
-    return "" if path == login.IN_CLUSTER or os.path.exists(os.path.expanduser(path)) else site.NO_KUBECONFIG
+    files = [os.path.expanduser(part) for part in path.split(os.pathsep)]
+    return "" if path == login.IN_CLUSTER or any(map(os.path.exists, files)) else site.NO_KUBECONFIG

@@ -18,10 +18,9 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.login_child import redacted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, redacted, sentence
 
 SUBSTITUTE = "default"
 """The namespace of the dry run where an object's own does not exist yet; it exists in every cluster."""
@@ -57,8 +56,7 @@ def release_failure(stderr: str, release: str, namespace: str) -> Finding:
 class DryRun:
     """Sends objects to one API server with dryRun=All."""
 
-    def __init__(self, server: str, config: http.ClientConfig) -> None:
-        self._server = server.rstrip("/")
+    def __init__(self, config: http.ClientConfig) -> None:
         self._client = http.Client("dra_driver", config)
         self._served: dict[str, dict[str, tuple[str, bool]]] = {}
 
@@ -111,7 +109,7 @@ class DryRun:
         return status, sentence(redacted(str(answer.get("message"))), MAX_REASON)
 
     def _answer(self, method: str, path: str, body: Any = None) -> tuple[int, Mapping[str, Any]]:
-        url = self._server + path
+        url = self._client.url + path
         if method == "GET":
             answer = self._client.get(url, _READ_STATUSES)
         else:

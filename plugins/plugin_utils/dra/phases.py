@@ -84,10 +84,10 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, 
     access = login.of_kubeconfig(options, "dra_driver")
     if options["phase"] == "dry_run":
         rows = dry_run.objects(inputs.new_manifest)
-        return _outcome(dry_run.DryRun(*access).refused(rows, options["namespace"], inputs.chart_crds), options)
+        return _outcome(dry_run.DryRun(access).refused(rows, options["namespace"], inputs.chart_crds), options)
     while True:
         # A new client for each snapshot, since a client has one deadline.
-        snapshot = Reader(*access).snapshot()
+        snapshot = Reader(access).snapshot()
         plan = _plan(options, inputs, version, snapshot)
         scope = _scope(options["phase"], snapshot, trays, plan)
         found = _findings(options["phase"], inputs, *scope, plan)

@@ -19,17 +19,15 @@ adds a row to not_readable; nodes that cannot be listed are an error.
 from __future__ import annotations
 
 import datetime
-import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server import ApiServer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
-PAGE = 500
-MAX_PAGES = 10_000
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 # Key of the snapshot -> API group, version (None: the best that is served) and resource.
@@ -99,9 +97,8 @@ def _slim_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
 class Reader:
     """Reads snapshots of one API server."""
 
-    def __init__(self, server: str, config: http.ClientConfig) -> None:
-        self._server = server.rstrip("/")
-        self._client = http.Client("dra_driver", config)
+    def __init__(self, config: http.ClientConfig) -> None:
+        self._client = ApiServer("dra_driver", config)
         self._not_readable: list[str] = []
 
     def snapshot(self, pods: bool = False) -> dict[str, Any]:
@@ -118,7 +115,7 @@ class Reader:
             if isinstance(group.get("name"), str)
         }
         if not isinstance(version, str) or not groups:
-            self._client.fail(self._server, "is no Kubernetes API server", "write the address of one")
+            self._client.fail(self._client.url, "is no Kubernetes API server", "write the address of one")
         found: dict[str, Any] = {
             "version": version,
             "read_at": read_at,
@@ -137,11 +134,11 @@ class Reader:
         return found
 
     def _object(self, path: str) -> Mapping[str, Any]:
-        return mapped(self._client.json(self._client.get(self._server + path)))
+        return mapped(self._client.json(self._client.get(self._client.url + path)))
 
     def _crd(self, name: str) -> Mapping[str, Any] | None:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-        answer = self._client.get(self._server + path, allowed=(403, 404))
+        answer = self._client.get(self._client.url + path, allowed=(403, 404))
         if answer.status == 403:
             self._not_readable.append(
                 f"The account may not get customresourcedefinitions; give it the verb get on {name}"
@@ -149,37 +146,17 @@ class Reader:
         return mapped(self._client.json(answer)) if answer.status == 200 else None
 
     def _listed(
-        self,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        accept: str = "application/json",
-        needed: bool = False,
+        self, path: str, query: Mapping[str, str] = http.NONE, accept: str = http.JSON, needed: bool = False
     ) -> list[Mapping[str, Any]]:
-        """All objects of a list, page by page; restarted once if the continue token expires."""
-        url = self._server + path
-        passed = (404, 410) if needed else (403, 404, 410)
-        for _attempt in (1, 2):
-            found: list[Mapping[str, Any]] = []
-            token = ""
-            for _page in range(MAX_PAGES):
-                parameters = {"limit": str(PAGE), **(query or {}), **({"continue": token} if token else {})}
-                answer = self._client.get(f"{url}?{urllib.parse.urlencode(parameters)}", passed, accept)
-                if answer.status != 200:
-                    break
-                page = mapped(self._client.json(answer))
-                found += [_slim(mapped(item)) for item in as_list(page.get("items"))]
-                token = str(mapped(page.get("metadata")).get("continue") or "")
-                if not token:
-                    return found
-            else:
-                self._client.fail(url, f"returns more than {MAX_PAGES} pages", "check which server answers there")
-            if answer.status == 403:
+        """All objects of a list; none of one that the account may not read, or of an API group that was removed."""
+        try:
+            return self._client.listed(path, query, accept, keep=lambda item: [_slim(mapped(item))])
+        except http.HttpError as error:
+            if needed or error.status not in (403, 404):
+                raise
+            if error.status == 403:
                 resource = path.rpartition("/")[2]
                 self._not_readable.append(
                     f"The account may not list {resource}; give it the verb list in all namespaces"
                 )
-                return []
-            if answer.status == 404:
-                # An API group that was removed meanwhile.
-                return []
-        self._client.fail(url, "expires its list while it is read (HTTP 410)", "run it again")
+        return []

@@ -36,11 +36,11 @@ class RunAi:
 
     def __init__(self, options: Any) -> None:
         checked = Options(options, OPTIONS, SOURCE)
-        self._url = http.endpoint(checked, "url", "as in https://runai.example.org").rstrip("/")
         self._cluster = checked.needed("cluster_id", "the UUID that Run:ai shows for the cluster")
         if "token" not in checked and "token_file" not in checked:
             raise checked.wrong("token_file", "is missing; name a file with an API token, or set token")
-        self._client = http.Client(SOURCE, http.client_config(checked))
+        self._client = http.Client(SOURCE, http.client_config(checked, "url", "as in https://runai.example.org"))
+        self._url = self._client.url
 
     def plan(self, topology: schedulers.Topology) -> tuple[list[Step], list[Finding]]:
         """(steps to create or change objects, findings that prevent them)."""

@@ -15,12 +15,12 @@ the fabric file.
 from __future__ import annotations
 
 import re
-import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server import PAGE, ApiServer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
     Finding,
@@ -62,14 +62,9 @@ GPU_LABELS = (
     "feature.node.kubernetes.io/pci-0302_10de.present",
     "feature.node.kubernetes.io/pci-0300_10de.present",
 )
-MAX_PAGES = 10_000
 MAX_ADDRESSES = 16
 
 _heartbeat_time = text(TIME)
-
-
-class _Expired(Exception):
-    """The continue token has expired on the API server (HTTP 410)."""
 
 
 def discover(options: Any, now: str) -> SourceResult:
@@ -77,24 +72,17 @@ def discover(options: Any, now: str) -> SourceResult:
     checked = Options(options, OPTIONS, SOURCE)
     name = _name_expression(checked)
     selector = checked.text("label_selector")
-    limit = checked.whole("page_size", 500, 1, 10_000)
+    query = {"limit": checked.whole("page_size", PAGE, 1, 10_000), **({"labelSelector": selector} if selector else {})}
     cluster = checked.cluster("kubernetes_cluster")
-    server, config = login.client_config(checked)
-    client = http.Client(SOURCE, config)
-    url = f"{server.rstrip('/')}/api/v1/nodes"
-    query = {"limit": str(limit), **({"labelSelector": selector} if selector else {})}
-    for _attempt in (1, 2):
-        trays = Collector(SOURCE, "nodes")
-        try:
-            for page in _pages(client, url, query):
-                for node in page:
-                    if selector or _has_gpus(node):
-                        trays.add(_observation(node, name, cluster, now))
-        except _Expired:
-            # Two parts of different lists could lack nodes that changed meanwhile, so the list is read again, once.
-            continue
-        return trays.result("correct tray_name")
-    client.fail(url, "expired its list of nodes during the reading (HTTP 410)", "use a larger page_size")
+    client = ApiServer(SOURCE, login.client_config(checked))
+
+    def observed(node: Any) -> list[Observation | None]:
+        return [_observation(node, name, cluster, now)] if selector or _has_gpus(node) else []
+
+    trays = Collector(SOURCE, "nodes")
+    for observation in client.listed("/api/v1/nodes", query, keep=observed):
+        trays.add(observation)
+    return trays.result("correct tray_name")
 
 
 def _name_expression(options: Options) -> Any:
@@ -104,30 +92,6 @@ def _name_expression(options: Options) -> Any:
     from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 
     return Expression(options.text("tray_name"), f"{SOURCE}: tray_name")
-
-
-def _pages(client: http.Client, url: str, query: Mapping[str, str]) -> Iterable[list[Any]]:
-    """Yield the items of each page; _Expired if the continue token has expired."""
-    token, tokens = "", set()
-    for _number in range(MAX_PAGES):
-        parameters = {**query, "continue": token} if token else query
-        answer = client.get(f"{url}?{urllib.parse.urlencode(parameters)}", allowed=(403, 410))
-        if answer.status == 410:
-            raise _Expired
-        if answer.status == 403:
-            client.fail(url, "refuses access (HTTP 403)", "give the account the verb list on nodes (a ClusterRole)")
-        page = client.json(answer)
-        items = page.get("items") if isinstance(page, Mapping) else None
-        if not isinstance(items, list):
-            client.fail(url, "did not return a list of nodes", "set the address of a Kubernetes API server")
-        yield items
-        token = mapped(page.get("metadata")).get("continue") or ""
-        if not token:
-            return
-        if not isinstance(token, str) or token in tokens:
-            client.fail(url, "returns the same page again and again", "check the proxies in front of the API server")
-        tokens.add(token)
-    client.fail(url, f"returns more than {MAX_PAGES} pages", "use a larger page_size")
 
 
 def _has_gpus(node: Any) -> bool:

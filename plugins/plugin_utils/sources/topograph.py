@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -38,6 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     mapped,
     sentence,
     shown,
+    texts,
 )
 
 SOURCE = "topograph"
@@ -173,12 +175,11 @@ def _from_request(options: Options) -> tuple[http.Client, str, bytes | bytearray
     for key in ("kubeconfig", "context", "api_url"):
         if key in options:
             raise options.wrong(key, "belongs to config_map; leave it out with url")
-    url = http.endpoint(options, "url", "as in http://topograph.example.org:49021").rstrip("/")
+    config = http.client_config(options, "url", "as in http://topograph.example.org:49021")
     payload, secrets = _payload(options)
     interval = options.number("poll_interval", 2, 0.05, 60)
-    config = http.client_config(options)
     client = http.Client(SOURCE, replace(config, secrets=(*config.secrets, *secrets), shows_reason=True))
-    answer = _request_topology(client, url, payload, interval)
+    answer = _request_topology(client, payload, interval, config.deadline)
     return client, answer.url, answer.body, config.max_bytes
 
 
@@ -193,12 +194,10 @@ def _from_config_map(options: Options) -> tuple[http.Client, str, bytes | bytear
         if not _OBJECT_NAME.fullmatch(name):
             raise names.wrong(key, f"is {shown(name)}, write the {key} of a ConfigMap")
     key = names.text("key") or "topology.conf"
-    server, config = login.client_config(options)
+    config = login.client_config(options)
     client = http.Client(SOURCE, config)
-    url = f"{server.rstrip('/')}/api/v1/namespaces/{where['namespace']}/configmaps/{where['name']}"
-    answer = client.get(url, allowed=(403, 404))
-    if answer.status == 403:
-        client.fail(url, "refuses access (HTTP 403)", "give the account the verb get on configmaps in that namespace")
+    url = f"{client.url}/api/v1/namespaces/{where['namespace']}/configmaps/{where['name']}"
+    answer = client.get(url, allowed=(404,))
     if answer.status == 404:
         client.fail(url, "does not exist (HTTP 404)", "correct config_map, or wait until Topograph has written it")
     found = mapped(mapped(client.json(answer)).get("data"))
@@ -207,13 +206,13 @@ def _from_config_map(options: Options) -> tuple[http.Client, str, bytes | bytear
     return client, url, found[key].encode(), config.max_bytes
 
 
-def _request_topology(client: http.Client, url: str, payload: Mapping[str, Any], interval: float) -> http.Answer:
+def _request_topology(client: http.Client, payload: Mapping[str, Any], interval: float, deadline: float) -> http.Answer:
     """Request a topology and poll until it is ready; the answer contains it."""
-    generate = f"{url}/v1/generate"
-    request = client.post(generate, payload, allowed=(202,)).body.decode("utf-8", "replace").strip()
+    generate = f"{client.url}/v1/generate"
+    request = client.send("POST", generate, payload, allowed=(202,)).body.decode("utf-8", "replace").strip()
     if not _REQUEST.fullmatch(request):
         client.fail(generate, "returned no request ID", "set the address of a Topograph API server")
-    where = f"{url}/v1/topology"
+    where = f"{client.url}/v1/topology"
     while True:
         answer = client.get(f"{where}?{urllib.parse.urlencode({'uid': request})}", (202, 400, 404), accept="*/*")
         if answer.status == 404:
@@ -225,7 +224,9 @@ def _request_topology(client: http.Client, url: str, payload: Mapping[str, Any],
             client.fail(where, f"has no topology ({reason or 'HTTP 400'})", remedy)
         if answer.status == 200:
             return answer
-        client.wait(interval, where, "has no topology yet")
+        if client.left() <= interval:
+            client.fail(where, f"has no topology yet after {deadline:g} seconds", "raise deadline, or check its log")
+        time.sleep(interval)
 
 
 def _payload(options: Options) -> tuple[dict[str, Any], list[str]]:
@@ -238,7 +239,7 @@ def _payload(options: Options) -> tuple[dict[str, Any], list[str]]:
     payload: dict[str, Any] = {"provider": provider, "engine": engine}
     if "nodes" in options:
         payload["nodes"] = _plain(options.sequence("nodes"), f"{SOURCE}: nodes")
-    return payload, list(_texts(provider.get("creds")))
+    return payload, list(texts(provider.get("creds")))
 
 
 def _part(values: Any, known: tuple[str, ...], key: str) -> dict[str, Any]:
@@ -257,14 +258,6 @@ def _plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     raise Options({}, (), where).wrong("has", "a value without a JSON type, such as a date; put it in quotes")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (Mapping, list)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(item)
 
 
 def _name_expression(options: Options) -> Any:
