@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import deadline, limited_memory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import deadline
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     as_list,
@@ -37,14 +37,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 OPTIONS = ("kubeconfig", "context", "api_url", *http.OPTIONS)
 IN_CLUSTER = "in-cluster"
 """In the option kubeconfig: the service account of the pod."""
-MAX_MEMORY = 256 * 1024 * 1024
-"""Bytes that a login may add to this process: the client reads all that a plugin prints."""
 GRACE = 2.0
 """Seconds in which the client notices that its plugin was killed."""
 REMEDY = "run kubectl with it as the same user, and correct what kubectl reports"
 
 # Kinds of logins of a user, of which the client would use one and ignore the others.
 _KINDS = ("auth-provider", "token", "tokenFile", "exec", "username")
+# Values of a user that no message shows, with the variables of its plugin.
+_SECRET = ("token", "password", "client-key-data", "auth-provider")
 
 
 class LoginError(Exception):
@@ -124,18 +124,21 @@ def _read(options: Options, path: str, scratch: str) -> http.ClientConfig:
     except ImportError as error:
         raise LoginError(f"cannot be read without the Python library {error.name}; pip install kubernetes") from None
     login, limits, context = Configuration(), http.limits(options), options.text("context")
+    cluster: Mapping[str, Any] = {}
+    user: Mapping[str, Any] = {}
     if path == IN_CLUSTER:
         _load(partial(config.load_incluster_config, login), "the service account of a pod", {}, limits["timeout"])
-        cluster, user = {"server": login.host}, {}
+        url = login.host
     else:
         cluster, user, who = chosen(_document(path), context)
+        found = Options({"server": cluster.get("server")}, ("server",), f"{options.name}: kubeconfig {path}")
+        url = http.endpoint(found, "server", "an address")
         load = partial(config.load_kube_config, path, context, login, persist_config=False, temp_file_path=scratch)
         _load(load, who, user, limits["timeout"])
     authorization = "".join(login.api_key.values()).strip()
     if not authorization and not login.cert_file and any(user.get(kind) for kind in _KINDS):
         raise LoginError(f"logs in as {who}, which gave no token and no certificate; {REMEDY}")
-    found = Options({"server": cluster.get("server")}, ("server",), f"{options.name}: kubeconfig {path}")
-    url, verify = http.endpoint(found, "server", "an address"), cluster.get("insecure-skip-tls-verify") is not True
+    verify = cluster.get("insecure-skip-tls-verify") is not True
     name, proxy = (str(cluster.get(key) or "") for key in ("tls-server-name", "proxy-url"))
     try:
         pool = http.connections(url, login.ssl_ca_cert, login.cert_file, login.key_file, verify, name, proxy)
@@ -164,13 +167,13 @@ def _document(path: str) -> dict[str, Any]:
 
 
 def _load(load: Callable[[], None], who: str, user: Mapping[str, Any], seconds: float) -> None:
-    """Let the client read a login; LoginError if it fails, or its plugin prints too much or does not end in time."""
+    """Let the client read a login; LoginError if it fails, or does not end in time."""
     log, root = _Log(), logging.getLogger()
     root.addHandler(log)
     root.addFilter(log)
     try:
         # Without a terminal for the standard output, a plugin is told not to ask questions.
-        with deadline(seconds) as end, limited_memory(MAX_MEMORY), contextlib.redirect_stdout(io.StringIO()):
+        with deadline(seconds) as end, contextlib.redirect_stdout(io.StringIO()):
             http.within(seconds + GRACE, load)
     except Exception as error:
         log.messages.append(str(error))
@@ -181,6 +184,6 @@ def _load(load: Callable[[], None], who: str, user: Mapping[str, Any], seconds: 
         what = f"did not end in {seconds:g} seconds and was killed; try it by hand, or raise timeout"
         raise LoginError(f"logs in as {who}, which {what}")
     if log.messages:
-        secrets = texts({**user, "exec": mapped(user.get("exec")).get("env")})
-        reason = redacted(hidden(log.messages[-1], secrets))[-300:]
-        raise LoginError(f"logs in as {who}, which failed ({sentence(reason, 300) or 'without a reason'}); {REMEDY}")
+        secrets = texts([*map(user.get, _SECRET), mapped(user.get("exec")).get("env")])
+        reason = sentence(redacted(hidden(log.messages[-1], secrets))[-300:], 300)
+        raise LoginError(f"logs in as {who}, which failed ({reason}); {REMEDY}")

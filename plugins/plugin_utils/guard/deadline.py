@@ -15,7 +15,7 @@ import resource
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 _SECONDS_BETWEEN_KILLS = 0.2
 
@@ -28,18 +28,18 @@ class Deadline:
 
 @contextlib.contextmanager
 def deadline(seconds: float) -> Iterator[Deadline]:
-    """Kill all programs that this process starts, once `seconds` have passed, until the block ends.
+    """Kill all programs that this process starts in the block, once `seconds` have passed, until the block ends.
 
-    To be used in a process of its own, such as one of Ansible's workers. It raises nothing: what waits for a killed
-    program returns, and the caller reads `expired`.
+    What ran before it stays: the inventory plugin runs in the process whose children are Ansible's workers. It raises
+    nothing: what waits for a killed program returns, and the caller reads `expired`.
     """
-    state, done = Deadline(), threading.Event()
+    state, done, older = Deadline(), threading.Event(), _children(os.getpid())
 
     def kill() -> None:
         wait = seconds
         while not done.wait(wait):
             state.expired = True
-            kill_children()
+            kill_children(older)
             wait = _SECONDS_BETWEEN_KILLS
 
     thread = threading.Thread(target=kill, daemon=True)
@@ -51,19 +51,19 @@ def deadline(seconds: float) -> Iterator[Deadline]:
         thread.join()
 
 
-def kill_children() -> None:
-    """Kill all programs that this process has started, and those that they have started."""
-    for pid in descendants(os.getpid()):
+def kill_children(spared: Collection[int] = ()) -> None:
+    """Kill all programs that this process has started, and those that they have started; not those of `spared`."""
+    for pid in descendants(os.getpid(), spared):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
-def descendants(pid: int) -> list[int]:
-    """The processes below a process, the nearest first."""
+def descendants(pid: int, spared: Collection[int] = ()) -> list[int]:
+    """The processes below a process, the nearest first, without those of `spared` and below them."""
     found: list[int] = []
     level = [pid]
     while level:
-        level = [child for parent in level for child in _children(parent)]
+        level = [child for parent in level for child in _children(parent) if child not in spared]
         found += level
     return found
 

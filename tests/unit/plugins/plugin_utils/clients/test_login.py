@@ -1,29 +1,27 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each kind of login, read by the official client: kubeconfig files, with plugins that are programs, and a pod.
-
-The client is called in the test's own process, where importing it takes no time; tests with `child` start the child.
-"""
+"""Each kind of login, read by the official client: kubeconfig files, with plugins that are programs, and a pod."""
 
 from __future__ import annotations
 
 import base64
+import io
 import json
-import os
+import logging
 import re
-import shutil
-import signal
-import subprocess
+import socket
+import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login, login_child
+import urllib3
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
@@ -34,7 +32,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.client
     without_proxy,
 )
 from kubernetes import config as official
-from kubernetes.config import kube_config
 
 SECRET = "s3cr3t-service-account-token"
 SERVER = "https://127.0.0.1:1"
@@ -52,34 +49,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert list(folder.rglob("*")) == []
 
 
-RUN_CHILD = login._run_child
-
-
-def read_here(request: Mapping[str, Any], _seconds: float) -> dict[str, Any]:
-    """The answer of login_child.py's main function, without its process."""
-    here, folder = Path.cwd(), tempfile.mkdtemp()
-    try:
-        os.chdir(request["folder"])
-        return login_child.read(request["text"], request["context"], folder, lambda _plugin: None)
-    except (login_child.LoginError, OSError) as error:
-        return {"error": str(error)}
-    finally:
-        os.chdir(here)
-        # It remembers its files by their content.
-        kube_config._cleanup_temp_files()
-        shutil.rmtree(folder)
-
-
-@pytest.fixture(autouse=True)
-def without_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login, "_run_child", read_here)
-
-
-@pytest.fixture
-def child(without_child: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login, "_run_child", RUN_CHILD)
-
-
 def kubeconfig(folder: Path, user: Any, server: Any = SERVER, **cluster: Any) -> Path:
     path = folder / "config"
     document = {
@@ -93,7 +62,7 @@ def kubeconfig(folder: Path, user: Any, server: Any = SERVER, **cluster: Any) ->
 
 
 def read(path: Path | str, **options: Any) -> http.ClientConfig:
-    return login.client_config(Options({"kubeconfig": str(path), **options}, login.OPTIONS, "kubernetes"))[1]
+    return login.client_config(Options({"kubeconfig": str(path), **options}, login.OPTIONS, "kubernetes"))
 
 
 def refused(path: Path | str, **options: Any) -> str:
@@ -139,7 +108,7 @@ def encoded(path: Path) -> str:
     ("user", "header"),
     [
         ({"token": SECRET}, f"Bearer {SECRET}"),
-        ({"token": SECRET, "tokenFile": "sa.token"}, "Bearer of-the-file"),
+        ({"tokenFile": "sa.token"}, "Bearer of-the-file"),
         ({"username": "me", "password": SECRET}, f"Basic {base64.b64encode(f'me:{SECRET}'.encode()).decode()}"),
         ({"auth-provider": {"name": "gcp", "config": {"access-token": SECRET}}}, f"Bearer {SECRET}"),
         ({"auth-provider": {"name": "oidc", "config": {"id-token": VALID}}}, f"Bearer {VALID}"),
@@ -198,28 +167,61 @@ def answers(path: Path) -> bool:
 
 
 def test_settings_of_the_cluster(tmp_path: Path) -> None:
-    settings = {"tls-server-name": "api.example", "proxy-url": "http://me:x@proxy:3128"}
-    made = read(kubeconfig(tmp_path, {}, **settings, **{"insecure-skip-tls-verify": True}))
-    assert (made.server_name, made.proxy, made.validate_certs) == ("api.example", "http://me:x@proxy:3128", False)
-    assert (made.headers, made.client_pem) == ({}, None)
+    settings = {"tls-server-name": "api.example", "proxy-url": "http://me:s%40t@proxy:3128"}
+    pool = read(kubeconfig(tmp_path, {}, **settings, **{"insecure-skip-tls-verify": True})).pool
+    assert isinstance(pool, urllib3.ProxyManager)
+    assert (pool.proxy.host, pool.proxy.port) == ("proxy", 3128)
+    assert pool.proxy_headers == {"proxy-authorization": f"Basic {base64.b64encode(b'me:s@t').decode()}"}
+    kept = pool.connection_pool_kw
+    assert (kept["server_hostname"], kept["ssl_context"].verify_mode) == ("api.example", ssl.CERT_NONE)
     made = read(kubeconfig(tmp_path, {"token": SECRET}), context="prod")
-    assert (made.server_name, made.proxy, made.validate_certs) == (None, None, True)
+    kept = made.pool.connection_pool_kw
+    assert (kept["server_hostname"], kept["ssl_context"].verify_mode) == (None, ssl.CERT_REQUIRED)
+    assert not isinstance(made.pool, urllib3.ProxyManager)
+
+
+def test_a_text_does_not_turn_verification_off(tmp_path: Path) -> None:
+    """For the client it would: not "false" is False."""
+    made = read(kubeconfig(tmp_path, {}, **{"insecure-skip-tls-verify": "false"}))
+    assert made.pool.connection_pool_kw["ssl_context"].verify_mode == ssl.CERT_REQUIRED
+
+
+def test_several_files_are_merged_as_by_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one wins; paths in a file start at its folder; one that is missing is skipped."""
+    folders = [tmp_path / name for name in ("one", "two")]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "token").write_text(f"of-{folder.name}")
+        path = kubeconfig(folder, {"tokenFile": "token"}, f"https://127.0.0.1:{number + 1}")
+        path.write_text(path.read_text().replace('"u"', f'"{folder.name}"').replace('"prod"', f'"{folder.name}"'))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    several = f"~/one/config:{tmp_path}/missing:{tmp_path}/two/config"
+    made = read(several, context="two")
+    # Both clusters have the name c.
+    assert (made.url, made.headers) == ("https://127.0.0.1:1", {"Authorization": "Bearer of-two"})
+    assert "has no context 'three'" in refused(several, context="three")
 
 
 # ---------------------------------------------------------------------------------------------------------- plugins
 
 
-def test_a_plugin_gives_a_token(tmp_path: Path, child: None) -> None:
-    """It runs in the kubeconfig's folder, gets its variables and the cluster, and has no terminal."""
+def test_a_plugin_gives_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs in the kubeconfig's folder, gets its variables and the cluster, and is told not to ask questions."""
     script = (
-        f'test "$PWD" = "{tmp_path}" && test "$A" = b && test "$2" = get-token && ! test -t 0 '
-        f'&& ! (: </dev/tty) 2>/dev/null && echo "$KUBERNETES_EXEC_INFO" >info || exit 3\n{credential(token=SECRET)}'
+        f'test "$PWD" = "{tmp_path}" && test "$A" = b && test "$2" = get-token '
+        f'&& echo "$KUBERNETES_EXEC_INFO" >info || exit 3\n{credential(token=SECRET)}'
     )
     user = plugin(tmp_path, script, args=["eks", "get-token"], env=[{"name": "A", "value": "b"}])
     user["exec"] |= {"command": "./plugin", "provideClusterInfo": True, "interactiveMode": "IfAvailable"}
+    monkeypatch.setattr(sys, "stdout", Terminal())
     assert read(kubeconfig(tmp_path, user)).headers == {"Authorization": f"Bearer {SECRET}"}
     spec = json.loads((tmp_path / "info").read_text())["spec"]
     assert (spec["interactive"], spec["cluster"]["server"]) == (False, SERVER)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_a_plugin_gives_a_certificate(tmp_path: Path) -> None:
@@ -265,7 +267,7 @@ def test_a_plugin_that_fails_is_named(tmp_path: Path, script: str, reported: str
     check_failure(tmp_path, user, reported)
 
 
-def test_the_child_names_a_plugin_that_is_missing(tmp_path: Path, child: None) -> None:
+def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:
     user = plugin(tmp_path, "exit")
     (tmp_path / "plugin").unlink()
     check_failure(tmp_path, user, "[Errno 2] No such file or directory")
@@ -273,39 +275,54 @@ def test_the_child_names_a_plugin_that_is_missing(tmp_path: Path, child: None) -
 
 def check_failure(tmp_path: Path, user: dict[str, Any], reported: str) -> None:
     message = refused(kubeconfig(tmp_path, user))
-    assert f"logs in by the command {tmp_path}/plugin of user u, which failed (" in message
+    assert f"logs in as user u by {tmp_path}/plugin, which failed (" in message
     assert reported in message
     assert len(message) < 700
     assert "; run kubectl with it as the same user" in message
 
 
-def test_a_plugin_that_hangs_is_killed_with_all_that_it_started(
-    tmp_path: Path, child: None, monkeypatch: pytest.MonkeyPatch
+def test_what_a_plugin_prints_reaches_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """The official client logs it by the root logger, and Python would add a handler that prints."""
+    handlers = list(logging.getLogger().handlers)
+    refused(kubeconfig(tmp_path, plugin(tmp_path, "echo the words of the plugin >&2; exit 1")))
+    assert (caplog.text, capfd.readouterr()) == ("", ("", ""))
+    assert logging.getLogger().handlers == handlers
+    logging.getLogger().error("another message")
+    assert "another message" in caplog.text
+
+
+def test_no_part_of_a_file_is_quoted(tmp_path: Path) -> None:
+    """The client's own error would hold the whole user."""
+    user = {"auth-provider": {"name": "oidc", "config": {"client-secret": SECRET, "x": "another-secret"}}}
+    assert "another-secret" not in refused(kubeconfig(tmp_path, user))
+    variables = [{"name": "A", "value": "a-third-secret"}, {"nam": "B"}]
+    assert "a-third-secret" not in refused(kubeconfig(tmp_path, plugin(tmp_path, "exit", env=variables)))
+    (tmp_path / "config").write_text(f"users: [{{token: {SECRET}")
+    refused(tmp_path / "config")
+
+
+def test_a_plugin_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     script = f"sleep 600 & echo $! >>{tmp_path}/pids; setsid sleep 600 & echo $! >>{tmp_path}/pids; sleep 600"
-    limits = []
-
-    class Started(subprocess.Popen[bytes]):
-        """Its time limit passes when the plugin has started its programs, on however busy a machine."""
-
-        def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:
-            if timeout is None:
-                return super().communicate(input)
-            limits.append(timeout)
-            while True:
-                try:
-                    return super().communicate(input, 0.1)
-                except subprocess.TimeoutExpired:
-                    if (tmp_path / "pids").exists() and (tmp_path / "pids").read_text().count("\n") == 2:
-                        raise
-                    input = None
-
-    monkeypatch.setattr(subprocess, "Popen", Started)
     message = refused(kubeconfig(tmp_path, plugin(tmp_path, script)), timeout=3)
-    assert limits == [10]
-    assert "plugin of user u, which did not end in 10 seconds and was killed; try it by hand, or raise" in message
+    assert f"logs in as user u by {tmp_path}/plugin, which did not end in 3 seconds and was killed; try it" in message
     pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2
     until(lambda: not any(alive(int(pid)) for pid in pids))
+
+
+def test_a_provider_that_hangs_ends_with_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is started for it, so there is nothing to kill."""
+    monkeypatch.setattr(login, "GRACE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = {
+            "id-token": web_token(-60), "refresh-token": "r", "client-id": "c", "client-secret": SECRET,
+            "idp-issuer-url": f"http://127.0.0.1:{listening.getsockname()[1]}",
+        }  # fmt: skip
+        user = {"auth-provider": {"name": "oidc", "config": config}}
+        message = refused(kubeconfig(tmp_path, user), timeout=0.5)
+    assert "logs in as user u by auth-provider, which did not end in 0.5 seconds" in message
 
 
 def alive(pid: int) -> bool:
@@ -314,28 +331,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_a_plugin_that_prints_without_end_is_killed(tmp_path: Path, child: None) -> None:
-    message = refused(kubeconfig(tmp_path, plugin(tmp_path, f"echo $$ >{tmp_path}/pid; exec yes")), timeout=60)
-    assert "plugin of user u, which prints more than 256 MiB of memory hold" in message
-    until(lambda: not alive(int((tmp_path / "pid").read_text())))
-
-
-PARENT = """
-import sys
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-login.of_kubeconfig({"kubeconfig": sys.argv[1], "context": "", "timeout": 600}, "kubernetes")
-"""
-
-
-def test_nothing_is_left_of_a_login_whose_parent_is_killed(tmp_path: Path) -> None:
-    """As an Ansible worker that is terminated."""
-    path = kubeconfig(tmp_path, plugin(tmp_path, f"touch $TMPDIR/key; echo $$ >{tmp_path}/pid; sleep 600"))
-    with subprocess.Popen([sys.executable, "-c", PARENT, str(path)]) as parent:
-        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
-        parent.send_signal(signal.SIGKILL)
-    until(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
 def until(done: Any) -> None:
@@ -351,28 +346,29 @@ def until(done: Any) -> None:
 @pytest.mark.parametrize(
     ("user", "cluster", "reported"),
     [
-        ({"token": SECRET, "as": "admin"}, {}, "lets user u impersonate another one (as)"),
+        ({"token": SECRET, "as": "admin"}, {}, "lets user u impersonate another one, which is not supported; use"),
+        ({"token": SECRET, "as-groups": ["admin"]}, {}, "lets user u impersonate another one"),
         ({"token": SECRET, "exec": {"command": "x"}}, {}, "gives user u several logins (token, exec); keep one"),
-        ({"auth-provider": {"name": "azure"}}, {}, "has an auth-provider azure of user u, which is not supported; use"),
-        ({"auth-provider": {"name": "gcp"}}, {}, "the auth-provider gcp of user u, which failed"),
+        ({"token": SECRET, "tokenFile": "x"}, {}, "gives user u several logins (token, tokenFile); keep one"),
+        (
+            {"auth-provider": {"name": "azure"}},
+            {},
+            "as user u by auth-provider, which gave no token and no certificate",
+        ),
+        ({"auth-provider": {"name": "gcp"}}, {}, "logs in as user u by auth-provider, which failed ("),
         ({"auth-provider": {"name": "oidc", "config": {"id-token": "a+b"}}}, {}, "which gave no token and no cert"),
-        ({"exec": {"command": "x", "interactiveMode": "Always"}}, {}, "a command x of user u that needs a terminal;"),
-        ({"exec": "x"}, {}, "has an exec that is no mapping"),
-        ({"exec": {"command": "x"}}, {}, "the command x of user u, which failed (exec: malformed request"),
-        ({"token": [SECRET]}, {}, "has a token that is no string"),
-        ({"client-certificate-data": "LS0="}, {}, "has a certificate or key that is no PEM"),
-        ({"client-key-data": base64.b64encode(b"-----BEGIN X").decode()}, {}, "without its key, or the reverse"),
-        ({"client-certificate": "missing.pem"}, {}, "File does not exist: missing.pem"),
-        ({}, {"proxy-url": "socks5://proxy"}, "has a proxy-url of socks5, which is not supported"),
-        ({}, {"insecure-skip-tls-verify": "false"}, "that is neither true nor false"),
-        ({}, {"certificate-authority-data": "*"}, "has a certificate or key that is no PEM"),
-        ({}, {"server": 7}, "has a server that is no string"),
-        ({}, {"server": ""}, "has a cluster without a server"),
+        ({"exec": "x"}, {}, "logs in as user u by exec, which failed ("),
+        ({"exec": {"command": "x"}}, {}, "as user u by x, which failed (exec: malformed request"),
+        ({"username": "me"}, {}, "as user u by username, which gave no token and no certificate"),
+        ({"client-certificate-data": "LS0="}, {}, "has a certificate, key or proxy-url that cannot be used ("),
+        ({"client-key-data": base64.b64encode(b"-----BEGIN X").decode()}, {}, "key or proxy-url that cannot be used"),
+        ({"client-certificate": "missing.pem"}, {}, "logs in as user u, which failed (File does not exist: "),
+        ({}, {"proxy-url": "socks5://proxy"}, "that cannot be used (Proxy URL had unsupported scheme socks5"),
+        ({}, {"certificate-authority-data": "*"}, "has a certificate, key or proxy-url that cannot be used ("),
     ],
 )
 def test_an_unusable_login(tmp_path: Path, user: Any, cluster: dict[str, Any], reported: str) -> None:
-    server = cluster.pop("server", SERVER)
-    assert reported in refused(kubeconfig(tmp_path, user, server, **cluster))
+    assert reported in refused(kubeconfig(tmp_path, user, **cluster))
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "{}", "contexts: 7\ncurrent-context: [1]"])
@@ -385,25 +381,30 @@ def test_an_invalid_kubeconfig(tmp_path: Path, text: str) -> None:
     ("user", "server", "reported"),
     [
         ({"token": f"{SECRET}\nX: y"}, SERVER, "kubernetes: token is not valid in an HTTP header"),
-        ({}, f"https://u:{SECRET}@example.org", "server contains a user name or password"),
+        ({}, f"https://u:{SECRET}@example.org", "server is not a valid http or https address, or holds a password"),
+        ({}, 7, "server is 7, write a text"),
+        ({}, None, "server is missing; write an address"),
     ],
 )
 def test_an_unusable_token_or_address(tmp_path: Path, user: Any, server: str, reported: str) -> None:
     with pytest.raises(SourceError, match=reported) as caught:
         read(kubeconfig(tmp_path, user, server))
     assert SECRET not in str(caught.value)
-    with pytest.raises(SourceError, match=r"kubeconfig .* names several files, as KUBECONFIG may; name one of them"):
-        read(Path(f"{tmp_path}/a:{tmp_path}/b"))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "a", f"{tmp_path}/a:{tmp_path}/b"):
+        assert "cannot be read (No such file or directory)" in refused(path)
 
 
 def test_names_that_a_kubeconfig_lacks(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"token": SECRET})
-    assert "Expected object with name other in kube-config/contexts list" in refused(path, context="other")
+    assert "has no context 'other'; correct it, or set context to one of its contexts" in refused(path, context="other")
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "users": []}))
-    assert "has no user u" in refused(path)
+    assert "has no user 'u'" in refused(path)
     path.write_text(json.dumps({**document, "clusters": []}))
-    assert "Expected object with name c in kube-config/clusters list" in refused(path)
+    assert "has no cluster 'c'" in refused(path)
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,20 +419,20 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_outside_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     message = refused("in-cluster")
-    assert "cannot be used (Service host/port is not set); run in a pod with a service account" in message
-    with pytest.raises(SourceError, match="context belongs to a kubeconfig file; leave it out with in-cluster"):
+    assert "logs in as the service account of a pod, which failed (Service host/port is not set)" in message
+    with pytest.raises(SourceError, match="context belongs to a kubeconfig file; leave it out with api_url and in-clu"):
         read("in-cluster", context="prod")
 
 
 def test_the_service_account_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The paths are fixed, so the child's function is called here; a lab test has a real service account."""
+    """The paths are fixed; a lab test has a real service account."""
     authority = Authority(tmp_path)
     (tmp_path / "token").write_text(f"{SECRET}\n")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(official.incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(official.incluster_config, "SERVICE_CERT_FILENAME", str(authority.ca_file))
-    made = login_child.read(None, None, os.devnull, lambda _plugin: None)
-    assert made["server"] == "https://[fd00::1]:443"
-    assert made["authorization"].lower() == f"bearer {SECRET}"
-    assert made["authority"] == authority.ca_file.read_text()
+    made = read("in-cluster")
+    assert made.url == "https://[fd00::1]:443"
+    assert made.headers["Authorization"].lower() == f"bearer {SECRET}"
+    assert len(made.pool.connection_pool_kw["ssl_context"].get_ca_certs()) == 1

@@ -41,6 +41,24 @@ print(end.expired, child.returncode, below, descendants(os.getpid()))
     assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
+def test_what_ran_before_stays_with_what_it_starts() -> None:
+    printed = run("""
+# It starts another program within the block.
+older = subprocess.Popen(["sh", "-c", "read line; sleep 1000 & echo $!; wait"], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True)
+with deadline(1) as end:
+    child = subprocess.Popen(["sleep", "1000"])
+    older.stdin.write("go\\n")
+    older.stdin.flush()
+    below = int(older.stdout.readline())
+    child.wait()
+print(end.expired, child.returncode, older.poll(), descendants(os.getpid()) == [older.pid, below])
+for pid in (below, older.pid):
+    os.kill(pid, 9)
+""")
+    assert printed.split() == ["True", "-9", "None", "True"]
+
+
 def test_an_answer_in_time_ends_nothing() -> None:
     printed = run("""
 other = subprocess.Popen(["sleep", "1000"])
