@@ -257,7 +257,7 @@ class Client:
         try:
             text = str(mapped(json.loads(text))["message"])
         except (ValueError, LookupError, RecursionError):
-            text = text if answer.headers.get("Content-Type", "").startswith("text/plain") else ""
+            text = text if answer.headers.get("Content-Type", "text/plain").startswith("text/plain") else ""
         # Secrets first: of one that is cut off, the rest would stay.
         return sentence(redacted(hidden(text, self._config.secrets)).replace(";", ","), 300)
 

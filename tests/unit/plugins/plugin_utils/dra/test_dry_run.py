@@ -9,8 +9,9 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, dry_run
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
     Reply,
     Request,
@@ -55,7 +56,8 @@ class Api:
 def sent(api: Api, *rows: Any) -> tuple[list[str], list[Request]]:
     """(the findings as code and sentence, the requests that would write)."""
     with served(api) as server:
-        found = dry_run.DryRun(server.url, http.ClientConfig()).refused(rows, "dra", [CRD])
+        config = login.client_config(Options({"api_url": server.url}, login.OPTIONS, "dra_driver"))
+        found = dry_run.DryRun(config).refused(rows, "dra", [CRD])
     writes = [request for request in server.requests if request.method != "GET"]
     assert all(request.target.endswith("?dryRun=All") for request in writes)
     return [f"{row['code']}: {row['message']}" for row in found], writes

@@ -9,9 +9,10 @@ import urllib.parse
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import preflight
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS, Reader, api_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
     Reply,
     Request,
@@ -66,10 +67,8 @@ class Cluster:
 
 def read(cluster: Cluster) -> tuple[dict[str, Any], list[Request]]:
     with served(cluster) as server:
-        config = http.ClientConfig(
-            headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=60, deadline=120
-        )
-        return Reader(server.url, config).snapshot(), server.requests
+        config = login.client_config(Options({"api_url": server.url, "token": TOKEN}, login.OPTIONS, "dra_driver"))
+        return Reader(config).snapshot(), server.requests
 
 
 def test_a_snapshot_is_the_cluster() -> None:

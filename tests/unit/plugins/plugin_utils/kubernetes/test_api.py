@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     NODE,
     Cluster,
-    KubernetesError,
     Work,
     run_concurrently,
 )
@@ -35,7 +35,7 @@ def test_works_of_one_key_keep_their_order_and_end_with_the_first_error(rows: li
         with lock:
             begun[key].append(position)
         if problem:
-            raise KubernetesError("no", 409) if problem == "object" else NvlinkError("gone")
+            raise HttpError("no", 409) if problem == "object" else NvlinkError("gone")
 
     works = [
         Work(key, lambda position=position, key=key, problem=problem: work(position, key, problem))  # type: ignore[misc]
@@ -101,9 +101,11 @@ def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.Monk
         done, errors = patch_all(cluster, [f"n{number}" for number in range(5)])
         del cluster
     assert done == {0, 2, 4}
-    assert sorted(str(error).partition(" patch ")[2].partition(" (")[0] for error in errors) == [
-        "Node n1",
-        "Node n3",
+    assert [(type(error), getattr(error, "status", None)) for error in errors] == [(HttpError, 409)] * 2
+    assert sorted(str(error) for error in errors) == [
+        f"k8s_topology: {server.url}/api/v1/nodes/{name} has a conflict (HTTP 409: uid differs);"
+        " resolve the conflict with the other writer"
+        for name in ("n1", "n3")
     ]
 
 

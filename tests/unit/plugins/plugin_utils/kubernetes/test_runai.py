@@ -101,7 +101,7 @@ def test_a_rejected_token_is_not_in_the_message(standin: Standin, tmp_path: Path
         ({"url": "https://runai.example.org"}, "cluster_id is missing"),
         (
             {"url": f"https://me:{SECRET}@runai.example.org", "cluster_id": CLUSTER, "token": "x"},
-            "contains a user name",
+            "url is not a valid http or https address, or holds a password",
         ),
         ({"url": "https://runai.example.org", "clusterid": CLUSTER}, "did you mean cluster_id"),
     ],

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,14 +82,15 @@ def test_a_fabric_file_of_trays_that_the_inventory_reads_too_is_not_misplaced(pa
     assert inventory.read(options, {"hostvars": hosts, "groups": {}}).misplaced == misplaced
 
 
-def test_several_kubeconfig_files_are_named_before_the_first_phase(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/nowhere/a:/nowhere/b")
+@pytest.mark.parametrize(("name", "problem"), [("a", ""), ("c", site.NO_KUBECONFIG)])
+def test_one_of_several_kubeconfig_files_is_enough(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, problem: str
+) -> None:
+    (tmp_path / "a").touch()
+    monkeypatch.setenv("KUBECONFIG", f"/nowhere/b:{tmp_path}/{name}")
     options = {"trays": [], "controllers": [], "pattern": None}
     found = inventory.read(options, {"hostvars": HostVars(localhost={}), "groups": {}})
-    assert site.problems(found, ["kubernetes"], None)[0] == (
-        "dra_driver_kubeconfig: /nowhere/a:/nowhere/b names several files, as KUBECONFIG may; "
-        "set it to the kubeconfig of the cluster"
-    )
+    assert found.kubeconfig == problem
 
 
 def test_a_fabric_file_that_is_not_set_or_not_for_localhost_is_one_sentence() -> None:

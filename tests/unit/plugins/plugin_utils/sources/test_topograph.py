@@ -144,16 +144,16 @@ def test_polling_ends_at_the_deadline() -> None:
 
 def test_an_unknown_request_differs_from_a_failed_one() -> None:
     assert "does not know the request 1f2e3d" in refused(Topograph(status=404))
-    assert "failed with HTTP 502 (***), 3 times" in refused(Topograph(SECRET, status=502), token=SECRET)
+    assert "fails (HTTP 502: ***), 3 times" in refused(Topograph(SECRET, status=502), token=SECRET)
     assert "has no topology (***); correct provider" in refused(Topograph(SECRET, status=400), token=SECRET)
 
 
 @pytest.mark.parametrize(
     ("status", "reported"),
     [
-        (400, "answered HTTP 400 (no *** here); "),
+        (400, "fails (HTTP 400: no *** here); "),
         (404, "does not exist"),
-        (500, "failed with HTTP 500 (no *** here); "),
+        (500, "fails (HTTP 500: no *** here); "),
     ],
 )
 def test_a_refused_request(status: int, reported: str) -> None:
@@ -194,7 +194,7 @@ def test_a_reason_is_one_short_sentence_without_a_secret(body: str, reported: st
 
 def test_the_page_of_a_proxy_is_no_reason() -> None:
     page = refused(lambda _request, reply: reply.send(400, b"<html>busy</html>", Content_Type="text/html"))
-    assert "answered HTTP 400; check" in page
+    assert "fails (HTTP 400); see" in page
 
 
 @pytest.mark.parametrize("request_id", ["", "../etc", "x" * 200])
@@ -315,6 +315,9 @@ def test_a_config_map_that_cannot_be_used(data: Any, options: dict[str, Any], re
 
 
 def test_an_account_may_not_read_the_config_map() -> None:
-    with served(lambda _request, reply: reply.json({}, 403)) as server, pytest.raises(NvlinkError) as caught:
+    with (
+        served(lambda _request, reply: reply.json({"message": "may not get configmaps"}, 403)) as server,
+        pytest.raises(NvlinkError) as caught,
+    ):
         read_config_map(server.url)
-    assert "give the account the verb get on configmaps" in str(caught.value)
+    assert "refuses access (HTTP 403: may not get configmaps); give the account that permission" in str(caught.value)
