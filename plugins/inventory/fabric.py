@@ -37,6 +37,7 @@ requirements:
   - fastjsonschema, for the source V(fabric_file)
   - netaddr, for live sources
   - ClusterShell and OpenSSH's client, for the source V(ssh)
+  - urllib3, for the sources V(rest) and V(topograph)
   - jmespath, for the source V(rest) and wherever an option is a JMESPath expression
 extends_documentation_fragment:
   - constructed

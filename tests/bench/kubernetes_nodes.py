@@ -38,7 +38,7 @@ import json, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight, values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-snapshot = Reader(*login.of_kubeconfig({"context": "", "timeout": 30, **json.loads(sys.argv[1])}, "")).snapshot()
+snapshot = Reader(login.of_kubeconfig({"context": "", "timeout": 30, **json.loads(sys.argv[1])}, "")).snapshot()
 plan = preflight.Plan(values.build("compute_domains", {}, "v1"), versions.pinned("0.5.0"), "dra", "dra")
 preflight.preflight(snapshot, {}, plan)
 found = checks.check(snapshot, {}, plan)

@@ -38,7 +38,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tiers
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts, slurm_tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login_child
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter as dra_linter
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values as dra_values
@@ -177,9 +177,10 @@ def read_inventory(document: Any) -> None:
 
 
 def read_kubeconfig(document: Any) -> None:
-    """What login_child.py checks itself; the client would start the plugins of a document."""
-    cluster, user, plugin = login_child.chosen(document, None)
-    assert plugin or not (user.get("exec") and cluster)
+    """What login.py checks itself of a mapping; the client reads the file, and would start the plugins of one."""
+    if isinstance(document, dict):
+        _cluster, user, who = login.chosen(document, None)
+        assert " by " in who or not user.get("exec")
 
 
 def read_cache(packed: Any) -> None:
@@ -369,7 +370,7 @@ TARGETS = [
         "kubeconfig",
         read_kubeconfig,
         data(samples.KUBECONFIG),
-        (login_child.LoginError,),
+        (login.LoginError,),
     ),
     Target("facts-answer", read_answer, data(_RESULT)),
     Target(

@@ -124,7 +124,7 @@ class Site:
     def findings(self, *codes: str) -> list[str]:
         """The findings of the checks with these codes (all of them without any), as sentences."""
         given = {"kubeconfig": str(self.running.outside), "context": "", "timeout": 20}
-        snapshot = Reader(*login.of_kubeconfig(given, "test")).snapshot()
+        snapshot = Reader(login.of_kubeconfig(given, "test")).snapshot()
         inventory = yaml.safe_load((self.folder / "inventory.yml").read_text())["nvlink"]["hosts"]
         trays = {
             name: Tray(name, facts["nvlink_fabric"], facts["nvlink_imex"], True) for name, facts in inventory.items()

@@ -464,7 +464,7 @@ def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r02t02"}}
         body["metadata"] |= {"annotations": {schedulers.SLINKY: "a:b"}}  # type: ignore[operator]
         site.api.apply(f"{NODES}/r02t02", body, "someone")
-        with pytest.raises(KubernetesError, match=r'"someone".*; resolve the conflict with the field manager'):
+        with pytest.raises(KubernetesError, match=r'"someone".*; resolve the conflict with the other writer'):
             site.inside(plan.apply)
         assert site.api.get(f"{NODES}/r02t02")["metadata"]["annotations"][schedulers.SLINKY] == "a:b"
     finally:
@@ -543,10 +543,9 @@ def test_a_missing_right_in_the_middle_is_named_and_the_next_run_continues(site:
 
 
 def test_a_list_is_read_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api.PAGE", 3)
+    monkeypatch.setattr("ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server.PAGE", 3)
     cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
     assert [k8s_labels.name(row) for row in site.inside(lambda: cluster.items(NODE))] == sorted(TEXTS)
-    assert site.inside(lambda: cluster.find(Kind("v1", "Node", "nodes"), "absent")) is None
 
 
 # At the end, because the controllers take their time to come back to a server that was away.
@@ -557,7 +556,7 @@ class Interrupting(Cluster):
 
     def __init__(self, plane: ControlPlane, writes: int) -> None:
         given = {"kubeconfig": str(plane.kubeconfig), "context": "", "timeout": 30}
-        super().__init__("k8s_topology", *login.of_kubeconfig(given, "k8s_topology"))
+        super().__init__("k8s_topology", login.of_kubeconfig(given, "k8s_topology"))
         self._plane, self._left, self._lock = plane, writes, threading.Lock()
 
     def apply(

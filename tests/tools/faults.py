@@ -155,9 +155,9 @@ FAULTS = (
     Fault("unchecked_layer_is_ok", "verify", "plugins/plugin_utils/render/verdict.py",
           'return self.checked and not self.failures.get("error")', 'return not self.failures.get("error")'),
     Fault("redirect_keeps_credentials", "rest", "plugins/plugin_utils/clients/http.py",
-          'if one.hostname != other.hostname or "@" in other.netloc', 'if "@" in other.netloc'),
+          '"redirect": False, "retries": False', '"redirect": True, "retries": 3'),
     Fault("deadline_never_ends", "rest", "plugins/plugin_utils/clients/http.py",
-          "min(ends, self._ends)", "ends"),
+          "min(time.monotonic() + config.timeout, self._ends)", "time.monotonic() + config.timeout"),
     Fault("link_followed", "rest", "plugins/module_utils/host.py",
           "uid_and_gid, follow=False)", "uid_and_gid)"),
     # A text that begins harmlessly, and holds a template.

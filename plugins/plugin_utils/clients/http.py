@@ -28,7 +28,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-import urllib3
 from ansible.module_utils.urls import make_context
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError
@@ -40,6 +39,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     redacted,
     sentence,
 )
+
+# Plugins are also loaded where no library is, and a site without such a source needs none.
+try:
+    import urllib3
+except ImportError:
+    urllib3 = None  # type: ignore[assignment] # for mypy it is a module
 
 LIMITS = ("timeout", "deadline", "max_bytes")
 OPTIONS = ("token", "token_file", "username", "password", "password_file", "ca_file", "client_cert", "client_key")
@@ -72,9 +77,6 @@ _HEADER_VALUE = re.compile(r"[ -~]*")
 JSON = "application/json"
 NONE: Mapping[str, str] = {}
 Result = TypeVar("Result")
-
-# Of each request without verification, which is an option here.
-urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
 class HttpError(OutageError):
@@ -122,6 +124,8 @@ def client_config(
 ) -> ClientConfig:
     """The service at the URL in the option `key`, with the options of OPTIONS; SourceError for an invalid one."""
     renew = partial(client_config, options, key, meaning, header, prefix)
+    if urllib3 is None:
+        raise options.wrong(key, "cannot be read without the Python library urllib3; pip install urllib3")
     url, token = endpoint(options, key, meaning), options.secret_or_file("token")
     username, password = options.text("username"), options.secret_or_file("password")
     if (username is None) != (password is None) or (token and username):
@@ -172,6 +176,8 @@ def connections(
     ca, cert, key: files, which are read here. name: the name in the server's certificate, where the URL has another.
     proxy: an http or https one instead of the environment's.
     """
+    # Of each request without verification, which is an option here.
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     context = make_context(cafile=ca, validate_certs=verify)
     if ca:
         # A site's own CA: only Python 3.13 rejects certificates that kubectl and curl accept.

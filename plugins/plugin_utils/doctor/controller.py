@@ -52,6 +52,14 @@ class Controller:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
+_SOURCES = {
+    "ssh": ("ClusterShell",),
+    "rest": ("jmespath", "urllib3"),
+    "topograph": ("urllib3",),
+    "kubernetes": ("kubernetes",),
+}
+
+
 def checks(controller: Controller, variables: Mapping[str, Any], trays: int, processors: int) -> Iterator[Check]:
     """variables: those of localhost, READ. trays: their number. processors: those of the controller."""
     yield _check("ansible_core", *matrix.judge("ansible_core", controller.core))
@@ -95,9 +103,9 @@ def needed_libraries(variables: Mapping[str, Any]) -> dict[str, str]:
     if variables.get("imex_network"):
         needed["netaddr"] = "imex_network"
     sources = {word for row in as_list(variables.get("fabric_sources")) for word in ([row] if _is_text(row) else row)}
-    for source, library in {"ssh": "ClusterShell", "rest": "jmespath", "kubernetes": "kubernetes"}.items():
+    for source, libraries in _SOURCES.items():
         if source in sources:
-            needed[library] = "fabric_sources"
+            needed |= dict.fromkeys(libraries, "fabric_sources")
     return needed
 
 

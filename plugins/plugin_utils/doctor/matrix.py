@@ -40,8 +40,9 @@ LIBRARIES = {
     "fastjsonschema": "2.20",
     "jmespath": "1.0",
     "jsonschema": "4.21",
-    "kubernetes": "31",
+    "kubernetes": "35",
     "netaddr": "1.3",
+    "urllib3": "2.2",
 }
 """As in requirements.txt."""
 DRA_DRIVER = "570.158.01"

@@ -328,11 +328,14 @@ def test_an_incomplete_answer_or_another_protocol_is_an_error(text: bytes, repor
 # --------------------------------------------------------------------------------------------------------- redirects
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
-def test_no_credentials_go_to_the_target_of_a_redirect(status: int, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [*(("GET", status) for status in (301, 302, 303, 307, 308)), ("POST", 307), ("PATCH", 302)],
+)
+def test_no_credentials_go_to_the_target_of_a_redirect(method: str, status: int) -> None:
     """Not even a request; also not to another path of the same server, whose address the options should have."""
-    options = Options({"url": "http://example.org", "token": SECRET}, ("url", *http.OPTIONS), "rest")
+    given = {"url": "http://example.org", "token": SECRET, "timeout": 5}
+    options = Options(given, ("url", *http.OPTIONS), "rest")
     made = http.client_config(options, "url", "", "X-Auth-Token", "")
     with served(lambda _request, reply: reply.json({})) as elsewhere:
         for target, shown in ((f"{elsewhere.url}/new?key={SECRET}", f"{elsewhere.url}/new"), ("/new", "{}/new")):
@@ -341,7 +344,8 @@ def test_no_credentials_go_to_the_target_of_a_redirect(status: int, method: str)
                 reply.send(status, Location=target)
 
             with served(respond) as server, pytest.raises(http.HttpError) as caught:
-                http.Client("rest", replace(made, url=server.url)).send(method, f"{server.url}/old", {})
+                document = None if method == "GET" else {}
+                http.Client("rest", replace(made, url=server.url)).send(method, f"{server.url}/old", document)
             where = shown.format(server.url)
             assert str(caught.value) == f"rest: {server.url}/old redirects to {where}; set the address of the target"
             assert len(server.requests) == 1
@@ -673,6 +677,12 @@ def test_an_invalid_address_is_an_error(url: Any) -> None:
 def test_messages_show_an_address_without_its_query() -> None:
     assert http.address("https://u:p@example.org:8443/a/b?token=x#y") == "https://example.org:8443/a/b"
     assert len(http.address("https://example.org/" + "a" * 1000)) <= 120
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "urllib3", None)
+    with pytest.raises(SourceError, match="url cannot be read without the Python library urllib3; pip install urllib3"):
+        config()
 
 
 # ----------------------------------------------------------------------------------------------------- documentation

@@ -118,6 +118,7 @@ def judged(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[s
         ({"imex_tls": "ca"}, "community.crypto", ""),
         ({"imex_network": ["10.0.0.0/8"]}, "", "netaddr"),
         ({"fabric_sources": ["ssh"]}, "", "ClusterShell"),
+        ({"fabric_sources": [["topograph", "ssh_known"]]}, "", "urllib3"),
     ],
 )
 def test_only_what_the_variables_need_must_be_installed(
