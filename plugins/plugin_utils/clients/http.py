@@ -47,8 +47,8 @@ except ImportError:
     urllib3 = None  # type: ignore[assignment] # for mypy it is a module
 
 LIMITS = ("timeout", "deadline", "max_bytes")
-OPTIONS = ("token", "token_file", "username", "password", "password_file", "ca_file", "client_cert", "client_key")
-OPTIONS += ("validate_certs", *LIMITS)
+_LOGIN = ("token", "token_file", "username", "password", "password_file")
+OPTIONS = (*_LOGIN, "ca_file", "client_cert", "client_key", "validate_certs", *LIMITS)
 """Options of every HTTP source; see the documentation fragments."""
 MAX_BYTES = 64 * 1024 * 1024
 MAX_CONNECTIONS = 8
@@ -137,8 +137,9 @@ def client_config(
     try:
         pool = connections(url, ca, cert, key_file, options.flag("validate_certs", True))
     except (OSError, ValueError) as error:
-        what = f"cannot be used ({reason_of(error)}); set PEM files, the key without a pass phrase"
-        raise options.wrong("ca_file, client_cert or client_key", what) from None
+        remedy = "set PEM files, the key without a pass phrase, and an http proxy"
+        what = f"cannot be used ({reason_of(error) or type(error).__name__}); {remedy}"
+        raise options.wrong("ca_file, client_cert, client_key or the proxy of the environment", what) from None
     secrets = credentials(options, header, value, token or password or "")
     return ClientConfig(url, pool, **secrets, **limits(options), renew=renew)
 
@@ -219,9 +220,9 @@ class Client:
         body = b"" if document is None else json.dumps(document).encode()
         length = {"Content-Type": JSON, "Content-Length": str(len(body))} if body else {}
         headers = {"User-Agent": "rackscale.nvlink", "Accept": "*/*", **length, **headers}
-        attempt, status = 0, None
+        attempt = 0
         while True:
-            used, pause, attempt = self._config, PAUSE * 2**attempt, attempt + 1
+            used, status, pause, attempt = self._config, None, PAUSE * 2**attempt, attempt + 1
             try:
                 answer = self._exchange(used, method, url, headers, body)
                 status = answer.status

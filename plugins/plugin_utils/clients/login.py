@@ -143,7 +143,8 @@ def _read(options: Options, path: str, scratch: str) -> http.ClientConfig:
     try:
         pool = http.connections(url, login.ssl_ca_cert, login.cert_file, login.key_file, verify, name, proxy)
     except (OSError, ValueError) as error:
-        reason = http.reason_of(error) or error
+        # An error about a proxy's address would show its password.
+        reason = http.reason_of(error) or type(error).__name__
         raise LoginError(f"has a certificate, key or proxy-url that cannot be used ({reason}); correct it") from None
     secrets = http.credentials(options, "Authorization", authorization, authorization)
     return http.ClientConfig(url, pool, **secrets, **limits, renew=partial(client_config, options), shows_reason=True)

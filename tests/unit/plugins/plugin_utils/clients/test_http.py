@@ -337,6 +337,7 @@ def test_no_credentials_go_to_the_target_of_a_redirect(method: str, status: int)
     given = {"url": "http://example.org", "token": SECRET, "timeout": 5}
     options = Options(given, ("url", *http.OPTIONS), "rest")
     made = http.client_config(options, "url", "", "X-Auth-Token", "")
+    document = None if method == "GET" else {}
     with served(lambda _request, reply: reply.json({})) as elsewhere:
         for target, shown in ((f"{elsewhere.url}/new?key={SECRET}", f"{elsewhere.url}/new"), ("/new", "{}/new")):
 
@@ -344,7 +345,6 @@ def test_no_credentials_go_to_the_target_of_a_redirect(method: str, status: int)
                 reply.send(status, Location=target)
 
             with served(respond) as server, pytest.raises(http.HttpError) as caught:
-                document = None if method == "GET" else {}
                 http.Client("rest", replace(made, url=server.url)).send(method, f"{server.url}/old", document)
             where = shown.format(server.url)
             assert str(caught.value) == f"rest: {server.url}/old redirects to {where}; set the address of the target"
@@ -408,7 +408,9 @@ def test_a_client_certificate_is_sent(authority: Authority) -> None:
 def test_unusable_certificate_files_are_errors(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(SourceError) as caught:
         config(**options)
-    assert str(caught.value).startswith("rest: ca_file, client_cert or client_key cannot be used (")
+    assert str(caught.value).startswith(
+        "rest: ca_file, client_cert, client_key or the proxy of the environment cannot be used ("
+    )
     assert reason.lower() in str(caught.value).lower()
 
 
@@ -421,7 +423,7 @@ def test_a_key_with_a_pass_phrase_is_an_error_and_no_question(authority: Authori
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
         )
     )
-    with pytest.raises(SourceError, match="client_key cannot be used"):
+    with pytest.raises(SourceError, match="client_key or the proxy of the environment cannot be used"):
         config(client_cert=str(certificate), client_key=str(locked))
 
 

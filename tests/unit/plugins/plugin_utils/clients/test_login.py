@@ -363,7 +363,8 @@ def until(done: Any) -> None:
         ({"client-certificate-data": "LS0="}, {}, "has a certificate, key or proxy-url that cannot be used ("),
         ({"client-key-data": base64.b64encode(b"-----BEGIN X").decode()}, {}, "key or proxy-url that cannot be used"),
         ({"client-certificate": "missing.pem"}, {}, "logs in as user u, which failed (File does not exist: "),
-        ({}, {"proxy-url": "socks5://proxy"}, "that cannot be used (Proxy URL had unsupported scheme socks5"),
+        ({}, {"proxy-url": "socks5://proxy"}, "or proxy-url that cannot be used (ProxySchemeUnknown)"),
+        ({}, {"proxy-url": f"http://me:{SECRET}@pro xy:x"}, "or proxy-url that cannot be used (LocationParseError)"),
         ({}, {"certificate-authority-data": "*"}, "has a certificate, key or proxy-url that cannot be used ("),
     ],
 )
