@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -27,6 +28,9 @@ class ActionModule(GuardedAction):
                 **phases.SPEC,
             }
         )
+        if os.pathsep in options["kubeconfig"]:
+            problem = f"{options['kubeconfig']} names several files, of which Helm gets one"
+            raise AnsibleActionFail(f"dra_driver_kubeconfig: {problem}; set it to the kubeconfig of the cluster")
         try:
             inputs = phases.Inputs(**options["inputs"])
             return phases.run(options, inputs, task_vars.get("hostvars") or {})

@@ -41,7 +41,7 @@ CONNECTION = r"""
         type: bool
         default: true
       timeout:
-        description: Timeout in seconds of one request with its redirects and its complete answer, and of a login.
+        description: Timeout in seconds of one request with its complete answer, and of a login.
         type: float
         default: 30
       deadline:

@@ -26,11 +26,11 @@ options:
     suboptions:
       kubeconfig:
         description:
-          - A kubeconfig file, as an absolute path or one that starts with C(~/), or V(in-cluster) for the service
-            account of the pod that Ansible runs in.
+          - A kubeconfig file, as an absolute path or one that starts with C(~/), or several of them as in E(KUBECONFIG),
+            or V(in-cluster) for the service account of the pod that Ansible runs in.
           - The official Python client C(kubernetes) reads it, with each kind of login that it supports, also C(exec)
-            and C(auth-provider). A login plugin runs without a terminal, at most O(kubernetes.timeout) seconds, or 10.
-          - Impersonation (C(as)) and a C(proxy-url) other than http are not supported.
+            and C(auth-provider). A login plugin runs at most O(kubernetes.timeout) seconds.
+          - Impersonation (C(as)) and a C(proxy-url) other than http and https are not supported.
         type: path
       context:
         description: The context of that file. The default is its current context.
