@@ -26,7 +26,7 @@ options:
     suboptions:
       kubeconfig:
         description:
-          - A kubeconfig file, as an absolute path or one that starts with C(~/), or several of them as in E(KUBECONFIG),
+          - A kubeconfig file, as an absolute path or one that starts with C(~/), or several as in E(KUBECONFIG),
             or V(in-cluster) for the service account of the pod that Ansible runs in.
           - The official Python client C(kubernetes) reads it, with each kind of login that it supports, also C(exec)
             and C(auth-provider). A login plugin runs at most O(kubernetes.timeout) seconds.
