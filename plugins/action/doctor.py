@@ -64,7 +64,8 @@ class ActionModule(GuardedAction):
         verdict = checks.verdict(rows, text)
         if options["path"]:
             try:
-                storage.write_atomic(self._loader.path_dwim(options["path"]), fabric_file.encode(verdict))
+                file = self._loader.path_dwim(options["path"])
+                storage.write_atomic(file, fabric_file.encode(verdict), follow=True)
             except NvlinkError as error:
                 raise AnsibleActionFail(f"doctor_file: {error}") from None
         lines, failure = checks.screen(rows, text, options["fail"])

@@ -70,10 +70,11 @@ class ActionModule(GuardedAction):
             verdict = verify.verify(evidence, _now())
             if verdict_file:
                 kept = {**verdict, "links": verify.links.memory(evidence)}
-                storage.write_atomic(verdict_file, fabric_file.encode(kept))
+                storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
             if options["junit_file"]:
                 cliques = [name for name, members in fabric.members.items() if members]
-                storage.write_atomic(self._loader.path_dwim(options["junit_file"]), junit.render(verdict, cliques))
+                junit_file = self._loader.path_dwim(options["junit_file"])
+                storage.write_atomic(junit_file, junit.render(verdict, cliques), follow=True)
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
         asked = evidence.trays.keys() | evidence.unreachable.keys()

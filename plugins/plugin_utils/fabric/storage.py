@@ -21,13 +21,17 @@ _REMEDIES = {
     errno.EDQUOT: "free space, or raise the quota",
     errno.EROFS: "mount its file system writable",
     errno.EIO: "check its disk and the kernel's log",
+    errno.ELOOP: "remove it if it is a symbolic link, which is not followed",
 }
 
 
-def write_atomic(path: str, data: bytes, durable: bool = True) -> None:
-    """Replace a file as atomic.write does; FabricFileError where the file system refuses, and the old content stays."""
+def write_atomic(path: str, data: bytes, durable: bool = True, follow: bool = False) -> None:
+    """Replace a file as atomic.write does; FabricFileError where the file system refuses, and the old content stays.
+
+    follow: only for a path that a person chose. At a name derived from it, a symbolic link came from somebody else.
+    """
     try:
-        atomic.write(path, data, durable=durable)
+        atomic.write(path, data, durable=durable, follow=follow)
     except OSError as error:
         raise cannot(path, "be written", error) from None
 

@@ -79,20 +79,20 @@ def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -
     name of the file in ``root`` that lists the written files.
     """
     base = Path(root)
-    written = _written(base / manifest)
+    written = _written(base, manifest)
     changes: list[Change] = []
     kept: list[str] = []
     for path, file in sorted(files.items()):
         if not _is_inside(path):
             raise TreeError(f"{path!r}: is not a path below {root}: rename the clique or tray in it")
-        before, after = _read(base / path), file.text.encode()
+        before, after = _read(base, path), file.text.encode()
         if before != after or (file.executable and not os.access(base / path, os.X_OK)):
             changes.append(Change(path, before, after))
     listed = {path: entry for path, entry in written.items() if entry["part"] not in parts}
     for path, entry in sorted(written.items()):
         if path in files or path in listed:
             continue
-        before = _read(base / path)
+        before = _read(base, path)
         if before is None:
             continue
         if _sha256(before) == entry["sha256"]:
@@ -102,7 +102,7 @@ def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -
     listed |= {path: {"part": file.part, "sha256": _sha256(file.text.encode())} for path, file in files.items()}
     document = {"schema_version": SCHEMA_VERSION, "files": listed}
     content = (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
-    before = _read(base / manifest)
+    before = _read(base, manifest)
     if before != content:
         changes.append(Change(manifest, before, content))
     return Plan(base, manifest, changes, kept, frozenset(path for path, file in files.items() if file.executable))
@@ -113,8 +113,8 @@ def _is_inside(path: str) -> bool:
     return bool(parts) and path.isprintable() and not path.startswith("/") and ".." not in parts and "." not in parts
 
 
-def _written(manifest: Path) -> dict[str, dict[str, Any]]:
-    data = _read(manifest)
+def _written(base: Path, manifest: str) -> dict[str, dict[str, Any]]:
+    data = _read(base, manifest)
     if data is None:
         return {}
     try:
@@ -123,14 +123,21 @@ def _written(manifest: Path) -> dict[str, dict[str, Any]]:
             return dict(files)
     except (ValueError, TypeError, KeyError, AttributeError):
         pass
-    raise TreeError(f"{manifest}: is not a valid list of written files: remove it and the files of earlier runs")
+    raise TreeError(f"{base / manifest}: is not a valid list of written files: remove it and the files of earlier runs")
 
 
-def _read(path: Path) -> bytes | None:
+def _read(base: Path, path: str) -> bytes | None:
+    """Read a file of the tree; TreeError where a folder between the root and the file is a symbolic link."""
+    file = base / path
+    for folder in file.parents[: len(PurePosixPath(path).parts) - 1]:
+        if folder.is_symlink():
+            raise TreeError(
+                f"{folder}: is a symbolic link, through which files outside {base} would change; remove the link"
+            )
     try:
-        return atomic.read(str(path))
+        return atomic.read(str(file))
     except OSError as error:
-        raise TreeError(f"{path}: cannot be read ({error.strerror}): remove it or use another directory") from None
+        raise TreeError(f"{file}: cannot be read ({error.strerror}): remove it or use another directory") from None
 
 
 def _prune(directory: Path, root: Path) -> None:

@@ -826,6 +826,18 @@ def test_a_symbolic_link_names_the_files_next_to_its_target(site: Site, tmp_path
     assert fabric_file.load_state(str(site.path)) == fabric_file.load_state(str(target))
 
 
+@pytest.mark.parametrize("suffix", ["state.json", "proposed.json", "proposed.md", "json.previous"])
+def test_no_file_next_to_the_fabric_file_is_written_through_a_symbolic_link(site: Site, suffix: str) -> None:
+    site.discover(accept="gates")
+    precious = site.sibling("state.json").rename(site.path.with_name("precious"))
+    before = precious.read_bytes()
+    site.sibling(suffix).symlink_to(precious)
+    site.move("r01t01")
+    site.discover(**({"accept": "gates"} if suffix == "json.previous" else {}))
+    assert (site.sibling(suffix).exists(), site.sibling(suffix).is_symlink()) == (True, False)
+    assert precious.read_bytes() == before
+
+
 def test_a_tray_whose_facts_set_variables_is_refused_alone(site: Site) -> None:
     site.discover(accept="gates")
     facts = {"fabric_slurm_node": "stolen", "imex_network": ["10.0.0.0/8"]}

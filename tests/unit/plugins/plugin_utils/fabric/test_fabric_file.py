@@ -227,13 +227,16 @@ def test_writing_keeps_the_mode_and_leaves_no_other_file(tmp_path: Path) -> None
     assert [child.name for child in tmp_path.iterdir()] == ["fabric.json"]
 
 
-def test_writing_through_a_link_keeps_the_link(tmp_path: Path) -> None:
+def test_only_a_link_that_was_chosen_is_written_through(tmp_path: Path) -> None:
     (tmp_path / "repository").mkdir()
     real = tmp_path / "repository" / "fabric.json"
     real.write_text("old")
     (tmp_path / "fabric.json").symlink_to(real)
-    storage.write_atomic(str(tmp_path / "fabric.json"), b"new")
+    storage.write_atomic(str(tmp_path / "fabric.json"), b"new", follow=True)
     assert (tmp_path / "fabric.json").is_symlink()
+    assert real.read_text() == "new"
+    storage.write_atomic(str(tmp_path / "fabric.json"), b"newer")
+    assert not (tmp_path / "fabric.json").is_symlink()
     assert real.read_text() == "new"
 
 
