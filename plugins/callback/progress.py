@@ -65,6 +65,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
 
 # The names of the action debug.
 _DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
@@ -312,7 +313,7 @@ def _cleaned(entry: Any) -> Any:
     """A difference without what moves the cursor of the terminal; the colours come later."""
     if not isinstance(entry, Mapping):
         return entry
-    return {key: progress.printable(text, "\n\t") if isinstance(text, str) else text for key, text in entry.items()}
+    return {key: printable(text) if isinstance(text, str) else text for key, text in entry.items()}
 
 
 def _bounded(lines: list[str]) -> list[str]:

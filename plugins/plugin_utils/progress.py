@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_key, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
 
 OK, CHANGED, RESCUED, FAILED, UNREACHABLE = "ok", "changed", "rescued", "failed", "unreachable"
 # A host's worst result in a phase is its outcome.
@@ -182,8 +183,3 @@ class Messages:
                 rows += [Line("", f"{names}:"), *(Line("", f"  {line}") for line in message.lines)]
         more = sum(len(hosts) for hosts in list(self.hosts_of.values())[MAX_MESSAGES:])
         return [*rows, *([Line("", f"{task}: and {count(more, 'more host')}")] if more else [])]
-
-
-def printable(text: str, but: str = "") -> str:
-    """The text without control characters, which would move the cursor of the terminal; but: those to keep."""
-    return "".join(char if char.isprintable() or char in but else " " for char in text)

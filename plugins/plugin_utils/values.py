@@ -32,6 +32,9 @@ _SECRETS = (
     (re.compile(r"((?:secret|token|password|passwd)[\w\"'-]*\s*[=:]\s*[\"']?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),
 )
 
+# A page has megabytes of the other characters.
+_UNUSUAL = re.compile(r"[^\n\t -~]")
+
 # Of an answer's largest size. A value costs up to 200 bytes of memory, and an empty list has 3 characters.
 BYTES_PER_VALUE = 32
 
@@ -119,6 +122,11 @@ def redacted(message: str) -> str:
     for pattern, replacement in _SECRETS:
         message = pattern.sub(replacement, message)
     return message
+
+
+def printable(text: str) -> str:
+    """A text of several lines without control characters, which would move the cursor of a terminal."""
+    return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else " ", text)
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

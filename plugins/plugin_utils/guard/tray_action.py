@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline im
     kill_children,
     limited_memory,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
 
 Result = dict[str, Any]
 
@@ -64,6 +65,14 @@ class GuardedAction(ActionBase):
             given = [(option, (module, value)) for option, value in self._task.args.items()]
             wrong = site_variables.wrong_sentences(given, argument_spec or {})
             raise AnsibleActionFail(site_variables.joined(wrong) if wrong else str(error)) from None
+
+    def _low_level_execute_command(self, *args: Any, **kwargs: Any) -> Result:
+        """As Ansible's own, without control characters: it shows what a host prints around an answer as a warning.
+
+        The JSON of an answer has none that is not encoded.
+        """
+        done: Result = super()._low_level_execute_command(*args, **kwargs)
+        return {key: printable(value) if key in ("stdout", "stderr") else value for key, value in done.items()}
 
     def run_module(
         self,

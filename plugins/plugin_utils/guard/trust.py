@@ -12,13 +12,14 @@ schema. Pure functions.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable, sentence
 
 OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlink_versions", "nvlink_links"})
 """The facts that modules of this collection return."""
@@ -36,6 +37,8 @@ Check = Callable[[Any], Any]
 
 _TEXTS = ("msg", "stdout", "stderr", "module_stdout", "module_stderr")
 # ansible_parsed: of ansible-core 2.22, whether the answer was JSON.
+# What callbacks print as it is.
+_PRINTED = (*_TEXTS, "warnings", "deprecations", "exception", "diff", "findings")
 _FLAGS = ("changed", "failed", "skipped", "unreachable", "ansible_parsed")
 
 
@@ -83,8 +86,9 @@ def state_dir(task_vars: Mapping[str, Any]) -> str | None:
 def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) -> dict[str, Any]:
     """What a module's answer may hold: its documented keys, each of which matches its schema.
 
-    schema: key -> check. The keys of `ansible_facts` are checked by `ansible_facts.KEY`. Any other key, fact or
-    statistic is dropped with the finding `tray_answer_invalid`, which is added to `findings`.
+    Texts that a terminal shows lose their control characters. schema: key -> check. The keys of `ansible_facts` are
+    checked by `ansible_facts.KEY`. Any other key, fact or statistic is dropped with the finding `tray_answer_invalid`,
+    which is added to `findings`.
     """
     kept: dict[str, Any] = {}
     dropped: list[str] = []
@@ -98,13 +102,11 @@ def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) 
                 kept[key] = facts
         elif key == "ansible_stats":
             dropped.append(key)
-        elif key in schema:
-            if _valid(value, schema[key]):
-                kept[key] = value
-            else:
+        elif _valid(value, schema[key]) if key in schema else _is_standard(key, value):
+            try:
+                kept[key] = _cleaned(value) if key in _PRINTED else value
+            except ValueError:
                 dropped.append(key)
-        elif _is_standard(key, value):
-            kept[key] = value
         else:
             dropped.append(key)
     if dropped:
@@ -154,6 +156,25 @@ def _is_standard(key: str, value: Any) -> bool:
     if key == "exception":
         return not isinstance(value, str) or is_bounded(value)
     return False
+
+
+def _cleaned(value: Any, levels: int = MAX_DEPTH) -> Any:
+    """The value with printable texts only; ValueError where it is nested too deeply.
+
+    Ansible makes dataclasses of warnings, deprecations and exceptions.
+    """
+    if levels == 0:
+        raise ValueError
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {_cleaned(key, levels - 1): _cleaned(inner, levels - 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_cleaned(inner, levels - 1) for inner in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inner = {row.name: _cleaned(getattr(value, row.name), levels - 1) for row in dataclasses.fields(value)}
+        return dataclasses.replace(value, **inner)
+    return value
 
 
 def _valid(value: Any, check: Check) -> bool:

@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
@@ -36,7 +37,6 @@ SWITCH_STEP = 10
 LONGEST_NAME = 12
 # GPUs drawn per tray; more have no room in its box.
 MAX_GPUS = 8
-
 
 PAGE = "report/index.html"
 
@@ -70,7 +70,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         style_hash=_source_hash(style),
         script_hash=_source_hash(script),
     )
-    return {PAGE: page + "\n", changes.PATH: kept}
+    return {PAGE: printable(page) + "\n", changes.PATH: kept}
 
 
 def _asset(name: str) -> str:

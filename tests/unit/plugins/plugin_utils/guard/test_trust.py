@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 import pytest
+from ansible.module_utils._internal import _messages
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN as SLURM_TOPOLOGY
@@ -69,6 +70,35 @@ def test_what_a_module_does_not_document_is_dropped_with_a_finding(more: dict[st
     assert [(row["code"], row["tray"]) for row in findings] == [("tray_answer_invalid", "r01t01")]
     assert named in findings[0]["message"]
     assert named in warnings[0]
+
+
+RED = "\x1b[31mr01t01\x07\n\tis \u202ebad\x9b2J"
+CLEAN = " [31mr01t01 \n\tis  bad 2J"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"msg": RED, "module_stderr": RED},
+        {"warnings": [RED], "deprecations": [{"msg": RED, "version": RED}]},
+        {"warnings": [_messages.WarningSummary(event=_messages.Event(msg=RED, help_text=RED))]},
+        {"exception": _messages.ErrorSummary(event=_messages.Event(msg=RED, formatted_traceback=RED))},
+        {"diff": {"prepared": RED}},
+        {"findings": [{"code": "gpu_lost", "severity": "error", "message": RED, "gpu": None}]},
+    ],
+)
+def test_what_a_terminal_shows_has_no_control_characters(value: dict[str, Any]) -> None:
+    kept = trust.accepted("r01t01", value, SCHEMA)
+    assert repr(kept) == repr(value).replace(repr(RED), repr(CLEAN))
+
+
+def test_a_message_that_is_nested_too_deeply_is_dropped_with_a_finding() -> None:
+    event = _messages.Event(msg="x")
+    for _level in range(100):
+        event = _messages.Event(msg="x", events=(event,))
+    kept = trust.accepted("r01t01", {"exception": _messages.ErrorSummary(event=event)}, SCHEMA)
+    assert "exception" not in kept
+    assert "(exception)" in kept["findings"][0]["message"]
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5), JSON)

@@ -102,6 +102,14 @@ def test_hostile_texts_are_escaped() -> None:
     assert all("onload" not in attrs for _tag, attrs in page.elements)
 
 
+def test_control_characters_are_removed() -> None:
+    fabric = fabrics.fabric()
+    finding = {"code": "gpu_lost", "severity": "error", "message": "GPU \x1b[2J\u202e is\nlost.", "gpu": 1}
+    text = _page(fabric, fabrics.state(fabric, r01t07={"findings": [finding]}))
+    assert "GPU  [2J  is\nlost." in text
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
 def test_the_table_of_jobs_has_the_block_sizes_of_the_site() -> None:
     fabric = fabrics.fabric(racks=5, split=())
     row = '<tr><th scope="row" class="n">90</th><td class="n">{}</td><td class="n">5</td><td>{}</td>'
