@@ -81,6 +81,8 @@ def drop(*where: str) -> Callable[[Document], None]:
 
 TRAY = ("trays", "r01t01")
 R02A = ("cliques", "r02a")
+EMPTY_DOMAIN = {"cluster_uuid": "12345678-1234-4234-8234-123456789abc", "chassis_serials": [], "expected_trays": 0}
+EMPTY_CLIQUE = {"domain": "r02", "clique_id": 9, "block": {"name": "r09", "position": 9}}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,9 @@ R02A = ("cliques", "r02a")
         (put("racks")({}), "the top has the unknown key 'racks'; remove it"),
         (put("trays")([]), "trays must be an object, not []; correct it"),
         (put("trays", "a\n")({}), "trays has the name 'a\\n'; a name there may contain "),
+        (put("domains", "a\n")(EMPTY_DOMAIN), "domains has the name 'a\\n'; a name there may contain "),
+        (put("cliques", "a\n")(EMPTY_CLIQUE), "cliques has the name 'a\\n'; a name there may contain "),
+        (put(*R02A, "group")("a\n"), "cliques.r02a.group must be the name of a level above the clique, "),
         (
             put("cliques", "r-3")({}),
             "cliques has the name 'r-3'; a name there may contain letters, digits and underscores",
