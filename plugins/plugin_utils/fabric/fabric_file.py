@@ -154,11 +154,10 @@ def decode(data: bytes, path: str) -> Any:
     try:
         # Not left to json, which accepts encoded halves of surrogate pairs.
         text = data.decode("utf-8-sig")
-        document = json.loads(text, object_pairs_hook=_unique, parse_float=_no_fraction, parse_constant=_no_fraction)
+        document = _parsed(text)
         wrong = next(_texts_of_no_unicode(document), None) if "\\u" in text else None
-    except _Duplicate:
-        where = ".".join(_first_duplicate(json.loads(data, object_pairs_hook=_Pairs)))
-        raise FabricFileError(f"{path}: {where} is defined twice; remove one of the two") from None
+    except _Duplicate as error:
+        raise FabricFileError(f"{path}: {error} is defined twice; remove one of the two") from None
     except _Fraction as error:
         raise FabricFileError(f"{path}: contains {error}, and every number must be an integer; correct it") from None
     except json.JSONDecodeError as error:
@@ -171,6 +170,14 @@ def decode(data: bytes, path: str) -> Any:
         field, value = wrong
         raise FabricFileError(f"{path}: {field} has {value}, half of a surrogate pair and no character; correct it")
     return document
+
+
+def _parsed(text: str) -> Any:
+    """The JSON of a text; _Duplicate with the path of a duplicate key, and what decode() words."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_float=_no_fraction, parse_constant=_no_fraction)
+    except _Duplicate:
+        raise _Duplicate(".".join(_first_duplicate(json.loads(text, object_pairs_hook=_Pairs)))) from None
 
 
 def _texts_of_no_unicode(node: Any, field: str = "") -> Iterator[tuple[str, str]]:

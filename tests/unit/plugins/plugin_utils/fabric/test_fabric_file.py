@@ -173,6 +173,8 @@ def test_each_mistake_is_one_sentence_with_file_and_field(change: Callable[[Docu
         (b"", "is not JSON at line 1 column 1 "),
         (b'{\n "trays": }', "is not JSON at line 2 column 11 "),
         (b"[" * 100_000, "is not JSON (it is nested too deeply); "),
+        (b'{"b": %s, "a": 1, "a": 2}' % (b"[" * 3000 + b"]" * 3000), "is not JSON (it is nested too deeply); "),
+        (b'{"b": {"a": 1, "a": 2}, "c": %s' % (b"[" * 100_000), "is not JSON (it is nested too deeply); "),
         (b'{"a": ' + b"9" * 5000 + b"}", "is not JSON (Exceeds the limit"),
         (
             b'{"domains": {"r01": {"chassis_serials": ["1", "\\ud800"]}}}',
