@@ -120,6 +120,24 @@ def keep(path: str, previous: str) -> None:
             os.unlink(spare)
 
 
+def make_folders(path: str, mode: int = 0o755) -> None:
+    """Make a folder with this mode and missing parents with 0755, whatever the umask is; one that exists keeps its own.
+
+    os.makedirs() makes parents with 0777 less the umask, and some daemons have none.
+    """
+    path = os.path.abspath(path)
+    if os.path.isdir(path):
+        return
+    make_folders(os.path.dirname(path))
+    try:
+        os.mkdir(path, mode)
+        os.chmod(path, mode)
+    except FileExistsError:
+        # Made by another process meanwhile.
+        if not os.path.isdir(path):
+            raise
+
+
 def sync_folder(folder: str) -> None:
     """Bring renames and removals in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

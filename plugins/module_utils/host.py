@@ -136,7 +136,7 @@ class Host:
             return
         uid_and_gid = ids(owner)
         try:
-            os.makedirs(path, exist_ok=True)
+            atomic.make_folders(path, mode)
             os.chown(path, *uid_and_gid)
             os.chmod(path, mode)
         except OSError as error:
@@ -239,7 +239,7 @@ def write(path: str, data: bytes, owner: str, mode: int, folder_mode: int = 0o75
     """Replace a file atomically; it is never visible incomplete or with another owner or mode. HostError."""
     uid_and_gid = ids(owner)
     try:
-        os.makedirs(os.path.dirname(path), folder_mode, exist_ok=True)
+        atomic.make_folders(os.path.dirname(path), folder_mode)
         # A link is replaced: in a folder of another user it could name any file.
         atomic.write(path, data, mode, uid_and_gid, follow=False)
     except OSError as error:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
@@ -90,7 +91,7 @@ def apply(host: Host, desired: DesiredState) -> list[str]:
             live.require_none(slurm, desired.conf_dir, _writes(desired, texts, changed), override)
         host.run(UNIT)
         return changed
-    os.makedirs(desired.conf_dir, exist_ok=True)
+    atomic.make_folders(desired.conf_dir)
     with locked(desired.conf_dir, host.timeout):
         known = stamps(desired.conf_dir)
         before = present(desired.conf_dir)

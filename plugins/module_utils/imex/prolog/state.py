@@ -189,7 +189,7 @@ def note_path(job: Job) -> str:
 def write_text(path: str, text: str) -> None:
     """Replace a file in one step. It need not survive a power loss, which ends the job."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        atomic.make_folders(os.path.dirname(path))
         atomic.write(path, text.encode(), 0o644, durable=False, follow=False)
     except OSError as error:
         raise Failure(f"{path} cannot be written ({error.strerror}); free space, or correct its folder") from None
@@ -215,7 +215,7 @@ class Lock:
         self._deadline = deadline
 
     def __enter__(self) -> None:
-        os.makedirs(RUN, mode=0o755, exist_ok=True)
+        atomic.make_folders(RUN)
         self._file = os.open(os.path.join(RUN, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         while True:
             try:

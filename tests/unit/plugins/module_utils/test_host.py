@@ -42,6 +42,28 @@ def test_a_file_is_written_once_with_its_mode(tmp_path: Path) -> None:
     assert host.diff() == [{"before_header": str(path), "after_header": str(path), "before": "", "after": ""}]
 
 
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_missing_folders_have_fixed_modes(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        Host(check=False).file(str(tmp_path / "a" / "b" / "file"), b"", ME)
+        Host(check=False).folder(str(tmp_path / "c" / "d"), ME, 0o700)
+        write(str(tmp_path / "e" / "f" / "secret"), b"", ME, 0o600, folder_mode=0o700)
+    finally:
+        os.umask(before)
+    assert {name: oct(mode(tmp_path / name)) for name in ("a", "a/b", "c", "c/d", "e", "e/f")} == {
+        **dict.fromkeys(("a", "a/b", "c", "e"), "0o755"),
+        **dict.fromkeys(("c/d", "e/f"), "0o700"),
+    }
+
+
+def test_a_file_where_a_folder_should_be_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HostError, match=r"file/below/name cannot be written"):
+        write(str(tmp_path / "file" / "below" / "name"), b"", ME, 0o600)
+    assert mode(tmp_path / "file") == 0o644
+
+
 def test_a_change_is_shown_with_its_texts_unless_it_is_secret_or_quiet(tmp_path: Path) -> None:
     for secret, expected in ((False, ("old", "new")), (True, ("(a secret)\n", "(another secret)\n"))):
         path = tmp_path / str(secret) / "file"

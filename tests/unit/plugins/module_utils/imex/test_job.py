@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -304,6 +305,16 @@ def test_the_output_file_pattern_of_a_batch_job_is_expanded(
     pattern: str, fields: dict[str, str], expected: str | None
 ) -> None:
     assert failure._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
+
+
+def test_slurmds_umask_of_0_makes_no_folder_that_others_can_write(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        state.write_text(str(tmp_path / "a" / "b" / "note"), "text")
+    finally:
+        os.umask(before)
+    modes = [oct(stat.S_IMODE((tmp_path / name).stat().st_mode)) for name in ("a", "a/b", "a/b/note")]
+    assert modes == ["0o755", "0o755", "0o644"]
 
 
 def test_a_line_is_written_with_the_rights_of_the_jobs_user(tmp_path: Path) -> None:
