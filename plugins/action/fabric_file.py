@@ -107,6 +107,7 @@ class ActionModule(GuardedAction):
                 )
             awx = (trust.controller_value(task_vars, name) for name in ("awx_user_name", "awx_job_id"))
             files = _Files(path, options["state_dir"], now, self._task.check_mode, audit.who(*awx))
+            files.groups = set(task_vars.get("groups") or ())
             with files.locked(options) if options["state"] != "checked" else contextlib.nullcontext():
                 observe = functools.partial(_observe, self, options, task_vars, now)
                 done = _STATES[options["state"]](files, options, observe)
@@ -186,6 +187,8 @@ class _Files:
         self.proposal = proposal.proposal_path(path, self.state_dir)
         self.markdown = f"{self.proposal.removesuffix('.json')}.md"
         self._who = who
+        # Of the inventory, which no tray may be named like.
+        self.groups: set[str] = set()
         self.base: bytes | None = None
         self.fabric: Fabric | None = None
         self.state: State | None = None
@@ -225,6 +228,7 @@ class _Files:
 
         data: the bytes of the fabric. what: the word for the audit log.
         """
+        fabric_file.check_groups(fabric, self.groups, self.path)
         if not self.dry:
             known = self.fabric.overrides if self.fabric else []
             overrides = [row for row in fabric.overrides if row not in known]
@@ -274,6 +278,7 @@ def _has(path: str, data: bytes) -> bool:
 
 def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
     files.read()
+    fabric_file.check_groups(files.fabric or Fabric(), files.groups, files.path)
     _policy(options)
     _sources(options)
     if options["min_answer"] is not None:
@@ -320,7 +325,7 @@ def _to_sign(path: str) -> str:
 def _proposed(
     files: _Files, options: Mapping[str, Any], observe: Callable[[Fabric | None], tuple[Merged, str]]
 ) -> Result:
-    policy = _policy(options)
+    policy = replace(_policy(options), groups=files.groups)
     files.read()
     merged, failure = observe(files.fabric)
     observations = merged.observations

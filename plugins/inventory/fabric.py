@@ -491,8 +491,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             folder = self._option(STATE_DIR)
             state_dir = folder and fabric_file.path_of(folder, os.path.dirname(path), STATE_DIR)
             # Only the plan is kept: a large fabric would double the memory.
-            planned = plan(*self._discover(names, file, state_dir, path, cache))
-            self._check_names(planned)
+            planned = plan(*self._discover(names, file, state_dir, path, cache), inventory.groups)
+            for name in planned.hosts.keys() & {*planned.groups, ROOT, *inventory.groups}:
+                raise SourceError(
+                    f"tray {name} has the name of a group of the inventory; rename it in {file or 'its source'}"
+                )
         except FabricFileError as error:
             raise AnsibleParserError(str(error)) from None
         except NvlinkError as error:
@@ -546,11 +549,6 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 raise SourceError(f"{name}: cannot be templated ({error}); correct its template") from error
         return value
 
-    def _check_names(self, planned: Plan) -> None:
-        """Reject a tray with the name of a group: Ansible would give it the variables of the group."""
-        for name in planned.hosts.keys() & {*planned.groups, ROOT, "all", "ungrouped"}:
-            raise SourceError(f"tray {name} has the name of a group; rename the tray")
-
     def _fabric_file(self, names: list[str], path: str) -> str | None:
         option = self._option(sources.FABRIC_FILE)
         if option is not None:
@@ -575,7 +573,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
         nodes = {name: tray["slurm_node"] for name, tray in known[0].trays.items()} if known else {}
         observations = self._observe(live_options, trays, nodes, now, path, cache, known is not None)
-        return live.overlaid(*known, observations, now) if known else live.provisional(observations, now)
+        if known:
+            return live.overlaid(*known, observations, now)
+        return live.provisional(observations, now, self.inventory.groups)
 
     def _observe(
         self,

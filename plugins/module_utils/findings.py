@@ -430,7 +430,9 @@ CATALOGUE: dict[str, Entry] = {
         "reboot the tray; replace the GPU if it stays away",
     ),
     "illegal_tray_name": Entry(
-        ERROR, "a tray's inventory name is not valid in a Slurm hostlist", "rename it in the inventory"
+        ERROR,
+        "a tray's name is not valid in a Slurm hostlist, or is that of the controller or of a group of the inventory",
+        "rename it in the inventory or in its source",
     ),
     "mixed_cliques": Entry(
         ERROR,

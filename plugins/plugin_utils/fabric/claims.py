@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
     PlacementError,
     Policy,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, NODE_NAME
 
 Gpus = Mapping[str, Collection[str]]
 """Tray name -> its GPUs' UUIDs."""
@@ -84,7 +84,10 @@ def collect(previous: Fabric, observed: Mapping[str, Observation], policy: Polic
                     findings.append(tray_finding(name, "mixed_cliques", what, remedy))
         if identity is None:
             continue
-        if NODE_NAME.fullmatch(name):
+        if name in LOCALHOST or name in policy.groups:
+            what = f"has the name of {'the controller' if name in LOCALHOST else 'a group of the inventory'}"
+            findings.append(tray_finding(name, "illegal_tray_name", what, "rename it in its source"))
+        elif NODE_NAME.fullmatch(name):
             trays[name] = observation if name not in mixed else replace(observation, identity=identity)
         else:
             what = "has a name that is not valid in a Slurm hostlist"

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, is_address
 
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -142,6 +142,12 @@ def check(document: Any, path: str, checked: Fabric | None = None) -> None:
     contradiction = next(_contradictions(document), None)
     if contradiction:
         raise FabricFileError(f"{path}: {contradiction}")
+
+
+def check_groups(fabric: Fabric, groups: Collection[str], path: str) -> None:
+    """Raise FabricFileError for a tray with the name of a group of the inventory, which Ansible would mix up."""
+    for name in fabric.trays.keys() & groups:
+        raise FabricFileError(f"{path}: trays.{name} is the name of a group of the inventory; rename the tray")
 
 
 def decode(data: bytes, path: str) -> Any:
@@ -307,6 +313,8 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
         if clique["domain"] not in domains:
             yield f"cliques.{name}.domain names the unknown domain {_brief(clique['domain'])}; add it to domains"
     for name, tray in trays.items():
+        if name in LOCALHOST:
+            yield f"trays.{name} is the name of the controller for Ansible; rename the tray"
         if tray["clique"] not in cliques:
             yield f"trays.{name}.clique names the unknown clique {_brief(tray['clique'])}; add it to cliques"
         address = tray["imex_address"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     TrayState,
     natural_sorted,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST
 
 # The rule of the fabric file. The state file accepts any name, since a finding may be about an invalid one.
 TRAY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -67,8 +69,11 @@ class Plan:
     invalid: list[str] = field(default_factory=list)
 
 
-def plan(fabric: Fabric, state: State | None) -> Plan:
-    """Plan the groups and hosts of a fabric; without a state every tray is present with unknown health."""
+def plan(fabric: Fabric, state: State | None, groups: Collection[str] = ()) -> Plan:
+    """Plan the groups and hosts of a fabric; without a state every tray is present with unknown health.
+
+    groups: the names of groups that the inventory has already.
+    """
     result = Plan()
     for name in fabric.domains:
         result.groups[f"nvlink_domain_{name}"] = Group(ROOT)
@@ -86,7 +91,7 @@ def plan(fabric: Fabric, state: State | None) -> Plan:
         _add_clusters(result, fabric)
     unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
     for name in natural_sorted(unplaced):
-        if not TRAY_NAME.fullmatch(name):
+        if name in LOCALHOST or name in groups or not TRAY_NAME.fullmatch(name):
             result.invalid.append(name)
             continue
         result.hosts[name] = _unplaced(name, states[name])

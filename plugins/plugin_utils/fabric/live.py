@@ -29,10 +29,12 @@ FORMAT = 4
 """Format of cached answers; to be raised with every change of Observation, Address or Finding."""
 
 
-def provisional(observations: Collection[Observation], now: str) -> tuple[Fabric, State]:
-    """The fabric as observed now, with provisional names: new_<start of the UUID>_<clique ID>."""
-    names = _domain_names({row.identity[0] for row in observations if row.identity})
-    placed = place(None, None, observations, [row.tray for row in observations], now, Policy(domain_names=names))
+def provisional(observations: Collection[Observation], now: str, groups: Collection[str] = ()) -> tuple[Fabric, State]:
+    """The fabric as observed now, with provisional names: new_<start of the UUID>_<clique ID>. groups: as in Policy."""
+    policy = Policy(
+        domain_names=_domain_names({row.identity[0] for row in observations if row.identity}), groups=groups
+    )
+    placed = place(None, None, observations, [row.tray for row in observations], now, policy)
     fabric = placed.fabric
     renamed = {name: f"{clique['domain']}_{clique['clique_id']}" for name, clique in fabric.cliques.items()}
     cliques = {

@@ -59,6 +59,7 @@ class Policy:
     expected: declared trays, by the name of their domain, or of their clique where a domain has several.
     max_age: gate; largest age in seconds of an observation that changes a place. None: any age.
     override: names of gates that do not object; the fabric file records those that would have.
+    groups: names of the inventory's groups, which no tray may have: Ansible gives a group the variables of such a host.
     """
 
     imex_networks: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class Policy:
     expected: Mapping[str, Collection[str]] = field(default_factory=dict)
     max_age: float | None = None
     override: Collection[str] = ()
+    groups: Collection[str] = ()
 
     def __post_init__(self) -> None:
         addresses.networks(self.imex_networks)

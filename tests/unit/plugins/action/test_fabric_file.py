@@ -46,6 +46,7 @@ class Site:
             for name, facts in fleet(racks=2, trays_per_rack=2).items()
         }
         self.variables: dict[str, Result] = {name: {} for name in self.results}
+        self.groups: dict[str, list[str]] = {}
 
     def run(self, *, check: bool = False, diff: bool = False, hosts: list[str] | None = None, **options: Any) -> Result:
         loader = DataLoader()
@@ -56,7 +57,7 @@ class Site:
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
         variables = {name: {**self.variables[name], "seen": result} for name, result in self.results.items()}
         site = {**variables, "localhost": self.variables.get("localhost", {})}
-        return action.run(task_vars={"hostvars": HostVars(site)})
+        return action.run(task_vars={"hostvars": HostVars(site), "groups": self.groups})
 
     def discover(self, **options: Any) -> Result:
         return self.run(observations="seen", **options)
@@ -836,6 +837,28 @@ def test_no_file_next_to_the_fabric_file_is_written_through_a_symbolic_link(site
     site.discover(**({"accept": "gates"} if suffix == "json.previous" else {}))
     assert (site.sibling(suffix).exists(), site.sibling(suffix).is_symlink()) == (True, False)
     assert precious.read_bytes() == before
+
+
+def test_no_tray_gets_the_name_of_a_group_of_the_inventory(site: Site) -> None:
+    site.results["slurm_controller"] = site.results.pop("r01t01")
+    site.variables["slurm_controller"] = {}
+    waits = site.discover()["sha256"]
+    site.groups = {"slurm_controller": ["ctl"]}
+    refused = r"fabric\.json: trays\.slurm_controller is the name of a group of the inventory; rename the tray$"
+    with pytest.raises(AnsibleActionFail, match=refused):
+        site.accept(waits)
+    assert not site.path.exists()
+    discovered = site.discover(accept="gates")
+    assert "illegal_tray_name" in [row["code"] for row in discovered["findings"]]
+    assert "slurm_controller" not in json.loads(site.path.read_text())["trays"]
+    site.groups = {"r01t02": []}
+    with pytest.raises(AnsibleActionFail, match=r"trays\.r01t02 is the name of a group"):
+        site.run(state="checked")
+    site.groups = {"r02t01": []}
+    with pytest.raises(AnsibleActionFail, match=r"trays\.r02t01 is the name of a group"):
+        site.run(state="edited", rename={"r01t02": "r01t09"})
+    site.groups = {"r01t02": []}
+    assert site.run(state="edited", rename={"r01t02": "r01t09"})["changed"]
 
 
 def test_a_tray_whose_facts_set_variables_is_refused_alone(site: Site) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,17 @@ Parse = Callable[..., InventoryData]
 
 @pytest.fixture
 def parse(tmp_path: Path, new_plugin: Callable[[], fabric.InventoryModule]) -> Parse:
-    """parse(text, cache=True) -> the inventory of a file with this text next to the test's files."""
+    """parse(text, cache=True, groups=()) -> the inventory of a file with this text next to the test's files.
 
-    def run(text: str, cache: bool = True) -> InventoryData:
+    groups: those of an inventory file that Ansible has parsed before.
+    """
+
+    def run(text: str, cache: bool = True, groups: Collection[str] = ()) -> InventoryData:
         path = tmp_path / "test.nvlink.yml"
         path.write_text(text)
         inventory, plugin = InventoryData(), new_plugin()
+        for group in groups:
+            inventory.add_group(group)
         plugin.parse(inventory, DataLoader(), str(path), cache)
         if plugin.get_option("cache"):
             plugin.update_cache_if_changed()

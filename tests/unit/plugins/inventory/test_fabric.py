@@ -15,8 +15,11 @@ from ansible.inventory.data import InventoryData
 from ansible.template import is_trusted_as_template
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -431,14 +434,40 @@ def test_an_error_of_the_state_file_has_file_and_field(site: Path, parse: Parse)
     assert str(error.value).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("name", ["all", "nvlink_clique_r01"])
+@pytest.mark.parametrize("name", ["all", "nvlink_clique_r01", "slurm_controller"])
 def test_a_tray_must_not_have_the_name_of_a_group(site: Path, parse: Parse, name: str) -> None:
     path = site / "fabric.json"
     document = json.loads(path.read_text())
     document["trays"][name] = document["trays"].pop("r01t01")
     path.write_text(json.dumps(document))
-    with pytest.raises(AnsibleParserError, match=f"tray {name} has the name of a group"):
+    sentence = f"tray {name} has the name of a group of the inventory; rename it in {path}"
+    with pytest.raises(AnsibleParserError, match=sentence):
+        parse(FROM_FILE, groups=["slurm_controller"])
+
+
+def test_a_tray_must_not_be_the_controller(site: Path, parse: Parse) -> None:
+    path = site / "fabric.json"
+    document = json.loads(path.read_text())
+    document["trays"]["localhost"] = document["trays"].pop("r01t01")
+    path.write_text(json.dumps(document))
+    with pytest.raises(AnsibleParserError, match=rf"^{path}: trays\.localhost is the name of the controller"):
         parse(FROM_FILE)
+
+
+def test_a_live_tray_with_the_name_of_the_controller_or_a_group_is_left_out(
+    parse: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(Display, "warning", lambda _self, msg, **_more: warnings.append(msg))
+    trays = simulation.fleet(racks=1, trays_per_rack=3)
+    named = dict(zip(("localhost", "slurm_controller", "r01t03"), trays.values(), strict=True))
+    rows = [from_facts(name, facts) for name, facts in named.items()]
+    monkeypatch.setattr(sources, "observe", lambda *_arguments: SourceResult(rows, []))
+    inventory = parse(SIMULATED, groups=["slurm_controller"])
+    assert (sorted(inventory.hosts), hosts(inventory, "slurm_controller")) == (["r01t03"], [])
+    assert [text.partition(": its state holds ")[2] for text in warnings] == [
+        f"'{name}', which is not a valid tray name; left out" for name in ("localhost", "slurm_controller")
+    ]
 
 
 def test_a_missing_library_is_named(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,10 @@ def drop(*where: str) -> Callable[[Document], None]:
     return change
 
 
+def rename(old: str, new: str) -> Callable[[Document], None]:
+    return lambda doc: doc["trays"].update({new: doc["trays"].pop(old)})
+
+
 TRAY = ("trays", "r01t01")
 R02A = ("cliques", "r02a")
 EMPTY_DOMAIN = {"cluster_uuid": "12345678-1234-4234-8234-123456789abc", "chassis_serials": [], "expected_trays": 0}
@@ -121,6 +125,9 @@ EMPTY_CLIQUE = {"domain": "r02", "clique_id": 9, "block": {"name": "r09", "posit
             put(*TRAY, "ansible_host")("-Elog"),
             'trays.r01t01.ansible_host must be a host name or an IP address, not "-E',
         ),
+        (rename("r01t01", "localhost"), "trays.localhost is the name of the controller for Ansible; rename the tray"),
+        (rename("r01t01", "127.0.0.1"), "trays.127.0.0.1 is the name of the controller for Ansible; rename the tray"),
+        (rename("r01t01", "::1"), "trays has the name '::1'; a name there may contain "),
         (put("trays", "-a")({}), "trays has the name '-a'; a name there may contain "),
         (
             put(*TRAY, "slurm_node")("r01t02"),

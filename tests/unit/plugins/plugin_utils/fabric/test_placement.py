@@ -348,6 +348,15 @@ def test_a_name_that_is_not_valid_in_a_hostlist_is_found() -> None:
     assert site.state_of("tray [1]") == "unplaced"
 
 
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "slurm_controller"])
+def test_a_tray_with_the_name_of_the_controller_or_of_a_group_gets_no_place(name: str) -> None:
+    site = Site(Policy(groups={"slurm_controller"}))
+    site.facts[name] = site.facts.pop("r01t01")
+    placement = site.discover()
+    assert "illegal_tray_name" in codes(placement, name)
+    assert (name in placement.fabric.trays, site.state_of(name)) == (False, "unplaced")
+
+
 # --- sizes ---
 
 
