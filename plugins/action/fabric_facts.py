@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 SCHEMA = schemas.of_return(RETURN)
 
@@ -29,7 +31,22 @@ class ActionModule(GuardedAction):
             seconds = _REST + _waits(arguments)
         except (TypeError, ValueError):
             raise AnsibleActionFail("fabric_facts: timeout and imex_timeout are numbers of seconds.") from None
-        return self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, SCHEMA, seconds)
+        answer = self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, SCHEMA, seconds)
+        names = arguments.get("gather_subset", _DEFAULTS.gather_subset)
+        return _complete(answer, names.split(",") if isinstance(names, str) else names)
+
+
+def _complete(answer: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The answer, with the finding tray_answer_invalid where a subset is missing and no finding says so."""
+    facts = mapped(answer.get("ansible_facts"))
+    notes = answer.get("findings") or []
+    if answer.get("failed") or any(note["code"] in ("tray_subset_failed", "tray_answer_invalid") for note in notes):
+        return answer
+    missing = [name for name in subsets.selected(names) if facts.get(subsets.FACTS[name]) is None]
+    if not missing:
+        return answer
+    message = f"The answer has no facts of {', '.join(missing)}, which were asked; check the host."
+    return {**answer, "findings": [*notes, finding("tray_answer_invalid", message)]}
 
 
 def _waits(arguments: Mapping[str, Any]) -> float:

@@ -82,9 +82,9 @@ class Evidence:
 
 
 def tray_parts(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Parts of a fabric_facts result: subset -> its facts or None, and `findings`; None for a result without facts."""
+    """Parts of a fabric_facts result: subset -> its facts or None, and `findings`; None for one that failed."""
     facts = mapped(result.get("ansible_facts"))
-    if not any(name in facts for name in FACTS.values()):
+    if result.get("failed") or not any(name in facts for name in FACTS.values()):
         return None
     return {**{subset: facts.get(name) for subset, name in FACTS.items()}, "findings": result.get("findings")}
 
@@ -101,7 +101,8 @@ def _is_imex(part: Mapping[str, Any]) -> bool:
         and all(key in nodes for key in ("sha256", "own_id"))
         and all(key in part for key in ("state", "version"))
         and _are(part.get("peers"), ("host",))
-        and all(peer.get("connection") is None or isinstance(peer["connection"], str) for peer in part["peers"])
+        and all("connection" in peer for peer in part["peers"])
+        and all(peer["connection"] is None or isinstance(peer["connection"], str) for peer in part["peers"])
         and _are(part.get("findings"), ("code", "severity", "message"))
     )
 

@@ -28,6 +28,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure im
     failure,
 )
 
+# A part of an answer is missing, so nothing about it was checked. It is an error in any part, whatever the tray says.
+_MISSING = ("tray_subset_failed", "tray_answer_invalid")
+
 
 def check(evidence: Evidence) -> Iterator[Failure]:
     """The layers hardware and fabric_file; without queried trays only the consistency of the file."""
@@ -59,12 +62,18 @@ def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:
     for note in as_list(evidence.trays[tray].get("findings")):
         code, part = mapped(note).get("code"), mapped(note).get("part")
         # A code may be of less weight on one host: MIG mode, where there is no multi-node fabric.
-        is_info = mapped(note).get("severity") == INFO
-        about_gpus = (part == "gpu" or code == "tray_subset_failed") and not is_info
-        if about_gpus and code in CATALOGUE and code not in reported and CATALOGUE[code].severity != INFO:
+        about_gpus = part == "gpu" and mapped(note).get("severity") != INFO
+        is_missing = code in _MISSING
+        if (
+            (about_gpus or is_missing)
+            and code in CATALOGUE
+            and code not in reported
+            and CATALOGUE[code].severity != INFO
+        ):
             reported.add(code)
             message = f"{tray}: {sentence(mapped(note).get('message'))}"
-            yield failure(code, HARDWARE, message, tray, evidence.clique_of(tray))
+            severity = ERROR if is_missing else None
+            yield failure(code, HARDWARE, message, tray, evidence.clique_of(tray), severity=severity)
     if (
         "tray_subset_failed" not in reported
         and evidence.imex[tray] is None

@@ -695,6 +695,31 @@ def test_a_peer_without_a_host_makes_imex_facts_malformed(world: World) -> None:
     assert rows(world.verdict()) == [("hardware", "tray_subset_failed", A[1:2])]
 
 
+def test_a_peer_without_a_connection_makes_the_imex_facts_of_that_tray_alone_malformed(world: World) -> None:
+    del world.trays[A[1]]["imex"]["peers"][0]["connection"]
+    assert rows(world.verdict()) == [("hardware", "tray_subset_failed", A[1:2])]
+
+
+@pytest.mark.parametrize("code", ["tray_answer_invalid", "tray_subset_failed"])
+def test_a_part_that_was_dropped_or_is_missing_is_an_error_of_its_tray(world: World, code: str) -> None:
+    """Whichever weight and part the tray gives its finding."""
+    for tray, part in ((A[0], "gpu"), (A[1], "imex"), (A[2], "links")):
+        world.trays[tray][part] = None
+        world.trays[tray]["findings"] = [finding(code, "x returned something else.", severity="info")]
+    verdict = world.verdict()
+    assert (verdict["ok"], rows(verdict)) == (False, [("hardware", code, [tray]) for tray in A[:3]])
+    assert {row["severity"] for row in verdict["failures"]} == {"error"}
+
+
+def test_a_tray_that_spoils_its_imex_facts_does_not_hide_the_failure_of_its_neighbour(world: World) -> None:
+    unconnected = world.trays[A[1]]["imex"]["peers"]
+    unconnected[0]["connection"] = "disconnected"
+    assert not world.verdict()["ok"]
+    world.trays[A[0]]["imex"] = None
+    world.trays[A[0]]["findings"] = [finding("tray_answer_invalid", "x returned something else.")]
+    assert not world.verdict()["ok"]
+
+
 @given(st.text(), st.text(), st.text())
 def test_junit_accepts_any_text(message: str, cause: str, remediation: str) -> None:
     row = {**failure.failure("gpu_lost", "hardware", message, "t1", "c1"), "cause": cause, "remediation": remediation}
