@@ -89,7 +89,7 @@ options:
     description:
       - Whether to plan the phases of the playbook C(rackscale.nvlink.site), and to fail with all errors that would stop
         a later one, found from variables of localhost, the addresses of the trays and the fabric file alone.
-      - Slurm applies with a host of C(slurm_controller_hosts). IMEX applies with Slurm or C(imex_owner), and without
+      - Slurm applies with a host of C(slurm_controller_hosts). IMEX applies with C(imex_owner) and without
         the DRA driver. Kubernetes applies with C(dra_driver_shape) or C(k8s_topology_schedulers). Tags select among
         these.
     type: bool

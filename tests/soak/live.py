@@ -127,6 +127,7 @@ class Soak:
     def _site(self) -> list[str | Path]:
         variables = self.variables | ({"fabric_sources": [self._ssh()]} if self.source == "ssh" else {})
         variables["site_phases"] = [*self.phases, *(["imex"] if self.gives_imex else [])]
+        variables["imex_owner"] = "domain"
         return ["-i", self.racks.inventory, "rackscale.nvlink.site", "-e", json.dumps(variables)]
 
     def _ssh(self) -> dict[str, Any]:

@@ -60,13 +60,13 @@ class Inventory:
 
 
 def default_phases(inventory: Inventory) -> list[str]:
-    """The phases that apply: Slurm with a controller, Kubernetes with variables of what to install there."""
+    """The phases that apply: Slurm with a controller, IMEX and Kubernetes with variables of what to do there."""
     variables = inventory.variables
     kubernetes = bool(variables.get("dra_driver_shape") or variables.get("k8s_topology_schedulers"))
     has = {
         "slurm": bool(inventory.controllers),
         # With the DRA driver the phase kubernetes configures IMEX, once no ComputeDomain exists.
-        "imex": not variables.get("dra_driver_shape") and (bool(inventory.controllers) or "imex_owner" in variables),
+        "imex": not variables.get("dra_driver_shape") and "imex_owner" in variables,
         "kubernetes": kubernetes,
     }
     return [name for name in PHASES if has.get(name, True)]
@@ -118,6 +118,8 @@ def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
         yield f"--limit: excludes {summarize(absent)}, without which Slurm is not installed; add slurm_controller to it"
     if {"imex", "kubernetes"} <= set(phases) and installs_dra_driver(inventory):
         yield "site_phases: remove imex; with the DRA driver the phase kubernetes configures IMEX"
+    elif "imex" in phases and "imex_owner" not in inventory.variables:
+        yield "imex_owner: is not set; set it to the owner of IMEX, such as domain, or remove imex from site_phases"
     if "kubernetes" in phases and inventory.kubeconfig:
         variable = "dra_driver_kubeconfig" if installs_dra_driver(inventory) else "k8s_topology_kubeconfig"
         yield f"{variable}: {inventory.kubeconfig}; set it to the kubeconfig of the cluster"
@@ -154,7 +156,7 @@ def _places(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
         return
     if "imex" in phases:
         without = [name for name, tray in fabric.trays.items() if not tray["imex_address"]]
-        if without and inventory.variables.get("imex_owner", "domain") in ("domain", "host_managed"):
+        if without and inventory.variables.get("imex_owner") in ("domain", "host_managed"):
             yield f"imex_address: {summarize(without)} lacks one in the fabric file; set imex_network and run discover"
 
 
@@ -176,7 +178,8 @@ def warnings(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None)
         found.append(f"{summarize(absent)}: in the fabric file and not in the inventory; not changed in this run.")
     for tag in inventory.tags:
         if tag in PHASES and tag not in phases:
-            found.append(f"--tags: phase {tag} does not apply to this inventory and is skipped.")
+            why = "imex_owner is not set" if tag == "imex" and "imex_owner" not in inventory.variables else ""
+            found.append(f"--tags: phase {tag} does not apply to this inventory{why and f' ({why})'} and is skipped.")
     limit = inventory.limit
     if limit is not None and "slurm" in phases and not set(inventory.controllers) & set(limit):
         found.append("--limit excludes slurm_controller, so Slurm is not configured; add it to the limit.")

@@ -18,16 +18,19 @@ from ..fabrics import fabric
 
 TWO = fabric(racks=1, trays=2, split=())
 WELL = Inventory({"r01t01": "10.0.0.1", "r01t02": "10.0.0.2"}, ["ctl"], {})
+OWNED = replace(WELL, variables={"imex_owner": "domain"})
 
 
 @pytest.mark.parametrize(
     ("controllers", "variables", "expected"),
     [
-        (["ctl"], {}, "discover slurm imex verify report"),
+        # Nobody asked for IMEX, which another program may manage.
+        (["ctl"], {}, "discover slurm verify report"),
+        (["ctl"], {"imex_owner": "job"}, "discover slurm imex verify report"),
         ([], {}, "discover verify report"),
         ([], {"imex_owner": "domain"}, "discover imex verify report"),
         ([], {"dra_driver_shape": "compute_domains"}, "discover kubernetes verify report"),
-        (["ctl"], {"k8s_topology_schedulers": ["kai"]}, "discover slurm imex kubernetes verify report"),
+        (["ctl"], {"k8s_topology_schedulers": ["kai"]}, "discover slurm kubernetes verify report"),
     ],
 )
 def test_the_inventory_decides_the_default_phases(
@@ -55,8 +58,14 @@ def test_only_one_phase_configures_imex() -> None:
     driver = replace(WELL, variables={"dra_driver_shape": "compute_domains"}, kubeconfig="")
     assert "remove imex" in site.problems(driver, ["imex", "kubernetes"], TWO)[0]
     assert site.problems(driver, site.default_phases(driver), TWO) == []
-    labels = replace(driver, variables={"k8s_topology_schedulers": ["kai"]})
+    labels = replace(driver, variables={"k8s_topology_schedulers": ["kai"], "imex_owner": "domain"})
     assert site.problems(labels, ["imex", "kubernetes"], TWO) == []
+
+
+def test_the_phase_imex_needs_an_owner() -> None:
+    unset = "imex_owner: is not set; set it to the owner of IMEX, such as domain, or remove imex from site_phases"
+    assert site.problems(WELL, ["imex"], TWO) == [unset]
+    assert site.problems(OWNED, ["imex"], TWO) == []
 
 
 def test_a_controller_is_no_tray_and_trays_are_required() -> None:
@@ -116,14 +125,14 @@ def test_a_fabric_file_that_is_not_set_or_not_for_localhost_is_one_sentence() ->
 def test_a_tray_without_an_imex_address_is_a_problem_of_the_service_alone() -> None:
     TWO.trays["r01t02"]["imex_address"] = None
     try:
-        assert "r01t02 lacks one" in site.problems(WELL, ["imex"], TWO)[0]
+        assert "r01t02 lacks one" in site.problems(OWNED, ["imex"], TWO)[0]
         assert site.problems(replace(WELL, variables={"imex_owner": "none"}), ["imex"], TWO) == []
     finally:
         TWO.trays["r01t02"]["imex_address"] = "10.0.1.2"
 
 
 def test_a_limit_without_the_controllers_of_a_managed_slurm_is_a_problem() -> None:
-    managed = replace(WELL, slurm="managed", limit=["r01t01", "localhost"])
+    managed = replace(OWNED, slurm="managed", limit=["r01t01", "localhost"])
     assert site.problems(managed, ["imex"], TWO) == []
     problems = site.problems(managed, ["slurm"], TWO)
     assert [line.partition(";")[0] for line in problems] == [
@@ -169,7 +178,10 @@ def test_an_unused_tag_is_a_warning() -> None:
         return site.warnings(replace(WELL, tags=tags), site.select_by_tags(["slurm", "verify"], tags, ()), TWO)
 
     assert warnings("all") == warnings("slurm", "tiers") == warnings("ours") == []
-    assert warnings("imex") == ["--tags: phase imex does not apply to this inventory and is skipped."]
+    assert warnings("imex") == [
+        "--tags: phase imex does not apply to this inventory (imex_owner is not set) and is skipped."
+    ]
+    assert warnings("kubernetes") == ["--tags: phase kubernetes does not apply to this inventory and is skipped."]
 
 
 def test_schedulers_alone_install_no_dra_driver() -> None:
