@@ -45,7 +45,9 @@ class ActionModule(GuardedAction):
 
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         every = list(RENDERERS)
-        given = self._task.args.get("renderers") or []
+        given = self._task.args.get("renderers", every)
+        if not given:
+            raise AnsibleActionFail(f"renderers: is empty; name one or more of {', '.join(every)}, or leave it out")
         for name in given if isinstance(given, list) else str(given).split(","):
             # Ansible's own message does not name the nearest one.
             if name not in every:

@@ -16,6 +16,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.inventory.manager import split_host_pattern
 from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.loader import lookup_loader
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.run_check import ARGUMENT_SPEC
@@ -55,7 +56,8 @@ class ActionModule(GuardedAction):
             wrong = []
         run = self._run(task_vars)
         try:
-            problem = next(filter(None, itertools.chain(wrong, self._problems(options, task_vars, run))), "")
+            missing = list(self._missing(options["files"], task_vars, result["warnings"]))
+            problem = next(filter(None, itertools.chain(wrong, missing, self._problems(options, task_vars, run))), "")
             planned = _planned(run, task_vars) if options["plan"] and not problem else {}
         except NvlinkError as error:
             problem = str(error)
@@ -82,6 +84,18 @@ class ActionModule(GuardedAction):
         limit = str(context.CLIARGS.get("subset") or "")
         selected = task_vars.get("ansible_play_hosts_all") or ()
         return Run(groups, selected, limit, match, lambda: "".join(inventory_file.problems(sources, self._loader)[:1]))
+
+    def _missing(self, names: Sequence[str], task_vars: Mapping[str, Any], warnings: list[str]) -> Iterator[str]:
+        """A sentence for each file of an extra variable that does not exist; others are warnings."""
+        extra = load_extra_vars(self._loader) if names else {}
+        for name in names:
+            path = trust.controller_value(task_vars, name)
+            if path and not os.path.isfile(self._loader.path_dwim(str(path))):
+                sentence = f"{name}: {path} is not a file; correct the path, or run the playbook that writes it first"
+                if name in extra:
+                    yield sentence
+                else:
+                    warnings.append(f"{sentence}.")
 
     def _problems(self, options: Mapping[str, Any], task_vars: Mapping[str, Any], run: Run) -> Iterator[str]:
         # Variables of the play rank above those of a host.

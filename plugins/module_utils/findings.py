@@ -400,6 +400,11 @@ CATALOGUE: dict[str, Entry] = {
         "domain_names gives one name to two NVLink domains",
         "correct domain_names before the proposal is accepted",
     ),
+    "domain_name_unused": Entry(
+        WARNING,
+        "fabric_domain_names has a name that no NVLink domain has",
+        "discover the domain, or correct fabric_domain_names",
+    ),
     "domain_uuid_changed": Entry(
         ERROR,
         "gate: a known NVLink domain reports another cluster UUID, as after its fabric was built again",

@@ -19,7 +19,8 @@ description:
     or has a prefix that only this collection uses. In the inventory such a name is a warning.
   - Fails for a value of a wrong type, that is none of the choices, or that has an unknown key. All extra variables are
     checked, and of the inventory those that the playbook reads, on localhost, on hosts with a file in C(host_vars) and
-    on one host of each group. Templates are not evaluated.
+    on one host of each group and of each variable that inventory files set for single hosts. Templates are not
+    evaluated.
   - Where a playbook of the site imports the one with this task, a tag that is similar to one of this collection is only
     a warning.
 notes:
@@ -57,6 +58,11 @@ options:
     description:
       - Paths of fabric files, of which the first that is set must be that of a valid file, in check mode too. They are
         read as the first host of O(patterns) or O(inventory_patterns) has them, whose tasks read the file.
+    type: list
+    elements: str
+    default: []
+  files:
+    description: Paths of files. One that does not exist is an error where an extra variable sets it, else a warning.
     type: list
     elements: str
     default: []
@@ -165,6 +171,7 @@ _NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "localhost": {"type": "bool", "default": True},
     "required": _NAMES,
+    "files": _NAMES,
     "patterns": _NAMES,
     "inventory_patterns": _NAMES,
     "optional_patterns": _NAMES,

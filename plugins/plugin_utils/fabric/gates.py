@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     TrayState,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 
 Changes = Sequence[Change]
 TrayStates = Mapping[str, TrayState]
@@ -359,7 +359,16 @@ def _several_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Itera
 
 def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
     for name in natural_sorted(policy.expected):
-        missing = natural_sorted(tray for tray in policy.expected[name] if tray not in fabric.trays)
+        placed = [tray for tray in policy.expected[name] if tray in fabric.trays]
+        missing = natural_sorted(set(policy.expected[name]).difference(placed))
+        # A domain that is not powered yet has no name either, and few of its trays are elsewhere. No single tray may
+        # stop a run.
+        if len(placed) > max(1, len(missing)) and name not in fabric.domains and name not in fabric.cliques:
+            cliques = natural_sorted({fabric.trays[tray]["clique"] for tray in placed})
+            raise PlacementError(
+                f"expected: {name} is the name of no NVLink domain or clique, and its trays are in"
+                f" {summarize(cliques)}; write the name that they have"
+            )
         if missing:
             message = (
                 f"Trays expected in {name} have no place: {summarize(missing)}; discover them, or correct expected."

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Domain,
@@ -21,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_sorted,
     tray_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 
 Attached = tuple[Identity, str | None]
 """The clique of an attached tray, and its chassis serial."""
@@ -53,6 +54,30 @@ def assign(previous: Fabric, claims: Claims, policy: Policy) -> Names:
     register.name((identity, serial if (identity[0], serial) in chassis else None) for identity, serial in attached)
     places = {name: register.clique_of[claims.identity(name)] for name in claims.trays}
     return Names(register.domains, register.cliques, places, chassis, [*findings, *register.findings])
+
+
+def check(accepted: Fabric, policy: Policy) -> None:
+    """PlacementError where the site gives an accepted domain another name than it has, which would have no effect."""
+    for name, domain in accepted.domains.items():
+        given = policy.domain_names.get(domain["cluster_uuid"], name)
+        if given != name:
+            raise PlacementError(
+                f"domain_names: {domain['cluster_uuid']} is the NVLink domain {name}, and names stay as they are; "
+                f"write {name} instead of {given}, or remove it"
+            )
+
+
+def unused(fabric: Fabric, policy: Policy) -> Iterator[Finding]:
+    """A finding for each name that no domain of the fabric has."""
+    known: dict[str, set[str]] = defaultdict(set)
+    for name, domain in fabric.domains.items():
+        for key in (domain["cluster_uuid"], *domain["chassis_serials"]):
+            known[key].add(name)
+    for key, given in policy.domain_names.items():
+        if given not in fabric.domains:
+            has = f"is of NVLink domain {summarize(natural_sorted(known[key]))}" if known[key] else "is not known yet"
+            message = f"{given} in fabric_domain_names names no NVLink domain: {key} {has}; discover it, or correct it."
+            yield finding("domain_name_unused", message)
 
 
 def _suggested(previous: Fabric, claims: Claims, policy: Policy) -> dict[str, str]:

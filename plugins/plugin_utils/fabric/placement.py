@@ -101,6 +101,7 @@ def place(
     fabric keeps them reserved. earlier: what of a pending proposal is part of `previous`.
     """
     previous = previous or Fabric()
+    naming.check(earlier.accepted if earlier else previous, policy)
     answers = {observation.tray: observation for observation in observations}
     # Sorted once: all steps process the trays in this order.
     observed = {name: answers.get(name) or _no_answer(name) for name in natural_sorted(targets)}
@@ -129,7 +130,7 @@ def place(
     verdict = gates.check(step, state.trays, policy, earlier.overrides if earlier else ())
     return Placement(
         replace(fabric, overrides=[*fabric.overrides, *verdict.overridden]) if verdict.overridden else fabric,
-        replace(state, findings=[*notes, *state.findings, *verdict.findings]),
+        replace(state, findings=[*notes, *state.findings, *verdict.findings, *naming.unused(fabric, policy)]),
         [*step.changes],
         verdict.objections,
         step.mixed,

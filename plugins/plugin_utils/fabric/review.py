@@ -29,6 +29,8 @@ HEADER = ("tray", "from", "to", "why", "gate")
 NONE = "none"
 
 _KEEPS = re.compile(r"^Tray \S+ (keeps its place in \S+|gets no place): ")
+# Nothing else of the run shows that a value has no effect, and Slurm refuses a topology with cliques in no group.
+_SHOWN = ("clique_in_no_group", "domain_name_unused", "expected_tray_missing")
 _TRAY = re.compile(r"^Tray \S+ ")
 
 
@@ -181,8 +183,7 @@ def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[
     no_trays = [row["tray"] for row in state.findings if row["code"] == "not_a_tray" and row["tray"] in targets]
     if no_trays:
         lines.append(f"not a tray: {causes.folded(no_trays, 'host')}: no GPU found; leave them out of fabric_hosts")
-    # Nothing else of the run shows it before Slurm refuses the topology.
-    lines += [row["message"] for row in state.findings if row["code"] == "clique_in_no_group"]
+    lines += [row["message"] for row in state.findings if row["code"] in _SHOWN]
     return lines
 
 

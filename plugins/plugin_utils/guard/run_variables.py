@@ -58,10 +58,9 @@ def _inventory(loader: Any, task_vars: Mapping[str, Any], extra: Mapping[str, An
 
 
 def _hosts(loader: Any, task_vars: Mapping[str, Any]) -> list[str]:
-    """localhost, each host with a file in host_vars, and one host of each group, at most MAX_HOSTS.
+    """localhost, each host with a file in host_vars, one host of each group and of each variable of hosts.
 
-    So all variables of groups are read. Those that an inventory file sets for one host alone may be missed, since to
-    read ten thousand hosts takes as long as the rest of a playbook.
+    At most MAX_HOSTS: to read ten thousand hosts takes as long as the rest of a playbook.
     """
     run = dict.fromkeys(map(str, task_vars.get("ansible_play_hosts_all") or ()))
     chosen = dict.fromkeys(["localhost", *(name for name in _files_of_hosts(loader) if name in run)])
@@ -70,6 +69,14 @@ def _hosts(loader: Any, task_vars: Mapping[str, Any]) -> list[str]:
         inside = [str(host) for host in members if host in run]
         if inside and chosen.keys().isdisjoint(inside):
             chosen[inside[0]] = None
+    # Their variables in inventory files, which Ansible holds apart from those of groups and files.
+    hosts = getattr(getattr(task_vars["hostvars"], "_inventory", None), "hosts", {})
+    seen: set[str] = set()
+    for name in (*chosen, *run):
+        own = hosts[name].vars.keys() if name in hosts else set()
+        if not own <= seen:
+            chosen[name] = None
+            seen |= own
     return list(chosen)[:MAX_HOSTS]
 
 

@@ -111,6 +111,8 @@ def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
     for name in phases:
         if name not in PHASES:
             yield f"site_phases: {shown(name)} is not a phase{nearest(name, PHASES)}"
+    if not phases:
+        yield f"--tags, --skip-tags: leave no phase to run; run one of {', '.join(default_phases(inventory))}"
     if "slurm" in phases and not inventory.controllers:
         yield "group slurm_controller: is empty; add the host of slurmctld to it, or remove slurm from site_phases"
     absent = [name for name in inventory.controllers if inventory.limit is not None and name not in inventory.limit]

@@ -38,6 +38,10 @@ def both(*steps: Callable[[Path], object]) -> Callable[[Path], object]:
 SITE = "rackscale.nvlink.site"
 MISTAKES = [
     Mistake(
+        f"{SITE} --skip-tags discover,slurm,imex,kubernetes,verify,report",
+        "--tags, --skip-tags: leave no phase to run; run one of discover, slurm, verify, report.",
+    ),
+    Mistake(
         SITE,
         "site_tray_hosts: is not set, and the groups trays and nvlink have no host; put the trays into the group trays,"
         " or set site_tray_hosts to their pattern.",

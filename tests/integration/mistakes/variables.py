@@ -30,6 +30,11 @@ def _unknown_in_inventory(site: Path) -> None:
     (site / "group_vars" / "nvlink.json").write_text(json.dumps({"imex_onwer": "none", "site_name": "x"}))
 
 
+def _unknown_on_one_host(site: Path) -> None:
+    ours = "ours: {hosts: {r02t02: {imex_onwer: none}}}"
+    (site / "hosts.yml").write_text(f"slurm_controller: {{hosts: {{ctl: {{}}}}}}\n{ours}\n")
+
+
 MISTAKES = [
     Mistake("rackscale.nvlink.imex -e imex_onwer=none", f"imex_onwer (-e) {NOTHING_READS}; did you mean imex_owner?"),
     Mistake(
@@ -37,6 +42,20 @@ MISTAKES = [
         f"[WARNING]: imex_onwer (variable of r01t01) {NOTHING_READS}; did you mean imex_owner?",
         prepare=_unknown_in_inventory,
         core=True,
+    ),
+    Mistake(
+        "rackscale.nvlink.accept",
+        f"[WARNING]: imex_onwer (variable of r02t02) {NOTHING_READS}; did you mean imex_owner?",
+        prepare=_unknown_on_one_host,
+    ),
+    Mistake(
+        """rackscale.nvlink.render -e render_dir={site}/out -e '{"fabric_renderers": []}'""",
+        "renderers: is empty; name one or more of slurm, imex, dra, schedulers, examples, metrics, report, or leave it"
+        " out",
+    ),
+    Mistake(
+        "rackscale.nvlink.render -e render_dir={site}/out -e verdict_file=/nope/x",
+        "verdict_file: /nope/x is not a file; correct the path, or run the playbook that writes it first.",
     ),
     Mistake("rackscale.nvlink.site -e site_accept=yes", "site_accept (-e) is 'yes'; use one of gates, review."),
     Mistake(

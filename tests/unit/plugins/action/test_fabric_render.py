@@ -224,6 +224,7 @@ def test_an_invalid_manifest_removes_nothing(bench: Bench, content: str, word: s
     [
         ({"render_dir": None}, "render_dir"),
         ({"renderers": ["slurm", "imx"]}, r"^renderers: 'imx' is not a renderer; did you mean imex\?$"),
+        ({"renderers": []}, r"^renderers: is empty; name one or more of slurm, .*, or leave it out$"),
         ({"domain_map": "perhaps"}, "domain_map"),
         ({"colour": True}, "colour"),
     ],

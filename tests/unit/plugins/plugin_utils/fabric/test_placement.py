@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted, mark_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from hypothesis import assume, given
@@ -455,11 +455,38 @@ def test_domains_keep_distinct_names_whatever_racks_they_are_in(data: st.DataObj
     assert not again.changes
 
 
-def test_a_name_given_later_changes_nothing() -> None:
+def test_another_name_of_a_known_domain_is_an_error() -> None:
     site = Site()
-    before = fabric_file.serialise(site.discover().fabric)
-    site.policy = Policy(domain_names={site.uuid_of("r01t01"): "hall"})
-    assert fabric_file.serialise(site.discover().fabric) == before
+    site.discover()
+    uuid = site.uuid_of("r01t01")
+    site.policy = Policy(domain_names={uuid: "hall"})
+    with pytest.raises(PlacementError, match=f"^domain_names: {uuid} is the NVLink domain r01, .* write r01 instead"):
+        site.discover()
+    site.policy = Policy(domain_names={uuid: "r01"})
+    assert "domain_name_unused" not in codes(site.discover())
+
+
+def test_a_name_of_no_domain_is_a_finding() -> None:
+    site = Site()
+    site.discover()
+    serial = site.facts["r02t01"]["chassis_serial"]
+    site.policy = Policy(domain_names={ZERO: "hall_a", serial: "hall_b"})
+    unused = "in fabric_domain_names names no NVLink domain:"
+    assert [row["message"] for row in site.discover().findings if row["code"] == "domain_name_unused"] == [
+        f"hall_a {unused} {ZERO} is not known yet; discover it, or correct it.",
+        f"hall_b {unused} {serial} is of NVLink domain r02; discover it, or correct it.",
+    ]
+
+
+def test_trays_that_are_expected_in_no_domain_are_an_error() -> None:
+    site = Site()
+    site.discover()
+    site.policy = Policy(expected={"r01": ["r01t01", "r01t02"], "hall": ["r02t01", "r02t02", "r02t09"]})
+    with pytest.raises(PlacementError, match=r"^expected: hall is the name of no .*, and its trays are in r02;"):
+        site.discover()
+    # Of a rack that is not powered yet.
+    site.policy = Policy(expected={"hall": ["r02t01", "r03t01", "r03t02"]})
+    assert "expected_tray_missing" in codes(site.discover())
 
 
 def test_node_names_come_from_the_site_and_stay_without_a_setting() -> None:

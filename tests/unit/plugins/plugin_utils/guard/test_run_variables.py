@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ class Hostvars:
 
     def __init__(self, more: dict[str, dict[str, Any]]) -> None:
         self.more, self.read = more, []  # type: ignore[var-annotated]
+        self._inventory: Any = None
 
     def __contains__(self, host: str) -> bool:
         return True
@@ -64,6 +66,16 @@ def test_one_host_of_each_group_and_those_with_a_file_are_read(run: Any, tmp_pat
     )
     assert {"localhost", "r007t09", "r007t10"} < set(hostvars.read)
     assert len(hostvars.read) == 1 + 2 + 99
+
+
+def test_a_variable_of_one_host_that_is_not_the_first_of_its_group_is_read(run: Any) -> None:
+    hostvars = Hostvars({"r007t11": {"imex_onwer": "none", "imex_tls": "off"}, "r050t03": {"imex_tls": "ca"}})
+    own = {host: hostvars.more.get(host, {}) for host in TRAYS}
+    hostvars._inventory = SimpleNamespace(hosts={host: SimpleNamespace(vars=own[host]) for host in TRAYS})
+    assert run(hostvars)[1] == [
+        "imex_onwer (variable of r007t11) is a variable that nothing reads; did you mean imex_owner?"
+    ]
+    assert len(hostvars.read) == 1 + 100 + 1
 
 
 def test_an_extra_variable_is_an_error_and_names_its_file(run: Any) -> None:

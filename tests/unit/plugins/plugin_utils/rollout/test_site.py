@@ -75,8 +75,14 @@ def test_a_controller_is_no_tray_and_trays_are_required() -> None:
     demand = "put the trays into the group trays, or set site_tray_hosts to their pattern"
     assert demand in site.problems(none, ["discover"], None)[0]
     wrong = replace(none, pattern="tryas")
-    assert site.problems(wrong, [], None) == ["site_tray_hosts: 'tryas' matches no host; did you mean trays?"]
-    assert "set it to the pattern" in site.problems(replace(none, pattern="gpu0"), [], None)[0]
+    assert site.problems(wrong, ["verify"], None) == ["site_tray_hosts: 'tryas' matches no host; did you mean trays?"]
+    assert "set it to the pattern" in site.problems(replace(none, pattern="gpu0"), ["verify"], None)[0]
+
+
+def test_a_run_without_a_phase_is_a_problem() -> None:
+    sentence = "--tags, --skip-tags: leave no phase to run; run one of discover, slurm, verify, report"
+    assert site.problems(WELL, site.select_by_tags(site.default_phases(WELL), ["all"], site.PHASES), TWO) == [sentence]
+    assert site.problems(WELL, site.select_by_tags(site.default_phases(WELL), ["imex"], ()), TWO) == [sentence]
 
 
 class HostVars(dict[str, Any]):
