@@ -51,7 +51,7 @@ class ActionModule(GuardedAction):
 
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        path = self._loader.path_dwim(options["fabric_file"]) if options["fabric_file"] else ""
+        path = options["fabric_file"] or ""
         result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
         read = inventory.read(options, task_vars)
         if options["state"] == "planned":
@@ -121,7 +121,7 @@ def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Check]:
     """(the fabric file's content, None where there is none, and its check)."""
     if not path:
         where = "for trays alone; set it for the group all" if "fabric_file" in read.misplaced else "nowhere"
-        message = f"fabric_file is set {where}: every other playbook needs its absolute path"
+        message = f"fabric_file is set {where}: every other playbook needs its path"
         return None, Check("fabric_file", WARNING, LOCALHOST, message)
     if not os.path.exists(path):
         return None, Check("fabric_file", INFO, LOCALHOST, f"{path} does not exist yet; run discover and accept")

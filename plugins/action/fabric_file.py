@@ -63,6 +63,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     CLUSTER_NAME,
     HOST_ADDRESS,
     NODE_NAME,
+    absolute,
     nearest,
     shown,
 )
@@ -99,12 +100,8 @@ class ActionModule(GuardedAction):
         required_if = REQUIRED_IF if uses_hosts else [row for row in REQUIRED_IF if row[1] != "proposed"]
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=required_if)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        path = options["fabric_file"]
+        path = absolute(options["fabric_file"])
         try:
-            if not os.path.isabs(path):
-                raise fabric_file.FabricFileError(
-                    f"fabric_file: {path!r} is not an absolute path; set one, such as /srv/site/fabric.json"
-                )
             awx = (trust.controller_value(task_vars, name) for name in ("awx_user_name", "awx_job_id"))
             files = _Files(path, options["state_dir"], now, self._task.check_mode, audit.who(*awx))
             files.groups = set(task_vars.get("groups") or ())
@@ -169,7 +166,7 @@ def _check_values(arguments: Mapping[str, Any]) -> None:
 def _check_required(arguments: Mapping[str, Any]) -> None:
     """Raise an error with a remedy for a missing option: Ansible's own message names the option only."""
     if not (arguments.get("fabric_file") or arguments.get("path")):
-        raise AnsibleActionFail("fabric_file: is not set; set its absolute path, such as /srv/site/fabric.json")
+        raise AnsibleActionFail("fabric_file: is not set; set its path, such as /srv/site/fabric.json")
     if arguments.get("state") == "accepted" and not arguments.get("proposal"):
         raise AnsibleActionFail("proposal: is not set; set the sha256 of the proposal, as state=proposed returned it")
 

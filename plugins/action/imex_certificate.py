@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 # The authority's own files have this name.
@@ -57,7 +58,7 @@ class ActionModule(GuardedAction):
                 f"imex_tls ca: localhost has no {names[0]}, {names[1]} or {names[2]}, from which the tray's address is"
                 f" read; set {names[0]} in group all or with -e."
             )
-        path = self._loader.path_dwim(str(path))
+        path = absolute(path)
         try:
             clique = run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), path, tray)
         except NvlinkError as error:

@@ -76,7 +76,7 @@ class ActionModule(GuardedAction):
         if phase == "inspect" and options["await_certificates"]:
             return _unchanged()
         if self._task.check_mode and options["fabric_file"] and owner in domain.SERVICE_OWNERS:
-            path = self._loader.path_dwim(options["fabric_file"])
+            path = options["fabric_file"]
             if not os.path.exists(path):
                 # --check of the playbook site on a new cluster: nothing was accepted yet.
                 message = f"{path}: does not exist yet, so no IMEX domain can be previewed; run discover and accept."
@@ -175,7 +175,7 @@ class ActionModule(GuardedAction):
 
     def _placed(self) -> Clique | None:
         """The tray's clique, for an owner that needs no fabric file; None without one."""
-        path = self._loader.path_dwim(self.options["fabric_file"]) if self.options["fabric_file"] else ""
+        path = self.options["fabric_file"] or ""
         if os.path.exists(path):
             # A clique that cannot have a node list, as where a tray has no address, has no IMEX domain either.
             with contextlib.suppress(NvlinkError):
@@ -343,7 +343,7 @@ class ActionModule(GuardedAction):
         row.update({name: self.plan[name] for name in ("outdated", "generation") if name in self.plan})
         if phase == "inspect":
             # Of the controller, for `settle`.
-            path = self._loader.path_dwim(self.options["fabric_file"]) if self.clique else None
+            path = self.options["fabric_file"] if self.clique else None
             row.update(owner=self.options["owner"], fabric_file=path)
         else:
             row["changes"] = list(result.get("changes") or ())
@@ -372,7 +372,6 @@ class ActionModule(GuardedAction):
             return None
         if not path:
             raise AnsibleActionFail(f"imex_domain: owner {owner} needs fabric_file; set it to the fabric file.")
-        path = self._loader.path_dwim(path)
         clique = imex_run_store.clique_of(self.folder, path, self.tray)
         if clique is None:
             raise files.ImexError(

@@ -32,7 +32,7 @@ class ActionModule(GuardedAction):
             if arguments.get("members"):
                 raise AnsibleActionFail("imex_job: fabric_file and members are both given; leave one of them out.")
             try:
-                clique = imex_run_store.clique_of(folder, self._loader.path_dwim(str(path)), tray)
+                clique = imex_run_store.clique_of(folder, str(path), tray)
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
             if clique:

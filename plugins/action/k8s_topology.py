@@ -70,7 +70,7 @@ class ActionModule(GuardedAction):
                 "runai": {"type": "dict", "no_log": True},
             }
         )
-        path = self._loader.path_dwim(options["fabric_file"])
+        path = options["fabric_file"]
         if self._task.check_mode and not os.path.exists(path):
             # In check mode of a new site no fabric file has been accepted yet.
             warning = f"{path}: does not exist yet, so no change can be shown; discover and accept it first."

@@ -76,7 +76,7 @@ class ActionModule(GuardedAction):
         options = self.options
         settings: dict[str, Any] = options["settings"]
         rollout = progress.check_name(options["rollout"] or "")
-        path = self._loader.path_dwim(options["fabric_file"] or "")
+        path = options["fabric_file"] or ""
         steps = settings.get("steps")
         if not steps:
             hint = nearest(rollout, options["known"])

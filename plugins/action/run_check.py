@@ -31,6 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 PLAYBOOKS = str(Path(__file__).resolve().parents[2] / "playbooks")
 
@@ -90,7 +91,7 @@ class ActionModule(GuardedAction):
         extra = load_extra_vars(self._loader) if names else {}
         for name in names:
             path = trust.controller_value(task_vars, name)
-            if path and not os.path.isfile(self._loader.path_dwim(str(path))):
+            if path and not os.path.isfile(absolute(path)):
                 sentence = f"{name}: {path} is not a file; correct the path, or run the playbook that writes it first"
                 if name in extra:
                     yield sentence
@@ -130,7 +131,7 @@ class ActionModule(GuardedAction):
         if options["fabric_files"]:
             path = next((path for path in map(on_reader, options["fabric_files"]) if path is not None), "")
             if path:
-                fabric_file.load(self._loader.path_dwim(str(path)))
+                fabric_file.load(absolute(path))
             else:
                 yield "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
         names = [name for name in (*options["trays"], *options["placed"], *options["cliques"]) if value(name)]
@@ -146,7 +147,7 @@ class ActionModule(GuardedAction):
         """An empty fabric before the first file exists: the first trays are named by the inventory."""
         if not given:
             raise NvlinkError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
-        path = self._loader.path_dwim(str(given))
+        path = absolute(given)
         return fabric_file.load(path) if os.path.exists(path) else Fabric()
 
 
@@ -165,9 +166,10 @@ def _planned(run: Run, task_vars: Mapping[str, Any]) -> dict[str, Any]:
         "limit": run.selected if run.limit else None,
     }
     inventory = doctor_inventory.read(given, task_vars)
-    path = os.path.expanduser(str(value("fabric_file") or value("nvlink_fabric_file") or ""))
-    if not os.path.isabs(path):
-        raise NvlinkError(site.wrong_path(path, inventory.misplaced))
+    given_path = value("fabric_file") or value("nvlink_fabric_file")
+    if not given_path:
+        raise NvlinkError(site.no_path(inventory.misplaced))
+    path = absolute(given_path)
     phases = check_type_list(value("site_phases") or site.default_phases(inventory))
     phases = site.select_by_tags(phases, _tags("tags"), _tags("skip_tags"))
     fabric = fabric_file.load(path) if os.path.exists(path) else None

@@ -73,7 +73,6 @@ class ActionModule(GuardedAction):
         if not isinstance(path, str) or not path:
             message = f"option fabric_file: {path!r} is not a path: name the fabric file."
             raise AnsibleActionFail(f"slurm_benchmark, {message}")
-        path = self._loader.path_dwim(path)
         try:
             fabric = fabric_file.load(path)
             unknown = [name for name in cliques if name not in fabric.cliques]

@@ -38,7 +38,6 @@ class ActionModule(GuardedAction):
         cluster = arguments.pop("cluster", None)
         if not isinstance(path, str) or not path:
             raise AnsibleActionFail(f"slurm_conf, option fabric_file: {path!r} is not a path, name the fabric file.")
-        path = self._loader.path_dwim(path)
         if self._task.check_mode and not os.path.exists(path):
             warning = f"{path}: does not exist yet, so no node can be shown; discover and accept it first."
             return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}

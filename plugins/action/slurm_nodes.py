@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import summary
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 SCHEMA = schemas.of_return(RETURN)
 # Calls of Slurm's programs besides those for each block, and seconds to connect, copy the module and start Python.
@@ -54,12 +55,11 @@ class ActionModule(GuardedAction):
         given = trust.controller_value(task_vars, "fabric_file") or trust.controller_value(
             task_vars, "nvlink_fabric_file"
         )
-        path = self._loader.path_dwim(str(given)) if given else ""
+        path = absolute(given) if given else ""
         return trays.union(fabric_file.load(path).trays) if path and os.path.isfile(path) else trays
 
     def _blocks(self, path: str, name: object) -> list[dict[str, Any]]:
         """The blocks with the NodeNames of their trays, in natural order."""
-        path = self._loader.path_dwim(path)
         try:
             fabric = fabric_file.load(path)
             cluster = clusters.require(fabric, name, path)

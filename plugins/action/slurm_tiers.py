@@ -33,7 +33,7 @@ class ActionModule(GuardedAction):
         if request["state"] == "present":
             if not request["fabric_file"]:
                 raise AnsibleActionFail("slurm_tiers: the option fabric_file is empty; name the fabric file.")
-            path = self._loader.path_dwim(request["fabric_file"])
+            path = request["fabric_file"]
             if self._task.check_mode and not os.path.exists(path):
                 # On a new site --check of all playbooks comes here before anything was accepted.
                 warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."

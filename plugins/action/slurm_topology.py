@@ -43,7 +43,6 @@ class ActionModule(GuardedAction):
                 raise AnsibleActionFail(
                     f"slurm_topology, option fabric_file: {path!r} is not a path: name the fabric file."
                 )
-            path = self._loader.path_dwim(path)
             if self._task.check_mode and not os.path.exists(path):
                 # On a new site --check runs this before a fabric file was accepted.
                 warning = f"{path}: is not there yet, so no block can be shown; run discover and accept first."

@@ -32,7 +32,6 @@ class ActionModule(GuardedAction):
             fabric, state = None, State()
         elif isinstance(path, str):
             try:
-                path = self._loader.path_dwim(path)
                 fabric, state = fabric_file.load(path), _state(path, task_vars)
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None

@@ -57,13 +57,13 @@ class ActionModule(GuardedAction):
         )
         if options["observations"] and not isidentifier(options["observations"]):
             raise AnsibleActionFail(f"verify: observations: {options['observations']!r} is not a variable name.")
-        path = self._loader.path_dwim(options["fabric_file"])
+        path = options["fabric_file"]
         if self._task.check_mode and not os.path.exists(path):
             # site.yml --check on a new cluster, before the first fabric file was accepted.
             message = f"{path}: no such file, so nothing can be verified; run discover and accept first."
             verdict: dict[str, Any] = {"ok": True, "failures": [], "layers": {}}
             return {**_result(verdict, [message]), "warnings": [message]}
-        verdict_file = self._loader.path_dwim(options["verdict_file"]) if options["verdict_file"] else ""
+        verdict_file = options["verdict_file"]
         try:
             fabric = fabric_file.load(path)
             evidence = _evidence(fabric, path, options, task_vars, _links_before(verdict_file))
@@ -73,8 +73,7 @@ class ActionModule(GuardedAction):
                 storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
             if options["junit_file"]:
                 cliques = [name for name, members in fabric.members.items() if members]
-                junit_file = self._loader.path_dwim(options["junit_file"])
-                storage.write_atomic(junit_file, junit.render(verdict, cliques), follow=True)
+                storage.write_atomic(options["junit_file"], junit.render(verdict, cliques), follow=True)
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
         asked = evidence.trays.keys() | evidence.unreachable.keys()

@@ -83,7 +83,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
 SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
     "trays": lambda wave: list(wave.trays),
@@ -127,14 +127,14 @@ class LookupModule(LookupBase):
         path = option("fabric_file") or option("nvlink_fabric_file")
         if not path:
             raise RolloutError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
-        path = self._loader.path_dwim(str(path))
+        path = absolute(path)
         if option("ansible_check_mode") and not os.path.exists(path):
             return Fabric(), path
         return fabric_file.load(path), path
 
     def _named(self, variables: Mapping[str, Any], given: Mapping[str, Any], shape: str) -> list[str]:
         option = self._reader(variables, given)
-        path = self._loader.path_dwim(str(option("fabric_file") or option("nvlink_fabric_file") or ""))
+        path = absolute(option("fabric_file") or option("nvlink_fabric_file") or "")
         # The first trays are named before a fabric file exists.
         fabric = fabric_file.load(path) if os.path.isfile(path) else Fabric()
         names = fabric.trays_of(str(option("rollout_trays") or ""))

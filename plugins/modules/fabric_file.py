@@ -31,7 +31,8 @@ description:
 options:
   fabric_file:
     description:
-      - The absolute path of the fabric file on the controller. Its directory must exist.
+      - The path of the fabric file on the controller; a relative one starts at the working folder. Its directory must
+        exist.
     type: path
     required: true
     aliases: [path]

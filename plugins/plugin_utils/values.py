@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import urllib.parse
@@ -138,6 +139,14 @@ def nearest(word: object, known: Iterable[str]) -> str:
     words = list(known)
     close = difflib.get_close_matches(str(word), words, n=1)
     return f"; did you mean {close[0]}?" if close else f"; use one of {', '.join(words)}"
+
+
+def absolute(path: object) -> str:
+    """The path of a file of the controller that a person names: a relative one starts at the working folder.
+
+    Not as DataLoader.path_dwim(), for which it starts at the playbook, which may be one of this collection.
+    """
+    return os.path.abspath(os.path.expanduser(str(path)))
 
 
 def shown(value: object) -> str:

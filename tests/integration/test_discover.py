@@ -332,7 +332,7 @@ def test_variables_of_the_group_all_select_the_trays(site: Site) -> None:
     ("arguments", "sentence"),
     [
         ((), "fabric.json: schema_version is 2, and this release of rackscale.nvlink reads 1; "),
-        (("-e", "fabric_file="), "fabric_file: is not set; set its absolute path, such as /srv/site/fabric.json"),
+        (("-e", "fabric_file="), "fabric_file: is not set; set its path, such as /srv/site/fabric.json"),
         (("-e", "imex_network=10.0.0.0/99"), "imex_network: '10.0.0.0/99' is not a network; "),
     ],
 )

@@ -36,7 +36,7 @@ WITH_A_FABRIC = (
 )
 DISCOVER = (
     "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
-    " -e fabric_hosts=trays -e fabric_file=$PWD/fabric.json -e fabric_accept=gates"
+    " -e fabric_hosts=trays -e fabric_file=fabric.json -e fabric_accept=gates"
 )
 SLURM = (
     "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.slurm"

@@ -17,13 +17,15 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline im
     kill_children,
     limited_memory,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, printable
 
 Result = dict[str, Any]
 
 # Bytes that an answer may cost the worker. The answers of this collection's modules are below 1 MiB, and Ansible
 # needs several times the size of an answer to parse it.
 MAX_MEMORY = 256 * 1024 * 1024
+# Options that are the same file for every action, wherever its playbook lies.
+_FILES = frozenset({"fabric_file", "verdict_file", "junit_file"})
 
 
 class GuardedAction(ActionBase):
@@ -42,7 +44,11 @@ class GuardedAction(ActionBase):
         names = trust.foreign_variables(variables.get("ansible_facts"))
         if names and self.is_guarded() and not self._task.run_once:
             return {**result, **trust.refusal(str(variables.get("inventory_hostname")), names)}
-        self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
+        self._task.args = {
+            option: absolute(value) if option in _FILES and isinstance(value, str) and value else value
+            for option, value in self._task.args.items()
+            if value is not None
+        }
         return {**result, **self.act(variables)}
 
     def is_guarded(self) -> bool:

@@ -92,14 +92,12 @@ def installs_dra_driver(inventory: Inventory) -> bool:
     return bool(variables.get("dra_driver_shape") or not variables.get("k8s_topology_schedulers"))
 
 
-def wrong_path(path: str, misplaced: Collection[str]) -> str:
-    """Why there is no absolute path of the fabric file."""
-    if path:
-        return f"fabric_file: {shown(path)} is not an absolute path; use one, such as /srv/site/fabric.json."
+def no_path(misplaced: Collection[str]) -> str:
+    """Why there is no path of the fabric file."""
     if "fabric_file" in misplaced:
         return "fabric_file: set for trays and not for localhost, where it is read; set it for the group all."
     example = "-e fabric_file=/srv/site/fabric.json"
-    return f"fabric_file: is not set; set its absolute path for the group all, or with {example}."
+    return f"fabric_file: is not set; set its path for the group all, or with {example}."
 
 
 def problems(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:

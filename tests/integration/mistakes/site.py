@@ -50,8 +50,7 @@ MISTAKES = [
     ),
     Mistake(
         f"{SITE} --check",
-        "fabric_file: is not set; set its absolute path for the group all, or with"
-        " -e fabric_file=/srv/site/fabric.json.",
+        "fabric_file: is not set; set its path for the group all, or with -e fabric_file=/srv/site/fabric.json.",
         prepare=both(variables("all", fabric_file=None), hosts("trays: {hosts: {new: {}}}\n")),
         inventory=HOSTS,
         long=True,

@@ -703,7 +703,6 @@ def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"fabric_file": "fabric.json"}, r"^fabric_file: 'fabric.json' is not an absolute path; "),
         ({"state": "accepted"}, r"^proposal: is not set; "),
         ({"state": "accepted", "proposal": "f00"}, r"^proposal: 'f00' is not a sha256; "),
         ({"state": "lost"}, r"^state \(\w+\) is 'lost'"),

@@ -3,8 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
 from ansible.playbook.task import Task
@@ -22,3 +25,24 @@ def test_what_a_host_prints_around_its_answer_has_no_control_characters() -> Non
     connection = Connection(PlayContext(), shell=ShellModule())
     printed = Ask(Task(), connection, PlayContext(), DataLoader(), None, None).run()
     assert (printed["stdout"], printed["stderr"]) == ("{} [2J \n", "x [2J")
+
+
+class Options(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._task.args)
+
+
+def test_files_are_relative_to_the_working_folder_not_to_the_playbook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task, loader = Task(), DataLoader()
+    loader.set_basedir("/usr/share/collection/playbooks")
+    task.args = {"fabric_file": "site/fabric.json", "verdict_file": "", "junit_file": "~/x", "path": "x"}
+    connection = Connection(PlayContext(), shell=ShellModule())
+    assert Options(task, connection, PlayContext(), loader, None, None).run() == {
+        "fabric_file": f"{tmp_path}/site/fabric.json",
+        "verdict_file": "",
+        "junit_file": os.path.expanduser("~/x"),
+        "path": "x",
+    }

@@ -121,11 +121,8 @@ def test_helm_gets_one_kubeconfig_file(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_fabric_file_that_is_not_set_or_not_for_localhost_is_one_sentence() -> None:
-    assert "is not set; set its absolute path for the group all" in site.wrong_path("", ())
-    assert "set for trays and not for localhost" in site.wrong_path("", {"fabric_file"})
-    assert site.wrong_path("f.json", ()) == (
-        "fabric_file: 'f.json' is not an absolute path; use one, such as /srv/site/fabric.json."
-    )
+    assert "is not set; set its path for the group all" in site.no_path(())
+    assert "set for trays and not for localhost" in site.no_path({"fabric_file"})
 
 
 def test_a_tray_without_an_imex_address_is_a_problem_of_the_service_alone() -> None:
