@@ -74,7 +74,7 @@ def check_contents(artifact: Path) -> None:
 def dependencies(target: Path) -> None:
     """Copy the collections that galaxy.yml declares from the environment, without the link to this checkout."""
     source = Path(sysconfig.get_path("purelib")) / "ansible_collections"
-    for name in ("ansible/mariadb", "ansible/posix", "community/crypto", "kubernetes/core"):
+    for name in ("ansible/mariadb", "community/crypto", "kubernetes/core"):
         shutil.copytree(source / name, target / "ansible_collections" / name)
 
 

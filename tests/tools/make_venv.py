@@ -33,6 +33,7 @@ UV_SHA256 = (
 PYTHONS = ("3.13", "3.12", "3.11")
 ANSIBLE_WHEEL = "ansible==14.5.0"
 ANSIBLE_SHA256 = ("245623ccc2d31d0f6f4bdb63168d550cad305fb032cc43d96e8f61ce8ab0ba84",)
+# Those of galaxy.yml; a test runs the callbacks of ansible.posix.
 COLLECTIONS = ("ansible.mariadb", "ansible.posix", "community.crypto", "kubernetes.core")
 
 

@@ -39,12 +39,11 @@ LIBRARIES = {
     "ClusterShell": "1.9.3",
     "fastjsonschema": "2.20",
     "jmespath": "1.0",
-    "jsonschema": "4.21",
     "kubernetes": "35",
     "netaddr": "1.3",
     "urllib3": "2.2",
 }
-"""As in requirements.txt."""
+"""As in requirements.txt and requirements-kubernetes.txt."""
 DRA_DRIVER = "570.158.01"
 """The oldest driver for NVIDIA's DRA driver; its preflight checks it on each tray."""
 
