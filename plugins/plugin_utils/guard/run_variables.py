@@ -58,7 +58,7 @@ def _inventory(loader: Any, task_vars: Mapping[str, Any], extra: Mapping[str, An
 
 
 def _hosts(loader: Any, task_vars: Mapping[str, Any]) -> list[str]:
-    """localhost, each host with a file in host_vars, one host of each group and of each variable of hosts.
+    """localhost, each host with a file in host_vars, one host of each group, then the other hosts of this run.
 
     At most MAX_HOSTS: to read ten thousand hosts takes as long as the rest of a playbook.
     """
@@ -69,15 +69,8 @@ def _hosts(loader: Any, task_vars: Mapping[str, Any]) -> list[str]:
         inside = [str(host) for host in members if host in run]
         if inside and chosen.keys().isdisjoint(inside):
             chosen[inside[0]] = None
-    # Their variables in inventory files, which Ansible holds apart from those of groups and files.
-    hosts = getattr(getattr(task_vars["hostvars"], "_inventory", None), "hosts", {})
-    seen: set[str] = set()
-    for name in (*chosen, *run):
-        own = hosts[name].vars.keys() if name in hosts else set()
-        if not own <= seen:
-            chosen[name] = None
-            seen |= own
-    return list(chosen)[:MAX_HOSTS]
+    # Any host may have a variable of its own in an inventory file.
+    return list({**chosen, **run})[:MAX_HOSTS]
 
 
 def _files_of_hosts(loader: Any) -> Iterator[str]:
