@@ -173,7 +173,7 @@ def _load(load: Callable[[], None], who: str, user: Mapping[str, Any], seconds: 
     root.addHandler(log)
     root.addFilter(log)
     try:
-        # Without a terminal for the standard output, a plugin is told not to ask questions.
+        # Without a terminal for the standard output, the client asks the plugin not to prompt.
         with deadline(seconds) as end, contextlib.redirect_stdout(io.StringIO()):
             http.within(seconds + GRACE, load)
     except Exception as error:

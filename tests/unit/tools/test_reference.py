@@ -33,7 +33,7 @@ def test_markup_becomes_markdown() -> None:
 def test_a_playbook_is_described_by_its_header_and_its_variables() -> None:
     found = reference.playbook(CHECKOUT / "playbooks" / "slurm_bringup.yml")
     assert found.description.startswith("Installs and configures Slurm on bare hosts, with backup")
-    assert found.required == {"fabric_file": "absolute path of the fabric file on the controller"}
+    assert found.required == {"fabric_file": "path of the fabric file on the controller"}
     assert found.optional["slurm_tray_hosts"] == "pattern of the trays; nvlink"
     assert found.more == "the variables of the roles slurm, slurm_tiers and slurm_topology"
 

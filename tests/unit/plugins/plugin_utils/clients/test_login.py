@@ -206,7 +206,7 @@ def test_several_files_are_merged_as_by_kubectl(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_plugin_gives_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs in the kubeconfig's folder, gets its variables and the cluster, and is told not to ask questions."""
+    """It runs in the kubeconfig's folder, gets its variables and the cluster, and may not ask questions."""
     script = (
         f'test "$PWD" = "{tmp_path}" && test "$A" = b && test "$2" = get-token '
         f'&& echo "$KUBERNETES_EXEC_INFO" >info || exit 3\n{credential(token=SECRET)}'
