@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A pytest plugin: keep "DONE TOTAL FAILED" in the file of COUNT_FILE while tests run, for the progress of gates.py."""
+"""A pytest plugin: keep the counts "DONE TOTAL FAILED", and a line for each failed test, in the file of COUNT_FILE.
+
+gates.py prints from it how far the tests are.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class Count:
             self.failed.add(report.nodeid)
         if report.when == "teardown":
             self.done.add(report.nodeid)
-        self.file.write_text(f"{len(self.done)} {self.total} {len(self.failed)}")
+        counts = f"{len(self.done)} {self.total} {len(self.failed)}"
+        self.file.write_text("\n".join([counts, *sorted(self.failed)]))
 
 
 def pytest_configure(config: pytest.Config) -> None:

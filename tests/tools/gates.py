@@ -141,6 +141,7 @@ class Console:
 
     def __init__(self) -> None:
         self._running: dict[str, float] = {}
+        self._named: set[str] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._started = time.monotonic()
@@ -175,21 +176,27 @@ class Console:
         while not self._over.wait(PROGRESS_SECONDS):
             with self._lock:
                 now = time.monotonic()
-                rows = [f"{name} {progress(name) or f'{now - begun:.0f} s'}" for name, begun in self._running.items()]
-                self._print("running", ", ".join(rows))
+                # Who waits for the rest can look at a failed test at once.
+                failed = {f"{name}: {test}" for name in self._running for test in progress(name)[1]}
+                for line in sorted(failed - self._named):
+                    self._print("FAILED", line)
+                self._named |= failed
+                rows = {name: progress(name)[0] or f"{now - begun:.0f} s" for name, begun in self._running.items()}
+                self._print("running", ", ".join(map(" ".join, rows.items())))
 
     def _print(self, word: str, text: str) -> None:
         minutes, seconds = divmod(int(time.monotonic() - self._started), 60)
         print(f"{minutes:3}:{seconds:02} {word:8}{text}", flush=True)
 
 
-def progress(name: str) -> str:
-    """How far the tests of a gate are, as count_tests.py wrote it: "31 of 120 tests, 0 failed"."""
+def progress(name: str) -> tuple[str, list[str]]:
+    """How far the tests of a gate are, as count_tests.py wrote it: "31 of 120 tests, 1 failed", and the failed ones."""
     try:
-        done, total, failed = (LOGS / f"{name}.count").read_text().split()
+        counts, *tests = (LOGS / f"{name}.count").read_text().splitlines()
+        done, total, failed = counts.split()
     except (OSError, ValueError):
-        return ""
-    return f"{done} of {total} tests, {failed} failed"
+        return "", []
+    return f"{done} of {total} tests, {failed} failed", tests
 
 
 def _environment(sockets: str) -> dict[str, str]:

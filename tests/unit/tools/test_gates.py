@@ -42,7 +42,9 @@ def test_a_failed_test_is_counted_while_others_go_on(
     gate = replace(gates.GATES[0], name="it", line=f"python -m pytest {workers} --rootdir={tmp_path} {tmp_path}")
     outcome = gates.run(gate, {**os.environ, "PYTHONPATH": str(TOOLS)})
     assert (outcome.passed, outcome.failed, outcome.skipped) == (3, 1, [])
-    assert gates.progress("it") == "4 of 4 tests, 1 failed"
+    counts, [failed] = gates.progress("it")
+    assert counts == "4 of 4 tests, 1 failed"
+    assert failed.endswith("test_x.py::test_it[2]")
     [named] = gates.names(outcome)
     assert named.startswith("it: FAILED ")
     assert "test_x.py::test_it[2]" in named
