@@ -24,7 +24,9 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
@@ -250,7 +252,7 @@ def test_an_immutable_change_needs_allow_recreate(site: Site) -> None:
 def test_a_recreate_that_the_server_rejects_deletes_nothing(site: Site) -> None:
     site.apply()
     broken = schedulers.Topology(None, TOPOLOGY.cliques, tuple(schedulers.Level(f"l{n}", f"l{n}") for n in range(17)))
-    with pytest.raises(KubernetesError, match="HTTP 422"):
+    with pytest.raises(HttpError, match="HTTP 422"):
         site.apply(broken, allow_recreate=True, names=("kai",))
     assert site.levels() == TOPOLOGY.keys
 
@@ -393,7 +395,7 @@ def test_a_deleted_node_is_not_created_again(site: Site) -> None:
     cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
     plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
     site.api.delete(f"{NODES}/r01t01")
-    with pytest.raises(KubernetesError, match="r01t01"):
+    with pytest.raises(NvlinkError, match="r01t01"):
         site.inside(plan.apply)
     assert site.api.find(f"{NODES}/r01t01") is None
     assert codes(site.apply()) == ["k8s_node_missing"]

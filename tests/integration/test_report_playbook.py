@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     verdict = ("-e", f"verdict_file={folder / 'verdict.json'}")
-    play(folder, "render", *verdict)
+    play(folder, "render")
     assert "nvlink_verify_ok" not in (folder / "metrics" / "nvlink_fabric.prom").read_text()
     (folder / "verdict.json").write_text(json.dumps(VERDICT))
     play(folder, "render", *verdict)

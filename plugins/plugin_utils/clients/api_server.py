@@ -41,10 +41,12 @@ class ApiServer(http.Client):
                     break
                 page = mapped(self.json(answer))
                 token = mapped(page.get("metadata")).get("continue") or None
-                if not isinstance(page.get("items"), list) or (token and token == rest.get("continue")):
+                # Null is what Go writes for no item, as of metadata alone.
+                items = [] if "items" in page and page["items"] is None else page.get("items")
+                if not isinstance(items, list) or (token and token == rest.get("continue")):
                     what = "returned no list of objects, or the same page again"
                     self.fail(url, what, "set the address of a Kubernetes API server")
-                found += [kept for item in page["items"] for kept in keep(item)]
+                found += [kept for item in items for kept in keep(item)]
                 if token is None:
                     return found
                 rest = {"continue": token}

@@ -105,6 +105,12 @@ def test_all_pages_are_read_once() -> None:
     assert server.requests[0].target.startswith("/api/v1/nodes?")
 
 
+def test_a_list_whose_items_are_null_is_empty() -> None:
+    """As an API server writes a list of metadata alone that has no item."""
+    with served(lambda _request, reply: reply.json({"kind": "NodeList", "metadata": {}, "items": None})) as server:
+        assert discover(server.url) == []
+
+
 def test_an_expired_list_is_read_again_once() -> None:
     nodes = [node(f"t{number}") for number in range(4)]
     with served(ApiServer(nodes, expire=1)) as server:
