@@ -528,12 +528,12 @@ def test_a_missing_right_in_the_middle_is_named_and_the_next_run_continues(site:
     some = {**users.rule("", ["nodes"], ["patch"]), "resourceNames": ["r01t01"]}
     playbook = Playbook(site, tmp_path, "few-nodes", [*everything, some])
     _changed, output = playbook.run(code=2, k8s_topology_schedulers=["kai"])
-    assert "patch Topology nvlink" in output
+    assert re.search(r"cannot patch resource .?.topologies.*give the account that permission", output)
     objects = users.rule("kai.scheduler", ["topologies"], ["patch", "create"])
     users.user(site.plane, "few-nodes", [*everything, objects, some])
     changed, output = playbook.run("-v", code=2, k8s_topology_schedulers=["kai"])
     assert changed == 0
-    assert "give the account the verb patch there" in output
+    assert re.search(r"cannot patch resource .?.nodes.*give the account that permission", output)
     assert "k8s_apply_incomplete" in output
     assert "run again to continue" in output
     assert site.labels("r01t01")[CLIQUE] == TEXTS["r01t01"]
