@@ -37,7 +37,7 @@ class ActionModule(GuardedAction):
 
 
 def _complete(answer: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The answer, with the finding tray_answer_invalid where a subset is missing and no finding says so."""
+    """The answer, with the finding tray_answer_invalid where a missing subset has no finding yet."""
     facts = mapped(answer.get("ansible_facts"))
     notes = answer.get("findings") or []
     if answer.get("failed") or any(note["code"] in ("tray_subset_failed", "tray_answer_invalid") for note in notes):

@@ -236,7 +236,8 @@ class Client:
             except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
                 transient, what, remedy = self._problem(error)
             if not transient or method == "POST" or attempt == MAX_ATTEMPTS or self.left() <= pause:
-                self.fail(url, what + (f", {attempt} times" if attempt > 1 else ""), remedy, status)
+                # An earlier attempt may have failed otherwise; only transient failures are repeated.
+                self.fail(url, what + (f", {attempt} times" if transient and attempt > 1 else ""), remedy, status)
             time.sleep(pause)
 
     def json(self, answer: Answer) -> Any:

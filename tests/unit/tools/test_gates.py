@@ -16,7 +16,7 @@ import pytest
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
-import gates  # noqa: E402
+import gates  # noqa: E402  (found through the path above)
 
 TESTS = "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_it(n):\n    assert n != 2\n"
 
