@@ -232,7 +232,6 @@ def test_a_proposal_of_another_job_is_accepted_by_its_sum_and_file_alone(discove
     assert site.fabric()["trays"]["r02t02"]["clique"] == "r02a"
 
 
-@pytest.mark.core
 def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.cut_off("r01t01")
@@ -278,7 +277,6 @@ def test_hostile_text_is_never_evaluated(site: Site) -> None:
     assert site.fabric()["trays"]["r01t01"]["clique"] == "r01"
 
 
-@pytest.mark.core
 @pytest.mark.long
 def test_node_names_of_the_site(site: Site) -> None:
     variables = {
@@ -311,7 +309,6 @@ def test_node_names_of_the_site(site: Site) -> None:
     }
 
 
-@pytest.mark.core
 def test_a_variable_of_the_run_that_only_trays_have_is_an_error(site: Site) -> None:
     site.hosts["r02t01"]["fabric_moved_percent"] = 50
     site.hosts["r02t02"]["imex_network"] = ["10.0.0.0/16"]

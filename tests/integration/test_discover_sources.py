@@ -18,7 +18,6 @@ DOWN = {"rest": {"url": "http://127.0.0.1:9/", "trays": "@", "fields": {"name": 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.core
 def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_path: Path) -> None:
     path = tmp_path / "fabric.json"
     options: dict[str, Any] = {

@@ -67,7 +67,6 @@ def test_a_tray_sets_neither_a_source_nor_a_name_nor_a_statistic(
     assert [name for name in fabric["trays"] if codes(site, name)] == ["r01t01"]
 
 
-@pytest.mark.core
 def test_a_tray_without_an_answer_of_its_own_stops_no_other(site: Site, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen"
     answer = {"ansible_facts": {**proxy(stolen), "nvlink_fabric": "{{ 1 }}"}, "fabric_targets": [], "failed": "yes"}

@@ -93,7 +93,6 @@ SIGN = {
 }
 
 
-@pytest.mark.core
 @pytest.mark.parametrize(
     ("inject", "facts"),
     [

@@ -79,7 +79,6 @@ def verdicts(lines: list[str]) -> list[str]:
     return [match[1] for match in found if match]
 
 
-@pytest.mark.core
 def test_one_line_for_each_phase_and_for_each_domain_with_problems(whole: list[str]) -> None:
     assert verdicts(whole) == [
         "failed       Read the trays: r01: 18 hosts: 14 ok, 2 changed, 2 failed (r01t[03-04])",

@@ -300,6 +300,7 @@ def leaves_nothing(stage: Stage, before: object) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("stage", ["forky"], indirect=True, scope="module")
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
     """The limit leaves slurmctld a minute to start on a busy machine; jobs of 18 trays have no answer."""
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")

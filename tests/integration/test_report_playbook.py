@@ -86,7 +86,6 @@ def stand_in(folder: Path) -> str:
     return str(folder / "hosts.ini")
 
 
-@pytest.mark.core
 def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     file = ("-e", f"fabric_file={folder / 'fabric.json'}")

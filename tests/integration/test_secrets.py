@@ -110,7 +110,6 @@ def test_the_keys_of_slurm_are_not_among_the_printed_arguments(run: Run) -> None
     assert run.holds(CANARY) == []
 
 
-@pytest.mark.core
 def test_a_discovery_an_edit_a_verdict_and_a_report_keep_the_token_of_their_source(run: Run) -> None:
     def respond(request: Request, reply: Reply) -> None:
         assert request.headers["authorization"] == f"Bearer {CANARY}"

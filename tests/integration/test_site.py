@@ -64,7 +64,6 @@ def plays(output: str) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.core
 def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(folder: Path) -> None:
     """The groups trays and nvlink: a new tray is asked, and a login host is not; each phase knows the file."""
     (folder / "hosts.yml").write_text("trays: {hosts: {new: {}}}\nlogin: {hosts: {front: {}}}\n")
@@ -132,7 +131,6 @@ def test_a_decision_of_trays_alone_stops_the_run(folder: Path) -> None:
     assert list(plays(output)) == SHARED[:1]
 
 
-@pytest.mark.core
 def test_facts_of_a_tray_decide_nothing(folder: Path, tmp_path: Path) -> None:
     """A poisoned cache: the first tray chooses other phases, and one that stops the run."""
     cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache")}

@@ -136,7 +136,6 @@ INJECTED = {
 
 
 @pytest.mark.long
-@pytest.mark.core
 def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expected: dict[str, str]) -> None:
     site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")
     output = site.run("-e", "slurm_serial=1", ANSIBLE_INJECT_FACT_VARS="true")
@@ -171,13 +170,6 @@ def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: S
 
 
 @pytest.mark.long
-def test_a_limit_with_the_controller_configures_that_tray(site: Site) -> None:
-    output = site.run("--limit", f"{ODD},slurm_controller")
-    assert failed(output) == {"ctl": 0, ODD: 0}
-    assert set(hardware.parse_nodes(written(output)[cluster.NODES])) == set(TRAYS)
-
-
-@pytest.mark.long
 def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
     site.answer(TRAYS[-1], {"failed": True, "msg": "no space left"}, "slurm_tray")
     output = site.run("-e", "slurm_serial=3")
@@ -187,7 +179,6 @@ def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.core
 def test_one_play_of_the_role_does_the_same(site: Site, expected: dict[str, str]) -> None:
     site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")
     # The hostile tray is the first host of the play.
