@@ -41,7 +41,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 
-_NOBODY = "all:!all"
 _IMEX_SERVICE = ("domain", "host_managed", "job")
 
 
@@ -93,13 +92,11 @@ def _plan(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> dict
     if ready:
         fabric, about = _fabric(read, path)
         found += [about, *_inventory(read, fabric)]
-    pattern = read.pattern or ":".join(group for group in ("trays", "nvlink") if group in read.groups)
     sample = [{"name": name, "address": read.trays[name], "port": 0} for name in peers.sample([*read.trays])]
     return {
         "checks": [asdict(check) for check in found],
-        "tray_hosts": pattern if ready and read.trays else _NOBODY,
+        "ready": ready,
         "controllers": list(read.controllers),
-        "controller_hosts": ",".join(read.controllers) if ready and read.controllers else _NOBODY,
         "fabric_file": path if fabric is not None else "",
         "sample": sample,
         # With a fabric file a tray finds its neighbours there.

@@ -28,6 +28,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 PHASE = "rollout"
+# The play that changes the trays has them from this group, which the role fills.
+GROUP = "nvlink_rollout"
 # A tray whose facts set variables of the collection fails in these states. It must be able to fail, and the states of
 # the wave take nothing from the tray that they happen to run on.
 GUARDED = ("observed", "checked", "passed")
@@ -92,6 +94,11 @@ class ActionModule(GuardedAction):
                 f"rollout {rollout}: no tray that the fabric file places is in this run, so there is nothing to change;"
                 " check --limit, the inventory and the fabric file"
             )
+        trays = [tray for wave in options["waves"] for tray in wave["trays"]]
+        earlier = groups.get(GROUP)
+        # Ansible removes no host from a group, and the order of the group is that of the waves.
+        if earlier and list(earlier) != trays:
+            raise RolloutError(f"rollout {rollout}: another one of this run has other trays; run them by two commands")
         given = options["progress_file"]
         return {
             "rollout": rollout,
@@ -99,7 +106,7 @@ class ActionModule(GuardedAction):
             "progress_file": self._loader.path_dwim(given) if given else progress.default_path(path, rollout),
             "stop_after": options["stop_after"],
             "settings": settings,
-            "trays": [tray for wave in options["waves"] for tray in wave["trays"]],
+            "trays": trays,
             "sizes": [len(wave["trays"]) for wave in options["waves"]],
             "cliques": [wave["cliques"] for wave in options["waves"]],
         }

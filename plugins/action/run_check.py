@@ -44,7 +44,9 @@ class ActionModule(GuardedAction):
 
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
+        result: dict[str, Any] = {"changed": False, "changes": [], "findings": [], **self._phase(task_vars)}
+        if not result["applies"]:
+            return result
         # Before the variables that must be set: a misspelled name is why one is not.
         playbook = Path(self._task.get_path().rpartition(":")[0]).stem
         errors, result["warnings"] = run_variables.check(self._loader, task_vars, playbook)
@@ -64,7 +66,18 @@ class ActionModule(GuardedAction):
             problem = str(error)
         if problem:
             raise AnsibleActionFail(_ended(problem))
+        result["hosts"] = self._hosts(options["patterns"], task_vars, run)
         return {**result, **planned, "warnings": [*result["warnings"], *planned.get("warnings", ())]}
+
+    def _phase(self, task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Whether the playbook applies: where site imports it, that is by the plan that site has stored."""
+        # A variable of the play, which no fact of a tray can set.
+        playbook = self._task.play.vars.get("site_runs")
+        plan = trust.controller_value(task_vars, "site_plan") if playbook else None
+        if not isinstance(plan, Mapping):
+            return {"applies": True, "dra_driver": True, "hosts": []}
+        applies = playbook in plan.get("playbooks", ())
+        return {"applies": applies, "dra_driver": applies and plan["dra_driver"], "hosts": []}
 
     def _run(self, task_vars: Mapping[str, Any]) -> Run:
         groups = task_vars.get("groups") or {}
@@ -99,13 +112,10 @@ class ActionModule(GuardedAction):
                     warnings.append(f"{sentence}.")
 
     def _problems(self, options: Mapping[str, Any], task_vars: Mapping[str, Any], run: Run) -> Iterator[str]:
-        # Variables of the play rank above those of a host.
         of_play = self._task.play.vars
 
         def value(name: str) -> Any:
-            if name in of_play:
-                return self._templar.template(task_vars.get(name))
-            return trust.controller_value(task_vars, name)
+            return self._value(name, task_vars)
 
         def on_reader(name: str) -> Any:
             # As the Slurm controller has it, whose group may set the file; its facts may not.
@@ -143,6 +153,18 @@ class ActionModule(GuardedAction):
                 else:
                     yield targets.wrong_trays(run, fabric, name, value(name), name in options["placed"])
 
+    def _value(self, name: str, task_vars: Mapping[str, Any]) -> Any:
+        """A variable of the play, which ranks above those of a host, or as localhost has it."""
+        if name in self._task.play.vars:
+            return self._templar.template(task_vars.get(name))
+        return trust.controller_value(task_vars, name)
+
+    def _hosts(self, patterns: Sequence[str], task_vars: Mapping[str, Any], run: Run) -> list[str]:
+        """The hosts of this run that match a pattern."""
+        rows = (run.match(targets.pattern_of(name, self._value(name, task_vars))) for name in patterns)
+        matched = {host for row in rows for host in row}
+        return [host for host in run.selected if host in matched]
+
     def _fabric(self, given: object) -> Fabric:
         """An empty fabric before the first file exists: the first trays are named by the inventory."""
         if not given:
@@ -158,7 +180,8 @@ def _planned(run: Run, task_vars: Mapping[str, Any]) -> dict[str, Any]:
         return trust.controller_value(task_vars, name)
 
     pattern = value("site_tray_hosts")
-    tray_hosts = targets.pattern_of("site_tray_hosts", pattern or [row for row in _TRAY_GROUPS if row in run.groups])
+    # Ansible would warn of a group that does not exist.
+    tray_hosts = str(pattern or ":".join(row for row in _TRAY_GROUPS if row in run.groups))
     given = {
         "trays": run.match(tray_hosts) if tray_hosts else [],
         "pattern": pattern,
@@ -184,8 +207,7 @@ def _planned(run: Run, task_vars: Mapping[str, Any]) -> dict[str, Any]:
     old = [f"{row.name}: {row.message}." for row in checks if row.status == WARNING and row.name != "ansible_cfg"]
     return {
         "phases": phases,
-        "tray_hosts": tray_hosts,
-        "slurm": inventory.slurm,
+        "playbooks": site.playbooks(inventory, phases),
         "dra_driver": "kubernetes" in phases and site.installs_dra_driver(inventory),
         "warnings": [*site.warnings(inventory, phases, fabric), *old],
         "msg": f"{count(len(inventory.trays), 'tray')}; phases: {', '.join(phases) or 'none'}.",

@@ -93,14 +93,10 @@ checks:
   returned: state planned
   type: list
   elements: dict
-tray_hosts:
-  description: Pattern of the trays to inspect; of no host where the controller lacks what it needs to ask one.
+ready:
+  description: Whether the controller has what it needs to ask hosts.
   returned: state planned
-  type: str
-controller_hosts:
-  description: The same for the Slurm controllers.
-  returned: state planned
-  type: str
+  type: bool
 controllers:
   description: The Slurm controllers, a list of hosts.
   returned: state planned

@@ -144,21 +144,28 @@ findings:
   returned: always
   type: list
   elements: dict
-tray_hosts:
-  description: The pattern of the trays, C(site_tray_hosts) or those of the groups C(trays) and C(nvlink) that exist.
+playbooks:
+  description: The playbooks of these phases.
   returned: with O(plan)
-  type: str
-  sample: trays,nvlink
-slurm:
-  description: C(site_slurm) of the Slurm controller, C(existing) or C(managed).
-  returned: with O(plan)
-  type: str
-  sample: existing
+  type: list
+  elements: str
+  sample: [discover, slurm, rollout, verify, report]
+applies:
+  description: Whether the playbook runs. Where C(site) imports it, that is as C(site) has planned.
+  returned: always
+  type: bool
+  sample: true
+hosts:
+  description: The hosts of this run that match one of O(patterns).
+  returned: always
+  type: list
+  elements: str
+  sample: [r01t01, r01t02]
 dra_driver:
   description:
-    - Whether the phase kubernetes installs the DRA driver. It does not where C(k8s_topology_schedulers) is set and
+    - Whether the DRA driver is installed. C(site) does not install it where C(k8s_topology_schedulers) is set and
       C(dra_driver_shape) is not.
-  returned: with O(plan)
+  returned: always
   type: bool
   sample: false
 """

@@ -318,10 +318,13 @@ def test_a_variable_of_the_run_that_only_trays_have_is_an_error(site: Site) -> N
 
 
 @pytest.mark.long
-def test_variables_of_the_group_all_select_the_trays(site: Site) -> None:
-    site.variables = {"fabric_hosts": "r01*", "fabric_serial": 1, "fabric_accept": "gates"}
-    assert site.discover().count("TASK [Read the GPUs]") == 2
+def test_a_variable_of_the_group_all_sets_the_batches_and_none_sets_the_hosts(site: Site) -> None:
+    site.variables = {"fabric_serial": 1, "fabric_accept": "gates"}
+    assert site.discover("-e", "fabric_hosts=r01*").count("TASK [Read the GPUs]") == 2
     assert sorted(site.fabric()["trays"]) == ["r01t01", "r01t02"]
+    site.variables["fabric_hosts"] = "r01*"
+    sentence = "is set in the inventory, where Ansible does not read the hosts of a play; use -e fabric_hosts=PATTERN."
+    assert sentence in " ".join(site.discover(check=False).split())
 
 
 @pytest.mark.long

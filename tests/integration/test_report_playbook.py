@@ -81,7 +81,7 @@ def stand_in(folder: Path) -> str:
     (folder / "squeue").chmod(0o755)
     variables = f"ansible_connection=local ansible_python_interpreter={python}"
     (folder / "hosts.ini").write_text(
-        f"[masters]\nctl {variables}\n[nvlink]\nr01t01\n[all:vars]\nreport_jobs=true\nslurm_controller_hosts=ctl\n"
+        f"[slurm_controller]\nctl {variables}\n[nvlink]\nr01t01\n[all:vars]\nreport_jobs=true\n"
     )
     return str(folder / "hosts.ini")
 

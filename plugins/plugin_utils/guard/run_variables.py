@@ -23,10 +23,12 @@ def check(loader: Any, task_vars: Mapping[str, Any], playbook: str) -> tuple[lis
     """(errors, warnings) as sentences; playbook: its name, which decides what of the inventory it reads."""
     extra = _extra(loader)
     of_hosts = list(_inventory(loader, task_vars, extra))
+    read = specifications.read_by(playbook)
     errors = [
         *site_variables.unknown_sentences(extra, of_hosts),
+        *site_variables.pattern_sentences(of_hosts, read),
         *site_variables.wrong_sentences(extra.items(), specifications.VARIABLES),
-        *site_variables.wrong_sentences(of_hosts, specifications.read_by(playbook)),
+        *site_variables.wrong_sentences(of_hosts, read),
     ]
     return errors, site_variables.unknown_sentences(dict(reversed(of_hosts)), list(extra.items()))
 

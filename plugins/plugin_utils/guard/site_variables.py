@@ -24,6 +24,18 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specificati
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import OWN_FACTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
+PATTERNS = {
+    "capture_hosts": "all",
+    "dra_driver_tray_hosts": "nvlink",
+    "fabric_hosts": "all",
+    "imex_hosts": "nvlink",
+    "site_tray_hosts": "trays:nvlink",
+    "slurm_controller_hosts": "slurm_controller",
+    "slurm_tray_hosts": "nvlink",
+    "verify_hosts": "nvlink",
+}
+"""Variable -> its default, of those that are the hosts of a play."""
+
 MAX_EDITS = 2
 # In a short name edits change too much of it: temp_dir is no demo_dir, and vendor_dir no render_dir, by two.
 MIN_LENGTH = 5
@@ -99,6 +111,21 @@ def wrong_sentences(values: Collection[tuple[str, Value]], known: Mapping[str, S
             for place, what in problems(name, value, known[name]):
                 found.setdefault((place, what), f"{place} ({where}) {what}{'' if what.endswith('?') else '.'}")
     return list(found.values())
+
+
+def pattern_sentences(values: Iterable[tuple[str, Value]], known: Collection[str]) -> list[str]:
+    """A sentence for each pattern of hosts that the inventory sets; known: the variables that the playbook reads.
+
+    Ansible reads the hosts of a play before it has a host, so without variables of the inventory.
+    """
+    found = {name: where for name, (where, value) in values if name in PATTERNS and name in known and value}
+    sentences = []
+    for name in sorted(found):
+        group = PATTERNS[name].partition(":")[0]
+        remedy = "" if group == "all" else f"put these hosts into the group {group}, or "
+        what = f"{name} ({found[name]}) is set in the inventory, where Ansible does not read the hosts of a play"
+        sentences.append(f"{what}; {remedy}use -e {name}=PATTERN.")
+    return sentences
 
 
 def joined(sentences: Sequence[str]) -> str:

@@ -86,6 +86,12 @@ def select_by_tags(phases: Sequence[str], run: Collection[str], skip: Collection
     ]
 
 
+def playbooks(inventory: Inventory, phases: Sequence[str]) -> list[str]:
+    """The playbooks of these phases."""
+    names = {"slurm": "slurm_bringup" if inventory.slurm == "managed" else "slurm", "imex": "rollout"}
+    return [names.get(phase, phase) for phase in phases]
+
+
 def installs_dra_driver(inventory: Inventory) -> bool:
     """Whether the phase kubernetes installs the DRA driver: not where only schedulers are configured."""
     variables = inventory.variables

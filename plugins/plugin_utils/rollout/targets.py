@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
@@ -25,17 +26,6 @@ TAGS: dict[str, tuple[str, ...]] = {
     "verify": site.PARTS["verify"],
 }
 """The tags of each playbook that has any."""
-
-DEFAULTS = {
-    "capture_hosts": "all",
-    "dra_driver_tray_hosts": "nvlink",
-    "fabric_hosts": "all",
-    "imex_hosts": "nvlink",
-    "slurm_controller_hosts": "slurm_controller",
-    "slurm_tray_hosts": "nvlink",
-    "verify_hosts": "nvlink",
-}
-"""The pattern that each variable has by default."""
 
 SAMPLE_VALUES = {
     "capture_file": "PATH.tar.gz, the bundle to write",
@@ -125,7 +115,7 @@ def wrong_limit(run: Run, parts: Sequence[str], localhost: bool) -> Iterator[str
 
 def pattern_of(name: str, value: object) -> str:
     """The pattern that a variable holds, or its default."""
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or DEFAULTS[name])
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or PATTERNS[name])
 
 
 def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
@@ -138,7 +128,7 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
     if matched and (not in_run or set(matched) & set(run.selected)):
         return ""
     if matched:
-        where = pattern if pattern == DEFAULTS[name] else f"{name} ({pattern})"
+        where = pattern if pattern == PATTERNS[name] else f"{name} ({pattern})"
         return f"--limit {run.limit}: leaves no host of {where}; add one: --limit {run.limit},{matched[0]}"
     if value:
         hint = suggestion(pattern, (*run.groups, *run.hosts), "; set it to a group or a host that the inventory has")

@@ -43,7 +43,7 @@ def test_every_import_and_every_role_of_a_playbook_is_found() -> None:
 
 
 def test_results_of_tasks_and_variables_of_the_inventory_have_a_reader() -> None:
-    assert {"fabric_targets", "fabric_observed", "nvlink_clique_name", "nvlink_imex_address"} <= specifications.words()
+    assert {"discover_run", "fabric_observed", "nvlink_clique_name", "nvlink_imex_address"} <= specifications.words()
 
 
 def test_each_playbook_has_its_variables_and_names_those_that_are_needed() -> None:
