@@ -44,9 +44,14 @@ class ActionModule(GuardedAction):
 
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        result: dict[str, Any] = {"changed": False, "changes": [], "findings": [], **self._phase(task_vars)}
-        if not result["applies"]:
-            return result
+        result: dict[str, Any] = {"changed": False, "changes": [], "findings": [], "applies": True, "dra_driver": True}
+        run = self._run(task_vars)
+        plan = self._plan_of_site(task_vars)
+        if plan:
+            # It has checked the run.
+            applies = self._task.play.vars["site_runs"] in plan["playbooks"]
+            hosts = self._hosts(options["patterns"], task_vars, run) if applies else []
+            return {**result, "applies": applies, "dra_driver": applies and plan["dra_driver"], "hosts": hosts}
         # Before the variables that must be set: a misspelled name is why one is not.
         playbook = Path(self._task.get_path().rpartition(":")[0]).stem
         errors, result["warnings"] = run_variables.check(self._loader, task_vars, playbook)
@@ -57,7 +62,6 @@ class ActionModule(GuardedAction):
         if wrong and playbooks is None:
             result["warnings"] += map(_ended, wrong)
             wrong = []
-        run = self._run(task_vars)
         try:
             missing = list(self._missing(options["files"], task_vars, result["warnings"]))
             problem = next(filter(None, itertools.chain(wrong, missing, self._problems(options, task_vars, run))), "")
@@ -69,15 +73,12 @@ class ActionModule(GuardedAction):
         result["hosts"] = self._hosts(options["patterns"], task_vars, run)
         return {**result, **planned, "warnings": [*result["warnings"], *planned.get("warnings", ())]}
 
-    def _phase(self, task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Whether the playbook applies: where site imports it, that is by the plan that site has stored."""
+    def _plan_of_site(self, task_vars: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What site has planned, where site imports the playbook; else nothing."""
         # A variable of the play, which no fact of a tray can set.
-        playbook = self._task.play.vars.get("site_runs")
-        plan = trust.controller_value(task_vars, "site_plan") if playbook else None
-        if not isinstance(plan, Mapping):
-            return {"applies": True, "dra_driver": True, "hosts": []}
-        applies = playbook in plan.get("playbooks", ())
-        return {"applies": applies, "dra_driver": applies and plan["dra_driver"], "hosts": []}
+        is_phase = "site_runs" in self._task.play.vars
+        plan = trust.controller_value(task_vars, "site_plan") if is_phase else None
+        return plan if isinstance(plan, Mapping) and "playbooks" in plan else {}
 
     def _run(self, task_vars: Mapping[str, Any]) -> Run:
         groups = task_vars.get("groups") or {}

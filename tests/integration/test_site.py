@@ -56,8 +56,8 @@ def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: obje
 def plays(output: str) -> dict[str, list[str]]:
     """The plays of a run that had a task, in their order, each with its tasks but the one that ends a play."""
     found = re.findall(r"^PLAY \[(.+?)\] \**\n(.*?)(?=^PLAY )", output, re.MULTILINE | re.DOTALL)
-    tasks = {name: re.findall(r"^TASK \[(?!End the play)(.+?)\] \**$", rest, re.MULTILINE) for name, rest in found}
-    return {name: of_play for name, of_play in tasks.items() if of_play}
+    tasks = [(name, re.findall(r"^TASK \[(?!End the play)(.+?)\] \**$", rest, re.MULTILINE)) for name, rest in found]
+    return {name: of_play for name, of_play in tasks if of_play}
 
 
 def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(folder: Path) -> None:
