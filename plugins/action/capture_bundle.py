@@ -70,7 +70,7 @@ class ActionModule(GuardedAction):
 
 
 def _plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[str, Any]:
-    """The hosts to ask, as lists and as patterns of plays; AnsibleActionFail where there could be no bundle."""
+    """The hosts to ask; AnsibleActionFail where there could be no bundle."""
     folder = os.path.dirname(path)
     if not path.endswith(SUFFIX):
         raise AnsibleActionFail(f"capture_file: {path} does not end with {SUFFIX}; name the bundle so.")
@@ -87,8 +87,6 @@ def _plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[s
     return {
         "trays": list(trays),
         "controllers": list(controllers),
-        "tray_hosts": ",".join(trays),
-        "controller_hosts": ",".join(controllers) or "all:!all",
     }
 
 

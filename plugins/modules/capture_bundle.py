@@ -108,14 +108,6 @@ controllers:
   returned: state planned
   type: list
   elements: str
-tray_hosts:
-  description: Pattern of the trays.
-  returned: state planned
-  type: str
-controller_hosts:
-  description: Pattern of the Slurm controllers.
-  returned: state planned
-  type: str
 text:
   description: The summary to print.
   returned: state written

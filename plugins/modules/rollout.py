@@ -185,8 +185,8 @@ progress_file:
   sample: /srv/cluster/fabric.rollout-driver.json
 trays:
   description:
-    - The selected trays, or those of them that passed. With O(state=planned) the trays of all waves in order, for the
-      keyword C(hosts) of the play of the waves.
+    - The selected trays, or those of them that passed. With O(state=planned) the trays of all waves in order, which
+      the role puts into the group C(nvlink_rollout), the hosts of the play of the waves.
   returned: with O(state=planned), O(state=selected) and O(state=evaluated)
   type: list
   elements: str

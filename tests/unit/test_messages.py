@@ -128,7 +128,7 @@ def _options() -> set[str]:
 def _set_by_tasks() -> set[str]:
     """What plays and tasks set or register, as expressions in their messages read it."""
     found: set[str] = set()
-    for path in [*CHECKOUT.glob("playbooks/*.yml"), *CHECKOUT.glob("roles/*/*/*.yml")]:
+    for path in [*CHECKOUT.glob("playbooks/**/*.yml"), *CHECKOUT.glob("roles/*/*/*.yml")]:
         found.update(re.findall(r"^ *(?:register: )?(\w+)(?::|$)", path.read_text(encoding="utf-8"), re.MULTILINE))
     return found
 

@@ -26,6 +26,7 @@ def check(loader: Any, task_vars: Mapping[str, Any], playbook: str) -> tuple[lis
     read = specifications.read_by(playbook)
     errors = [
         *site_variables.unknown_sentences(extra, of_hosts),
+        *site_variables.removed_sentences([*of_hosts, *extra.items()]),
         *site_variables.pattern_sentences(of_hosts, read),
         *site_variables.wrong_sentences(extra.items(), specifications.VARIABLES),
         *site_variables.wrong_sentences(of_hosts, read),

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust impor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 PATTERNS = {
-    "capture_hosts": "all",
+    "capture_hosts": "trays:nvlink",
     "dra_driver_tray_hosts": "nvlink",
     "fabric_hosts": "all",
     "imex_hosts": "nvlink",
@@ -35,6 +35,9 @@ PATTERNS = {
     "verify_hosts": "nvlink",
 }
 """Variable -> its default, of those that are the hosts of a play."""
+
+REMOVED = frozenset({"k8s_topology_tray_cliques"})
+"""Variables that were removed; each has a heading in docs/upgrading.md."""
 
 MAX_EDITS = 2
 # In a short name edits change too much of it: temp_dir is no demo_dir, and vendor_dir no render_dir, by two.
@@ -59,7 +62,7 @@ _SECRET = re.compile(r"password|passwd|secret|token|credential|private", re.IGNO
 def unknown(names: Collection[str]) -> dict[str, str]:
     """Names that nothing reads and that look like ours -> the variable that was meant, or an empty text."""
     found = {}
-    for name in names - VARIABLES.keys() - words() - OWN_FACTS:
+    for name in names - VARIABLES.keys() - words() - OWN_FACTS - REMOVED:
         if name.startswith(("ansible_", "_")) or len(name) < MIN_LENGTH:
             continue
         letters = set(name)
@@ -111,6 +114,12 @@ def wrong_sentences(values: Collection[tuple[str, Value]], known: Mapping[str, S
             for place, what in problems(name, value, known[name]):
                 found.setdefault((place, what), f"{place} ({where}) {what}{'' if what.endswith('?') else '.'}")
     return list(found.values())
+
+
+def removed_sentences(values: Iterable[tuple[str, Value]]) -> list[str]:
+    """A sentence for each variable that was removed."""
+    found = {name: where for name, (where, _value) in values if name in REMOVED}
+    return [f"{name} ({found[name]}): removed, see upgrading#{name}." for name in sorted(found)]
 
 
 def pattern_sentences(values: Iterable[tuple[str, Value]], known: Collection[str]) -> list[str]:

@@ -138,6 +138,8 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
             "group slurm_controller: the inventory has no host in it; put the host of slurmctld into it, or name its"
             " group with -e slurm_controller_hosts=GROUP"
         )
+    if pattern == "trays:nvlink":
+        return f"groups trays and nvlink: the inventory has no host in them; put the trays into the group trays, or use -e {name}=PATTERN"
     if pattern == "nvlink":
         unread = run.unread()
         if unread:

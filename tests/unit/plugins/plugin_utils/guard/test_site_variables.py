@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +46,20 @@ def test_a_name_that_nothing_reads_is_found(name: str, meant: str) -> None:
 )
 def test_a_name_of_someone_else_or_a_known_one_passes(name: str) -> None:
     assert site_variables.unknown({name}) == {}
+
+
+def test_a_removed_variable_and_a_pattern_of_the_inventory_have_a_remedy() -> None:
+    given = [("k8s_topology_tray_cliques", ("-e", {})), ("imex_hosts", ("variable of r01t01", "x"))]
+    assert site_variables.removed_sentences(given) == [
+        "k8s_topology_tray_cliques (-e): removed, see upgrading#k8s_topology_tray_cliques."
+    ]
+    pages = (Path(__file__).parents[5] / "docs" / "upgrading.md").read_text("utf-8")
+    assert [name for name in site_variables.REMOVED if f"#### {name}\n" not in pages] == []
+    assert site_variables.pattern_sentences(given, {"imex_hosts"}) == [
+        "imex_hosts (variable of r01t01) is set in the inventory, where Ansible does not read the hosts of a play; put"
+        " these hosts into the group nvlink, or use -e imex_hosts=PATTERN."
+    ]
+    assert site_variables.pattern_sentences(given, set()) == []
 
 
 @pytest.mark.parametrize(
