@@ -139,7 +139,10 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
             " group with -e slurm_controller_hosts=GROUP"
         )
     if pattern == "trays:nvlink":
-        return f"groups trays and nvlink: the inventory has no host in them; put the trays into the group trays, or use -e {name}=PATTERN"
+        return (
+            "groups trays and nvlink: the inventory has no host in them; put the trays into the group trays, or use"
+            f" -e {name}=PATTERN"
+        )
     if pattern == "nvlink":
         unread = run.unread()
         if unread:
