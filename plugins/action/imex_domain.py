@@ -473,7 +473,7 @@ def _port_findings(clique: Clique, waited: dict[str, dict[str, Any]]) -> list[di
                 reporters.setdefault((names[entry], port), []).append(tray)
     return [
         finding(
-            "imex_port_blocked",
+            "imex_pair_disconnected",
             f"Port {port} of {tray} accepts no connection from {summarize(sorted(by))} although IMEX runs there; open"
             f" it for the members of clique {clique.name} in every firewall between them.",
             clique=clique.name,

@@ -169,7 +169,7 @@ findings:
   type: list
   elements: dict
   sample:
-    - code: imex_address_missing
+    - code: imex_address_invalid
       severity: error
       tray: r01t03
       clique: r01

@@ -42,7 +42,7 @@ snapshot = Reader(login.of_kubeconfig({"context": "", "timeout": 30, **json.load
 plan = preflight.Plan(values.build("compute_domains", {}, "v1"), versions.pinned("0.5.0"), "dra", "dra")
 preflight.preflight(snapshot, {}, plan)
 found = checks.check(snapshot, {}, plan)
-assert "dra_slice_missing" not in {row["code"] for row in found}
+assert "dra_node_outdated" not in {row["code"] for row in found}
 print(len(snapshot["nodes"]))
 """
 

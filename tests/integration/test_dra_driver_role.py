@@ -113,7 +113,7 @@ class Site:
         until("the claim template", lambda: self.running.api().find(template))
         self.running.api().create(DEPLOYMENTS, workload(len(trays), list(trays)))
         until("the claims in use", lambda: len(self.claims()) == len(trays))
-        until("the daemons", lambda: not self.findings("dra_domain_unready"))
+        until("the daemons", lambda: not self.findings("dra_plugin_unready"))
 
     def claims(self) -> dict[str, bool]:
         """UID -> whether it is allocated and reserved, of the workload's claims; those of the daemons come and go."""
@@ -297,7 +297,7 @@ def test_each_fault_of_a_running_driver_is_reported_in_check_mode_and_not_fixed(
     site.work("r01t01", "r01t03")
     until("nothing but the two cliques", lambda: [row for row in site.findings() if "spans 2 cliques" not in row] == [])
     driver.set_faults(site.running.directory, "r01t03", {"daemon": "not_ready"})
-    until("the daemon is not ready", lambda: site.findings("dra_domain_unready"))
+    until("the daemon is not ready", lambda: site.findings("dra_plugin_unready"))
     site.running.kubectl("label", "node", "r01t02", f"{domains.KEY}=0b1c")
     driver.set_faults(site.running.directory, None, {"gfd": "off", "paused": "true"})
     site.running.kubectl("label", "node", "r01t04", "--overwrite", f"{nodes.CLIQUE}=other.7")

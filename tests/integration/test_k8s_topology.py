@@ -240,7 +240,7 @@ def test_an_immutable_change_needs_allow_recreate(site: Site) -> None:
     before = site.api.get(f"{KAI}/nvlink")["metadata"]["uid"]
     wider = schedulers.describe(FABRIC, above=[ZONE])
     blocked = site.apply(wider)
-    assert codes(blocked) == ["k8s_recreate_required"]
+    assert codes(blocked) == ["jobs_running"]
     assert site.api.get(f"{KAI}/nvlink")["metadata"]["uid"] == before
     done = site.apply(wider, allow_recreate=True)
     assert ("recreate", "Topology nvlink of kai.scheduler") in steps(done)
@@ -301,7 +301,7 @@ def test_unmanaged_objects_are_reported_and_not_changed(site: Site) -> None:
     foreign = {"apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "nvlink"}}
     site.api.create(KAI, {**foreign, "spec": {"levels": [{"nodeLabel": "example.org/row"}]}})
     plan = site.apply()
-    assert codes(plan) == ["k8s_object_unmanaged"]
+    assert codes(plan) == ["object_unmanaged"]
     assert site.levels() == ["example.org/row"]
     # Nothing at all was written.
     assert site.api.items(HYPER_NODES) == []
@@ -346,7 +346,7 @@ def test_two_writers_block_every_change_and_one_writes_alone(site: Site) -> None
     assert not any(what.startswith("Node ") for _action, what in steps(plan))
     daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
     stopped = site.plan(schedulers.describe(FABRIC, name="second"))
-    assert (stopped.writer, codes(stopped)) == ("multiple", ["k8s_clique_label_multiple_writers"])
+    assert (stopped.writer, codes(stopped)) == ("multiple", ["k8s_clique_label_writers"])
     assert stopped.blockers
 
 
@@ -437,7 +437,7 @@ def test_absent_removes_the_copies_of_topograph_labels(site: Site) -> None:
     # The last label of one node would go with ours.
     label(site, "r02t02", {old: None}, "topograph")
     gone = site.apply(present=False)
-    assert [(row["code"], row["tray"]) for row in gone.findings] == [("k8s_topograph_label_lost", "r02t02")]
+    assert [(row["code"], row["tray"]) for row in gone.findings] == [("k8s_label_missing", "r02t02")]
     assert [site.labels(node).get(old) for node in TEXTS] == ["s1"] * 3 + [None]
     assert {node: new in site.labels(node) for node in TEXTS} == {node: node == "r01t02" for node in TEXTS}
     ours = [row["manager"] for node in site.api.items(NODES) for row in node["metadata"]["managedFields"]]
@@ -458,7 +458,7 @@ def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
         site.api.patch(
             f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: "a:b"}}}
         )
-        assert codes(site.plan()) == ["k8s_object_unmanaged"]
+        assert codes(site.plan()) == ["object_unmanaged"]
         # One that is created between the read and the write is not overwritten either; the server names its manager.
         site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: None}}})
         cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")

@@ -31,7 +31,7 @@ from .conftest import CHECKOUT
 MONITORING = CHECKOUT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
-FAILURE = {"code": "slurm_tray_other_block", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
+FAILURE = {"code": "slurm_blocks_differ", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
 USE = {"nodes": 18, "free_nodes": 17, "stranded_gpus": 3, "blocked_by": {"jobs/train": ["r01t01"]}}
 VERDICT = {
     "ok": False,

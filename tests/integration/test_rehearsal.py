@@ -134,7 +134,7 @@ def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None
     # A base size below a clique's: its job may be spread, on both versions. A finding, no objection.
     assert outcomes["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"
     assert outcomes["spread", "nvlink_rehearsal", 9, 0]["outcome"] == "refused"
-    assert codes(findings) == ["slurm_rehearsal_spread"]
+    assert codes(findings) == ["slurm_clique_above_base"]
 
 
 def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: Stage, folder: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: 
     # One that is there already does not: then it is not the topology that is refused.
     wrong = stage.site("wrong", "ClusterName=wrong", nodes(), partition)
     rehearsal, findings = stage.rehearse(stage.request(wrong, WHOLE, [18]))
-    assert codes(findings) == ["slurm_rehearsal_unfinished"]
+    assert codes(findings) == ["slurm_rehearsal_job"]
     assert not rehearsal["ran"]
     assert rehearsal["fatal"] == "Invalid node names in partition x"
 
@@ -314,13 +314,13 @@ def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -
     before = stage.traces()
     request = stage.request(folder, WHOLE, [18], timeout=60, bin_dir=str(programs))
     rehearsal, findings = stage.rehearse(request)
-    assert codes(findings) == ["slurm_rehearsal_unfinished"]
+    assert codes(findings) == ["slurm_rehearsal_job"]
     assert rehearsal["placed"] > 0
     assert not rehearsal["complete"]
     assert rehearsal["seconds"] < 100
     leaves_nothing(stage, before)
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], timeout=0.001))
-    assert codes(findings) == ["slurm_rehearsal_unfinished"]
+    assert codes(findings) == ["slurm_rehearsal_job"]
     assert not rehearsal["ran"]
     assert "in time" in rehearsal["why"]
     leaves_nothing(stage, before)
@@ -414,7 +414,7 @@ def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
         (programs / name).symlink_to(f"/usr/bin/{name}")
     before = stage.traces()
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir=str(programs), timeout=1))
-    assert codes(findings) == ["slurm_rehearsal_unfinished"]
+    assert codes(findings) == ["slurm_rehearsal_job"]
     assert "in time" in rehearsal["why"]
     leaves_nothing(stage, before)
 

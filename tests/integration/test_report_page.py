@@ -25,7 +25,7 @@ FINDING = {"code": "fabric_unhealthy", "severity": "error", "message": "GPU 2 is
 WARNING = {"code": "state_stale", "severity": "warning", "message": "It did not answer: check its power.", "gpu": None}
 SICK = {"health": "unhealthy", "findings": [FINDING]}
 FAILURE = {
-    "code": "slurm_tray_other_block",
+    "code": "slurm_blocks_differ",
     "severity": "error",
     "layer": "slurm",
     "tray": "r01t07",

@@ -19,7 +19,7 @@ from .commands import ansible, unchanged
 from .conftest import RunningLab
 
 FAILURE = {
-    "code": "slurm_tray_other_block",
+    "code": "slurm_blocks_differ",
     "severity": "error",
     "layer": "slurm",
     "tray": "r01t02",

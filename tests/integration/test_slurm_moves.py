@@ -171,7 +171,7 @@ def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) 
     # r02 becomes r02a and r02b, so both are on trays that move.
     jobs = [(row["job"], row["nodes"]) for row in stopped.jobs]
     assert jobs == [(inside, ["r02t01", "r02t02"]), (across, ["r02t10"])]
-    assert [found["code"] for found in stopped.stopped_by()] == ["slurm_jobs_on_moving_trays"]
+    assert [found["code"] for found in stopped.stopped_by()] == ["jobs_running"]
     assert f"job {inside} of root on r02t01, r02t02" in stopped.stopped_by()[0]["message"]
     assert state(slurmctld) == before
     # The module in check mode lists them and names the way on.
@@ -223,7 +223,7 @@ def test_a_clique_of_one_tray_does_not_shrink_the_base_for_all(slurmctld: Slurmc
     stopped = plan(slurmctld, cut, override=others)
     assert [found["code"] for found in stopped.stopped_by()] == ["base_shrinks"]
     kept = plan(slurmctld, cut, min_block_size=16)
-    assert "slurm_block_left_out" in [found["code"] for found in kept.findings]
+    assert "slurm_blocks_limited" in [found["code"] for found in kept.findings]
     assert "block r03: left out, r02t18" in kept.difference
     applying.apply(kept)
     assert placed(slurmctld, "-N8", "--segment=4")
@@ -246,7 +246,7 @@ def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> N
     conf.write_text(f"{before}PartitionName=login Nodes=r02t01 Topology=mine\n")
     assert forky.run("scontrol", "reconfigure").returncode == 0
     desired: dict[str, Any] = {"block_sizes": (18,), "others": ()}
-    assert [row["code"] for row in plan(forky, RACKS, **desired).stopped_by()] == ["slurm_partition_topology"]
+    assert [row["code"] for row in plan(forky, RACKS, **desired).stopped_by()] == ["slurm_conf_inconsistent"]
     conf.write_text(before)
     assert forky.run("scontrol", "reconfigure").returncode == 0
     removal = plan(forky, RACKS, **desired)
@@ -282,7 +282,7 @@ def test_ranks_follow_the_blocks_with_manage_conf(slurmctld: Slurmctld) -> None:
     by_block = [node for block in mixed for node in block.nodes]
     applying.apply(plan(slurmctld, mixed))
     codes = [found["code"] for found in plan(slurmctld, mixed).findings]
-    assert codes == ([] if slurmctld.suite == "trixie" else ["slurm_node_rank"])
+    assert codes == ([] if slurmctld.suite == "trixie" else ["slurm_conf_advice"])
     assert gpu_nodes(slurmctld) == by_name
     managed = plan(slurmctld, mixed, manage_conf=True)
     applying.apply(managed)

@@ -130,7 +130,7 @@ def test_the_cliques_of_a_group_are_one_aggregated_block(racks: Slurmctld) -> No
     assert racks_of(racks, 36, "-x", "r01t01,r02t01,r03t01")[0] == set()
     assert len(racks_of(racks, 18 * MOST)[0]) == MOST
     uneven, _lines = editing.group(grouped, {"pod_c": ["r02"]})
-    assert [row["code"] for row in plan(racks, slurm_blocks.blocks(uneven)).stopped_by()] == ["slurm_groups_unaligned"]
+    assert [row["code"] for row in plan(racks, slurm_blocks.blocks(uneven)).stopped_by()] == ["slurm_block_size"]
 
 
 def racks_of(slurmctld: Slurmctld, nodes: int, *options: str) -> tuple[set[str], str]:

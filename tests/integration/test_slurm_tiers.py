@@ -377,11 +377,9 @@ def test_a_qos_and_a_partition_of_the_site_are_never_changed(cluster: Cluster) -
         {"name": "four", "blocks": ["r01b"], "allow_qos": ["nosuch"]},
     ]
     assert codes(cluster.apply(wrong, ok=False, create_accounts=False)) >= {
-        "slurm_tier_qos_foreign",
-        "slurm_tier_partition_foreign",
-        "slurm_tier_tres_unknown",
-        "slurm_tier_qos_unknown",
-        "slurm_tier_account_missing",
+        "object_unmanaged",
+        "slurm_conf_inconsistent",
+        "slurm_tier_unknown",
     }
     assert cluster.records() == before
 
@@ -394,7 +392,7 @@ def test_removing_a_tier_removes_only_its_own_objects(tiers: Cluster) -> None:
     job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 900")
     tiers.until(job, "RUNNING")
     stopped = tiers.apply([TIERS[0]], ok=False)
-    assert "slurm_tier_jobs" in codes(stopped)
+    assert "jobs_running" in codes(stopped)
     assert f"job {job} of bob" in stopped["msg"]
     assert tiers.partition("bronze")["Nodes"] == "r01t[03-05]"
     assert tiers.job(job)[0] == "RUNNING"
@@ -525,7 +523,7 @@ def test_a_partition_a_block_keeps_jobs_inside_cliques_of_any_size(cluster: Clus
     wide["accounts"] = ["research"]
     result = cluster.apply([lease, wide])
     assert set(result["partitions"]) == {"lease_r01a", "lease_r01b", "wide"}
-    assert ("slurm_tier_spans" in codes(result)) is (cluster.suite == "trixie")
+    assert ("slurm_clique_above_base" in codes(result)) is (cluster.suite == "trixie")
     holder = cluster.submit("alice", "-p", "lease_r01b", "-N1", "--exclusive", "--wrap", "sleep 900")
     cluster.until(holder, "RUNNING")
     inside = cluster.submit("alice", "-p", "lease_r01b", "-N3", "--exclusive", "--wrap", "sleep 900")
@@ -556,10 +554,10 @@ def test_segments_are_enforced_where_slurm_can(cluster: Cluster) -> None:
     advised = [job for job in result["rehearsal"]["outcomes"] if job["kind"] == "site"]
     assert [(job["nodes"], job["segment"], job["outcome"]) for job in advised] == [(2, 1, "placed")]
     if cluster.suite == "trixie":
-        assert "slurm_tier_segment" in codes(cluster.apply([{**tier, "segment": {"default": 3}}], ok=False))
+        assert "slurm_segment" in codes(cluster.apply([{**tier, "segment": {"default": 3}}], ok=False))
         # There the commands run the script, which slurmctld sends to the trays.
         cluster.racks.exec("r01t05", "test", "-e", "/run/slurm/conf/cli_filter.lua")
-    assert {"slurm_tier_segment_advice", "slurm_tier_segment_script"}.isdisjoint(codes(result))
+    assert {"slurm_conf_note", "slurm_conf_inconsistent"}.isdisjoint(codes(result))
     assert not cluster.apply([tier], segment_script=True)["changed"]
     answer = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--segment=3", "--wrap", "true", check=False)
     assert answer.startswith("refused: ")

@@ -109,7 +109,7 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
             assert not refused, f"the linter calls it loadable: {log}"
         warned = {
             "slurm_node_unknown": "Invalid hostnames in block configuration",
-            "slurm_node_uncovered": "lack access",
+            "tray_unplaced": "lack access",
         }
         for code, text in warned.items():
             if not refused and code in case.codes(version):
@@ -330,7 +330,7 @@ def test_a_node_line_with_a_topology_is_an_error(tmp_path: Path) -> None:
         configure(slurmctld, Case("", node_topologies={"r02t01": "nvlink:r01"}))
         assert slurmctld.run("scontrol", "reconfigure").returncode == 0
         stopped = plan(slurmctld, RACKS).stopped_by()
-        assert [(found["code"], found["tray"]) for found in stopped] == [("slurm_node_topology", "r02t01")]
+        assert [(found["code"], found["tray"]) for found in stopped] == [("slurm_conf_inconsistent", "r02t01")]
 
 
 @pytest.mark.long

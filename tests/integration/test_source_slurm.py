@@ -143,7 +143,7 @@ def test_a_node_in_two_blocks_is_a_finding(slurmctld: Slurmctld) -> None:
     assert places(result)["r02t04"] == ("west", 0)
     assert [(row["code"], row["message"]) for row in result.findings] == [
         (
-            "tray_listed_twice",
+            "source_list_invalid",
             "Slurm has node r02t04 in the blocks west and east; remove it from one (the first is used).",
         )
     ]
@@ -243,7 +243,7 @@ def test_blocks_without_nodes_outlive_every_apply(slurmctld: Slurmctld, tmp_path
     load(slurmctld, text)
     fabric = tmp_path / "fabric.json"
     found = discover(slurmctld, fabric, racks=2)
-    assert [row["block"] for row in found["findings"] if row["code"] == "block_unclaimed"] == ["attic"]
+    assert [row["block"] for row in found["findings"] if row["code"] == "tray_unplaced"] == ["attic"]
     assert json.loads(fabric.read_text())["reserved_blocks"] == {"spare": 1, "attic": 2, "last": 4}
     # The third rack comes, and its block is its own again; then Slurm has nothing to change.
     discover(slurmctld, fabric, racks=3, fabric_expected_trays=4)

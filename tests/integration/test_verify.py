@@ -34,7 +34,7 @@ FAULTS = [
     on_tray("a stopped daemon", "imex", "imex_unit_down", "r01t05", "systemctl stop nvidia-imex", RESTART),
     in_slurm(
         "a tray in the wrong block",
-        "slurm_tray_other_block",
+        "slurm_blocks_differ",
         ("r01t03", "r01t06"),
         f"sed -i 's/r01t.01-03./r01t[01-02,06]/; s/r01t.04-06./r01t[03-05]/' /etc/slurm/topology.yaml && {RELOAD}",
     ),

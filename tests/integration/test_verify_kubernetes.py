@@ -126,10 +126,10 @@ def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
 
     steps: list[tuple[Callable[[], Any], tuple[str, list[str]]]] = [
         (lambda: label(site, "r01t03", site.texts["r01t01"]), ("k8s_clique_label_wrong", ["r01t03"])),
-        (lambda: site.apply(site.clique("r01t01", "r01t02", "r01t04")), ("k8s_domain_clique_wrong", ["r01t04"])),
+        (lambda: site.apply(site.clique("r01t01", "r01t02", "r01t04")), ("dra_node_outdated", ["r01t04"])),
         (
             lambda: site.running.kubectl("delete", "resourceslice", f"r01t01-{domains.DOMAIN_DRIVER}"),
-            ("dra_slice_missing", ["r01t01"]),
+            ("dra_node_outdated", ["r01t01"]),
         ),
     ]
     expected = []

@@ -2,20 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write docs/findings.md, the table of all findings, from the catalogue in module_utils/findings.py."""
+"""Write docs/findings.md, all findings by symptom, from the table in module_utils/findings.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import SYMPTOMS, Row
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 
 _HEAD = """\
 <!-- Written by make reference from plugins/module_utils/findings.py; change it there. -->
 
-# Findings: codes, meanings and remedies
+# Findings: symptoms, codes and remedies
 
 Whatever hardware or a tool reports wrongly becomes a finding: a code, a severity, a subject (tray, GPU, clique, NVLink
 domain or block) and a sentence with the remedy. The severity is that of the subject. Error: it cannot serve multi-node
@@ -23,23 +23,29 @@ NVLink jobs, or what is to be written is wrong. Warning: it can, and somebody sh
 
 A finding whose meaning starts with *gate* stops `discover -e fabric_accept=gates`. To accept it all the same, name its
 code in `fabric_override`; the fabric file then records the date and what the gate would have reported.
+
+Search this page for the code, or start at the symptom. Each code is an anchor: `findings.md#gpu_lost`. A command is
+what `verify` prints as remediation, with the names filled in. [Upgrade](upgrading.md#codes-of-findings) lists the codes
+of earlier versions.
 """
-_HEADINGS = {ERROR: "Errors", WARNING: "Warnings", INFO: "Information"}
+_SEVERITIES = {"error": "Error", "warning": "Warning", "info": "Info"}
 
 
 def text() -> str:
-    """The whole page, a table for each severity, the rows by their codes."""
-    return _HEAD + "".join(_section(severity, heading) for severity, heading in _HEADINGS.items())
+    """The whole page: a heading for each symptom, below it a heading for each code."""
+    sections = (f"\n## {symptom}\n{''.join(map(_entry, rows, rows.values()))}" for symptom, rows in SYMPTOMS.items())
+    return _HEAD + "".join(sections)
 
 
-def _section(severity: str, heading: str) -> str:
-    rows = sorted((code, entry) for code, entry in CATALOGUE.items() if entry.severity == severity)
-    lines = (f"| `{code}` | {_cell(entry.meaning)} | {_cell(entry.remedy)} |\n" for code, entry in rows)
-    return f"\n## {heading}\n\n| code | meaning | remedy |\n|---|---|---|\n{''.join(lines)}"
+def _entry(code: str, row: Row) -> str:
+    lines = [f"{_SEVERITIES[row.severity]}: {_words(row.sentence)}.", "", f"- Remedy: {_words(row.remedy)}"]
+    lines += [f"- Likely cause: {_words(row.cause)}"] if row.cause else []
+    lines += [f"- Command: `{row.command}`"] if row.command else []
+    return f'\n<a id="{code}"></a>\n### `{code}`\n\n' + "\n".join(lines) + "\n"
 
 
-def _cell(words: str) -> str:
-    return words.rstrip(".").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
+def _words(words: str) -> str:
+    return words.replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import TAGS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import REASONS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PLUGINS = sorted(CHECKOUT.glob("plugins/*/*.py"))
@@ -172,12 +171,11 @@ def test_messages_name_what_exists() -> None:
 
 
 def test_remedies_of_the_catalogue_and_of_verify_name_what_exists() -> None:
-    texts = {code: f"{entry.meaning} {entry.remedy}" for code, entry in CATALOGUE.items()}
-    texts |= {f"{code} of verify": f"{row.cause}; {row.remediation}" for code, row in REASONS.items()}
+    texts = {code: f"{row.sentence} {row.remedy}; {row.cause} {row.command}" for code, row in CATALOGUE.items()}
     assert {code: names for code, text in texts.items() if (names := unknown(text))} == {}
 
 
-@pytest.mark.parametrize("code", REASONS)
+@pytest.mark.parametrize("code", CATALOGUE)
 def test_placeholders_of_a_remediation_are_filled(code: str) -> None:
-    placeholders = re.findall(r"\{(\w*)\}", REASONS[code].remediation)
+    placeholders = re.findall(r"\{(\w*)\}", CATALOGUE[code].command)
     assert set(placeholders) <= {"tray", "clique", "file", "node", "kubernetes_node"}

@@ -29,20 +29,17 @@ _WHY_NOT_ATTACHED = {
     "no_permission",
     "no_gpu",
     "gpu_lost",
-    "gpu_reset_required",
-    "gpu_count_unclear",
     "gpus_disagree",
     "gpus_partly_attached",
-    "nvml_too_old",
+    "fabric_unknown",
     "fabric_not_supported",
-    "fabric_node_local",
     "fabric_uuid_zero",
     "fabric_not_started",
     "fabric_in_progress",
     "fabric_refused",
 }
 # The host is in no multi-node fabric, and is not meant to be in one.
-_WITHOUT_DOMAIN = {"fabric_not_supported", "fabric_node_local"}
+_WITHOUT_DOMAIN = {"fabric_not_supported"}
 
 
 class FabricFactsError(NvlinkError):
@@ -102,11 +99,11 @@ def _read(
                 return None, None, [failure.finding, *failure.others]
             first = failure.finding
             # A hang is reported even where nvidia-smi responds.
-            notes = [first, *failure.others] if first["code"] == "nvml_timeout" else []
+            notes = [first, *failure.others] if first["code"] == "driver_timeout" else []
             if notes:
                 smi_timeout = max(timeout / 4, 1.0)
         else:
-            old = [found for found in readings.findings if found["code"] == "nvml_too_old"]
+            old = [found for found in readings.findings if found["code"] == "fabric_unknown"]
             if backend == "nvml" or not old:
                 return readings, "nvml", []
             first, reserve = old[0], readings
@@ -214,7 +211,7 @@ def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[s
         if len(values) > 1:
             notes.append(
                 finding(
-                    "platform_disagrees",
+                    "unusable_value",
                     f"The GPUs of this tray report different {word} ({summarize(sorted(map(str, values)))}), so the"
                     " value counts as unknown; check the tray's firmware.",
                     gpu=None,
@@ -251,7 +248,7 @@ def _place(
     elif probed and len(probed) == len(fabrics) and all(fabric["cluster_uuid"] is None for fabric in fabrics):
         # An HGX baseboard has the readings of a tray whose fabric has lost its UUID, but without a chassis serial.
         if chassis_serial is None:
-            code = "fabric_node_local"
+            code = "fabric_not_supported"
             message = (
                 "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is in no"
                 " clique; no action needed."
@@ -356,21 +353,21 @@ def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[dict[str, An
         )
     elif health["summary"] == "limited_capacity":
         note(
-            "fabric_limited_capacity",
+            "fabric_degraded",
             "has an NVLink fabric of limited capacity; check the NVLink switches for disabled or failed links.",
         )
     if health["degraded_bandwidth"]:
-        note("fabric_degraded_bandwidth", "has degraded NVLink bandwidth; check the NVLink switches for failed links.")
+        note("fabric_degraded", "has degraded NVLink bandwidth; check the NVLink switches for failed links.")
     if health["route_unhealthy"]:
         note(
-            "fabric_route_unhealthy",
+            "fabric_unhealthy",
             "has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
         )
     if health["route_recovery"] or health["access_timeout_recovery"]:
         note("fabric_recovering", "is recovering its NVLink routes or accesses; wait, then run fabric_facts again.")
     if health["incorrect_configuration"] not in (None, "none"):
         note(
-            "fabric_incorrect_configuration",
+            "fabric_refused",
             f"has an incorrect configuration ({health['incorrect_configuration']}), as the fabric manager reports;"
             " correct it.",
         )

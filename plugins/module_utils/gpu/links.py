@@ -298,7 +298,7 @@ def _kernel_xids(gpus: Sequence[Mapping[str, Any]], notes: list[dict[str, Any]])
         why = "this user may not read it" if hidden else quoted(result.reason)
         notes.append(
             finding(
-                "kernel_log_unread",
+                "nvlink_links_unknown",
                 f"The kernel log of this tray could not be read for Xids ({why}); it needs journalctl, and"
                 " become: true or the group systemd-journal.",
                 gpu=None,

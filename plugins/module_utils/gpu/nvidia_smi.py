@@ -61,7 +61,7 @@ _TEXTS = (
     ),
     (
         "couldn't find libnvidia-ml",
-        "library_missing",
+        "driver_missing",
         "nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the NVIDIA driver.",
     ),
     (
@@ -76,7 +76,7 @@ _TEXTS = (
     ),
     (
         "gpu requires reset",
-        "gpu_reset_required",
+        "gpu_lost",
         "nvidia-smi cannot list the GPUs because one of them needs a reset; drain the tray and reset that GPU, or"
         " reboot.",
     ),
@@ -109,7 +109,7 @@ def read(program: str, timeout: float) -> Readings:
     if result.timed_out:
         raise NvidiaSmiError(
             finding(
-                "smi_timeout",
+                "driver_timeout",
                 f"nvidia-smi did not finish within {timeout:g} s; check the kernel log for Xid messages, often only a"
                 " reboot helps.",
                 gpu=None,
@@ -119,7 +119,7 @@ def read(program: str, timeout: float) -> Readings:
     if result.error is not None:
         raise NvidiaSmiError(
             finding(
-                "smi_missing",
+                "driver_missing",
                 f"{quoted(program)} cannot be started ({quoted(result.error)}); install nvidia-smi with the driver, or"
                 " set the option nvidia_smi to its path.",
                 gpu=None,
@@ -138,7 +138,7 @@ def read(program: str, timeout: float) -> Readings:
         readings.complete = False
         readings.findings.append(
             finding(
-                "gpu_count_unclear",
+                "gpu_lost",
                 f"nvidia-smi describes {count(len(readings.gpus), 'GPU')} and cannot read another ({quoted(unread)});"
                 " check the kernel log for Xid messages, then drain the tray and reboot it.",
                 gpu=None,
@@ -147,7 +147,7 @@ def read(program: str, timeout: float) -> Readings:
     if result.rc != 0:
         readings.findings.append(
             finding(
-                "smi_exit",
+                "unusable_value",
                 f"nvidia-smi printed its output and exited with code {result.rc}; see that code in its manual page.",
                 gpu=None,
             )
@@ -177,7 +177,7 @@ def parse_xml(text: str) -> Readings:
         readings.complete = False
         notes.append(
             finding(
-                "gpu_count_unclear",
+                "gpu_lost",
                 f"nvidia-smi counts {count(counted, 'GPU')} and describes {len(found)}; run nvidia-smi -q on the tray"
                 " and compare it with nvidia-smi -L.",
                 gpu=None,
@@ -195,12 +195,12 @@ def _not_xml(text: str, rc: int | None) -> dict[str, Any]:
     line = next((line for line in text.splitlines() if line.strip()), "")
     if not line:
         return finding(
-            "smi_failed",
+            "driver_unreadable",
             f"nvidia-smi printed nothing and exited with code {rc}; run nvidia-smi -q -x on the tray.",
             gpu=None,
         )
     return finding(
-        "smi_not_xml",
+        "driver_unreadable",
         f"nvidia-smi printed text instead of XML ({quoted(line)}, exit code {rc}); run nvidia-smi -q -x on the tray.",
         gpu=None,
     )
@@ -250,7 +250,7 @@ class _Tree:
             what = expat.ErrorString(error.code) or "an error"
             raise NvidiaSmiError(
                 finding(
-                    "smi_broken_xml",
+                    "driver_unreadable",
                     f"The XML of nvidia-smi is truncated or malformed ({what} in line {error.lineno}); run"
                     " nvidia-smi -q -x on the tray.",
                     gpu=None,
@@ -293,7 +293,7 @@ class _Tree:
     def _refused(why: str) -> NvidiaSmiError:
         return NvidiaSmiError(
             finding(
-                "smi_refused_xml",
+                "driver_unreadable",
                 f"The XML of nvidia-smi was not parsed because it {why}; check which program the tray's PATH has as"
                 " nvidia-smi.",
                 gpu=None,
@@ -327,9 +327,9 @@ def _driver_version(root: Element, check: Checker) -> str | None:
 def _gpu(index: int, element: Any, notes: list[dict[str, Any]]) -> dict[str, Any]:
     texts = {text.lower() for text in _texts_read(element)}
     if _LOST in texts:
-        return lost_gpu(index, "gpu_lost", notes)
+        return lost_gpu(index, notes)
     if texts.intersection(_RESET):
-        return lost_gpu(index, "gpu_reset_required", notes)
+        return lost_gpu(index, notes, is_reset=True)
     check = Checker("nvidia-smi", notes, index)
     gpu = unknown_gpu(index)
 

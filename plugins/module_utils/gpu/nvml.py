@@ -352,7 +352,7 @@ def answer(reply: child.Reply, timeout: float) -> dict[str, Any]:
         where = result.stderr.rstrip("\n").rpartition("\n")[2]
         raise NvmlError(
             finding(
-                "nvml_timeout",
+                "driver_timeout",
                 f"NVML did not return from {quoted(where) if where else 'loading its library'} within {timeout:g} s;"
                 " check the kernel log for Xid messages, often only a reboot helps.",
                 gpu=None,
@@ -364,7 +364,7 @@ def answer(reply: child.Reply, timeout: float) -> dict[str, Any]:
             why = f"killed its process with signal {-result.rc}"
         else:
             why = f"could not be called ({quoted(result.error or f'exit status {result.rc}')})"
-        raise NvmlError(finding("nvml_failed", f"NVML {why}; run nvidia-smi on the tray.", gpu=None))
+        raise NvmlError(finding("driver_unreadable", f"NVML {why}; run nvidia-smi on the tray.", gpu=None))
     if reply.value.get("error"):
         raise NvmlError(_failure(reply.value["error"]))
     return reply.value
@@ -376,7 +376,7 @@ def stuck(result: child.Result, what: str) -> list[dict[str, Any]]:
         return []
     return [
         finding(
-            "child_stuck",
+            "driver_timeout",
             f"The process {result.survivor_pid} that read {what} survived SIGKILL, it hangs in the kernel; reboot the"
             " tray, nothing else ends it.",
             gpu=None,
@@ -399,7 +399,7 @@ def interpret(raw: dict[str, Any]) -> Readings:
     if old:
         notes.append(
             finding(
-                "nvml_too_old",
+                "fabric_unknown",
                 f"The driver {readings.driver_version or 'of this tray'} has only version 1 of NVML's fabric call,"
                 " which is not used, so the fabric is unknown; install driver R550 or newer, or set"
                 " backend: nvidia_smi.",
@@ -413,7 +413,7 @@ def _failure(error: dict[str, Any]) -> dict[str, Any]:
     code, call = error["code"], error["call"]
     if call == "load":
         return finding(
-            "library_missing",
+            "driver_missing",
             f"NVML cannot be loaded ({quoted(error['text'])}); install the user-space packages of the NVIDIA driver.",
             gpu=None,
         )
@@ -432,29 +432,29 @@ def _failure(error: dict[str, Any]) -> dict[str, Any]:
     if code in known:
         return finding(known[code][0], known[code][1], gpu=None)
     return finding(
-        "nvml_failed",
+        "driver_unreadable",
         f"NVML's {call} failed with {constants.STATUSES.get(code, ('an unknown code',))[0]} ({code}); run nvidia-smi on"
         " the tray.",
         gpu=None,
     )
 
 
-def lost_gpu(index: int, code: str, notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add the finding of a GPU that no longer responds (gpu_lost or gpu_reset_required); all its values are unknown."""
-    if code == "gpu_lost":
-        message = f"GPU {index} is lost, it has fallen off the bus; drain the tray and reboot it."
-    else:
+def lost_gpu(index: int, notes: list[dict[str, Any]], *, is_reset: bool = False) -> dict[str, Any]:
+    """Add the finding of a GPU that no longer responds (gpu_lost); all its values are unknown."""
+    if is_reset:
         message = f"GPU {index} needs a reset before it responds; drain the tray and reset the GPU, or reboot."
-    notes.append(finding(code, message, gpu=index))
+    else:
+        message = f"GPU {index} is lost, it has fallen off the bus; drain the tray and reboot it."
+    notes.append(finding("gpu_lost", message, gpu=index))
     return unknown_gpu(index)
 
 
 def _gpu(raw: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
     index, codes = raw["index"], raw["codes"]
     if GPU_IS_LOST in codes:
-        return lost_gpu(index, "gpu_lost", notes)
+        return lost_gpu(index, notes)
     if RESET_REQUIRED in codes:
-        return lost_gpu(index, "gpu_reset_required", notes)
+        return lost_gpu(index, notes, is_reset=True)
     gpu = unknown_gpu(index)
     check = Checker("NVML", notes, index)
     if "fabric" not in raw:
@@ -464,7 +464,7 @@ def _gpu(raw: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
         name = constants.STATUSES.get(codes[0], ("an unknown code",))[0]
         notes.append(
             finding(
-                "nvml_failed",
+                "driver_unreadable",
                 f"NVML has no handle of GPU {index} ({name}, {codes[0]}); check the kernel log for Xid messages.",
                 gpu=index,
             )

@@ -330,7 +330,7 @@ def _service_difference(
     if differing:
         found.restart_clique.append(f"the lost connection to {summarize(differing)} (!M!)")
     codes = {entry["code"] for entry in facts["findings"]}
-    if codes & {"imex_list_not_running", "imex_cmd_disabled"}:
+    if codes & {"imex_restart_pending", "imex_cmd_disabled"}:
         found.restart_clique.append("files that the daemon has not read since they changed")
 
 
@@ -400,7 +400,7 @@ def findings_of(
     if driver is None:
         findings.append(
             finding(
-                "imex_driver_unknown",
+                "driver_missing",
                 "The version of the loaded driver cannot be read, and IMEX must have the same; load the driver, or set"
                 " option version.",
             )

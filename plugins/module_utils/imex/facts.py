@@ -121,7 +121,7 @@ def _nodes(read: Mapping[str, Any], notes: _Findings) -> dict[str, Any]:
     if record and sha256 and record.sha256 != sha256:
         notes.append(
             finding(
-                "imex_list_edited",
+                "imex_list_outdated",
                 f"{path} is not the list that was written for generation {record.generation} of clique {record.clique};"
                 " run the role imex on the whole clique, which writes one list on all its trays.",
             )
@@ -160,7 +160,7 @@ def _domain(read: Mapping[str, Any], notes: _Findings) -> status.Domain | None:
     if status.NOT_CONFIGURED in answer.stdout + answer.stderr:
         notes.append(
             finding(
-                "imex_not_configured",
+                "imex_list_unusable",
                 f"IMEX cannot read its list {_shown(read['nodes']['path'])}; run the role imex, which writes it.",
             )
         )
@@ -172,7 +172,7 @@ def _domain(read: Mapping[str, Any], notes: _Findings) -> status.Domain | None:
     except status.StatusError as error:
         notes.append(
             finding(
-                "imex_ctl_failed",
+                "imex_not_ready",
                 f"{error} but {quoted(output)}; run nvidia-imex-ctl -N on the tray, and check"
                 " that IMEX_CMD_ENABLED is 1.",
             )
@@ -251,7 +251,7 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
         path = facts["config"]["path"]
         notes.append(
             finding(
-                "imex_config_missing",
+                "imex_list_unusable",
                 f"{path} cannot be read; reinstall the package of nvidia-imex, which has that file.",
             )
         )
@@ -276,7 +276,7 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
         result = unit.get("result")
         notes.append(
             finding(
-                "imex_unit_failed",
+                "imex_unit_down",
                 f"{UNIT} has failed ({quoted(result)}); check its log and remove the cause, then run systemctl"
                 " reset-failed nvidia-imex and start it.",
             )
@@ -341,9 +341,9 @@ def _judge_daemon(
                 " exact version, and reboot where a newer driver waits to be loaded.",
             )
         )
-    if nodes["sha256"] is None and expected and "imex_not_configured" not in codes:
+    if nodes["sha256"] is None and expected and "imex_list_unusable" not in codes:
         notes.append(
-            finding("imex_not_configured", f"There is no list {nodes['path']}; run the role imex, which writes it.")
+            finding("imex_list_unusable", f"There is no list {nodes['path']}; run the role imex, which writes it.")
         )
     state = facts["state"]
     if state == "waiting_for_recovery":
@@ -365,10 +365,10 @@ def _judge_daemon(
                 f"IMEX is in the state {state}, not ready; check its log, {log}.",
             )
         )
-    elif facts["running"] and state is None and not codes & {"imex_timeout", "imex_cmd_disabled", "imex_ctl_failed"}:
+    elif facts["running"] and state is None and not codes & {"imex_timeout", "imex_cmd_disabled", "imex_not_ready"}:
         notes.append(
             finding(
-                "imex_ctl_failed", "nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon."
+                "imex_not_ready", "nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon."
             )
         )
     started = [daemon["started_at"] for daemon in daemons if daemon["started_at"] is not None]
@@ -376,7 +376,7 @@ def _judge_daemon(
     if started and changed is not None and changed > max(started) + _START_SLACK:
         notes.append(
             finding(
-                "imex_list_not_running",
+                "imex_restart_pending",
                 f"{nodes['path']} was written after the daemon started, which reads it at its start only; restart the"
                 " daemons of the whole clique together.",
             )
@@ -428,7 +428,7 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         what = "This tray is connected to all its peers" if facts["peers"] else "No peer of this tray is known"
         notes.append(
             finding(
-                "imex_domain_degraded",
+                "imex_peer_lost",
                 f"{what}, but the domain is {facts['domain_state']}; run fabric_facts with gather_subset=imex on the"
                 " other members, and check that port 50005 is open between members.",
             )

@@ -182,7 +182,7 @@ def judge(
     if not flags & {"alloc", "contain", "x11", "nohold", "deferbatch"}:
         errors.append(
             finding(
-                "imex_job_prolog_flags",
+                "slurm_conf_inconsistent",
                 f"PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only while"
                 " the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure.",
             )
@@ -193,7 +193,7 @@ def judge(
         if limit is not None and limit not in _NO_LIMIT and limit < needs:
             errors.append(
                 finding(
-                    "imex_job_wait_too_long",
+                    "slurm_conf_inconsistent",
                     f"{key}={limit} in {path} would end the program before it can report why IMEX is not ready, which"
                     f" may take {needs:g} s; raise that limit, or lower options wait and stop_wait.",
                 )
@@ -206,7 +206,7 @@ def judge(
     if missing:
         advice.append(
             finding(
-                "imex_job_prolog_unset",
+                "slurm_conf_inconsistent",
                 f"{path} does not run prolog and epilog of IMEX per job; add {' and '.join(missing)} (an existing"
                 f" Prolog may call {PROGRAM} prolog instead), and run scontrol reconfigure.",
             )
@@ -215,7 +215,7 @@ def judge(
     if shared and not desired.settings.gpus_counted:
         advice.append(
             finding(
-                "imex_job_shared_partition",
+                "slurm_conf_advice",
                 f"Jobs of {summarize(shared)} may share trays and {path} has no GresTypes=gpu (or has shard or mps"
                 " beside it), so every job of several trays that is not submitted with --exclusive is cancelled; set"
                 " Exclusive=NODE (before 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the"
@@ -225,7 +225,7 @@ def judge(
     if desired.settings.policy == "run" and not _last(slurm, "taskprolog"):
         advice.append(
             finding(
-                "imex_job_task_prolog",
+                "slurm_conf_note",
                 f"A batch job that runs without IMEX has no line about that in its log without a TaskProlog; add"
                 f" TaskProlog={PROGRAM} to {path}, or call {PROGRAM} task from the site's own TaskProlog.",
             )

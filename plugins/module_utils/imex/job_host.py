@@ -29,7 +29,7 @@ def present(options: Mapping[str, Any], host: Host) -> list[dict[str, Any]]:
     if path is None:
         return [
             finding(
-                "imex_job_no_slurm",
+                "slurm_conf_inconsistent",
                 "There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm first, or set"
                 " option slurm_conf.",
             )
@@ -41,7 +41,7 @@ def present(options: Mapping[str, Any], host: Host) -> list[dict[str, Any]]:
     if not desired.settings.members:
         advice.append(
             finding(
-                "imex_job_not_member",
+                "tray_unplaced",
                 "This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
                 " accept.",
             )
@@ -67,7 +67,7 @@ def absent(options: Mapping[str, Any], host: Host) -> list[dict[str, Any]]:
     elif running_job:
         return [
             finding(
-                "imex_job_runs",
+                "jobs_running",
                 f"Job {running_job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
                 " again when the job has ended, or set option force.",
             )
@@ -88,7 +88,7 @@ def absent(options: Mapping[str, Any], host: Host) -> list[dict[str, Any]]:
             desired_files[name] = (job_files.NOOP, 0o755)
             findings.append(
                 finding(
-                    "imex_job_prolog_empty",
+                    "slurm_conf_advice",
                     f"{name} was emptied and stays, because {key} in {path} matches no other file, which Slurm treats"
                     " as an error; remove that line, run scontrol reconfigure, and run the role again.",
                 )

@@ -54,13 +54,13 @@ def blocking_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str
         if _UNKNOWN_NODE in unknown.lower():
             remedy = "set fabric_slurm_node of these trays to their NodeName, then discover and accept again"
         return finding(
-            "imex_jobs_unknown",
+            "slurm_unreachable",
             f"IMEX of this clique must stop for {what}, and Slurm did not report whether jobs run there ({unknown});"
             f" {remedy}.",
         )
     shown = summarize(jobs)
     return finding(
-        "imex_jobs_running",
+        "jobs_running",
         f"Jobs run on this clique ({shown}) and would break, because IMEX must stop for {what}; wait for them, or"
         " allow the stop with option allow_jobs.",
     )

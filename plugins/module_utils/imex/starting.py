@@ -108,7 +108,7 @@ class StartFailed(HostError):
 def _start_failure(host: Host, observed: Mapping[str, Any]) -> str:
     """The reason by the daemon's findings, else by the check at boot, else where to find it."""
     errors = [entry for entry in observed["findings"] if entry["severity"] == ERROR]
-    known = [entry["message"] for entry in errors if entry["code"] not in ("imex_unit_failed", "imex_unit_down")]
+    known = [entry["message"] for entry in errors if entry["code"] not in ("imex_unit_down", "imex_unit_down")]
     if known:
         return known[0]
     journal = host.call("journalctl", "--unit", survey.UNIT, "--output=cat", "--lines=20", "--no-pager")

@@ -25,7 +25,7 @@ _MISMATCHES = {
 }
 
 # Findings by which the ctl of a tray returned no row.
-_NO_STATUS = ("imex_timeout", "imex_ctl_failed")
+_NO_STATUS = ("imex_timeout", "imex_not_ready")
 
 
 class Verdict(NamedTuple):
@@ -71,7 +71,7 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
         if tray not in answered:
             _add(
                 findings,
-                "imex_member_unreachable",
+                "tray_unreachable",
                 clique,
                 tray,
                 f"{tray} could not be reached; bring it back, then run this again.",

@@ -161,9 +161,7 @@ def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[
         f"Slurm {show_version(version)} does not support empty blocks, so {summarize(empty)} is left out: the blocks"
         " after it move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05."
     )
-    return tuple(block for block in blocks if block.nodes), [
-        finding("slurm_placeholder_left_out", message, block=empty[0])
-    ]
+    return tuple(block for block in blocks if block.nodes), [finding("release_old", message, block=empty[0])]
 
 
 def auto_block_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ...]:
@@ -209,7 +207,7 @@ def choose_sizes(
             " 1, 2, 4, 8 and so on, in the fabric file (playbook edit, variable edit_groups), or set block_sizes"
             f" (variable slurm_topology_block_sizes) to {base[0]} alone."
         )
-        return base, [finding("slurm_groups_unaligned", message)]
+        return base, [finding("slurm_block_size", message)]
     if given:
         return base, []
     sizes = base if number == 1 else (*base, number * base[0])
@@ -225,7 +223,7 @@ def choose_sizes(
         f" equal cliques and only {', '.join(map(str, sizes))} is set: split all domains alike, or set block_sizes"
         " (variable slurm_topology_block_sizes)."
     )
-    return sizes, [finding("slurm_aggregates_irregular", message, block=small)]
+    return sizes, [finding("slurm_blocks_limited", message, block=small)]
 
 
 def blocks_of_group(blocks: Sequence[Block]) -> tuple[int, str]:
@@ -807,22 +805,22 @@ OBSERVED = "observed"
 SOURCE = "source"
 
 RULES: tuple[Rule, ...] = (
-    Rule("slurm_format", _style_is_read, "silent", OBSERVED, before=YAML_SINCE),
+    Rule("slurm_topology_foreign", _style_is_read, "silent", OBSERVED, before=YAML_SINCE),
     # 24.11 logs "No blocks configured" and runs without any topology; 25.05 too, by its source.
     Rule("slurm_no_blocks", _has_blocks, "silent", OBSERVED, before=(25, 11, 0)),
     Rule("slurm_no_blocks", _has_blocks, "fatal", OBSERVED, since=(25, 11, 0)),
-    Rule("slurm_no_nodes", _has_nodes, "ours", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_no_nodes", _has_a_base, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_block_name", _block_names, "ours", OBSERVED),
-    Rule("slurm_topology_name", _topology_name, "ours", OBSERVED),
+    Rule("slurm_no_blocks", _has_nodes, "ours", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_no_blocks", _has_a_base, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_block_invalid", _block_names, "ours", OBSERVED),
+    Rule("slurm_conf_inconsistent", _topology_name, "ours", OBSERVED),
     # Before the sizes: a block of unknown nodes is too small as well, and no release of Slurm helps.
-    Rule("slurm_block_unknown", _unknown_blocks, "ours", OBSERVED),
-    Rule("slurm_block_duplicate", _duplicate_blocks, "fatal", OBSERVED),
-    Rule("slurm_block_empty", _empty_blocks, "fatal", OBSERVED, before=YAML_SINCE),
-    Rule("slurm_block_short", _short_blocks, "fatal", OBSERVED, before=YAML_SINCE),
-    Rule("slurm_node_name", _node_names, "ours", OBSERVED),
-    Rule("slurm_hostlist", _hostlists_can_be_read, "fatal", OBSERVED),
-    Rule("slurm_hostlist", _hostlists_name_the_nodes, "ours", OBSERVED),
+    Rule("node_renamed", _unknown_blocks, "ours", OBSERVED),
+    Rule("slurm_block_invalid", _duplicate_blocks, "fatal", OBSERVED),
+    Rule("slurm_block_invalid", _empty_blocks, "fatal", OBSERVED, before=YAML_SINCE),
+    Rule("slurm_block_size", _short_blocks, "fatal", OBSERVED, before=YAML_SINCE),
+    Rule("slurm_block_invalid", _node_names, "ours", OBSERVED),
+    Rule("slurm_block_invalid", _hostlists_can_be_read, "fatal", OBSERVED),
+    Rule("slurm_block_invalid", _hostlists_name_the_nodes, "ours", OBSERVED),
     # In topology.yaml 25.05 to 26.05.2 ignore a bad size without a message (source: commit 314be80425 in 26.05.3).
     Rule("slurm_block_size", _sizes_are_positive, "fatal", OBSERVED, style=CONF),
     Rule("slurm_block_size", _sizes_fit, "fatal", OBSERVED, style=CONF),
@@ -831,26 +829,26 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_block_size", _sizes_are_positive, "fatal", OBSERVED, since=(26, 5, 3), style=YAML),
     Rule("slurm_block_size", _sizes_fit, "fatal", OBSERVED, since=(26, 5, 3), style=YAML),
     Rule("slurm_block_size", _base_fits_its_field, "silent", SOURCE),
-    Rule("slurm_block_size_unused", _sizes_are_used, "silent", OBSERVED),
+    Rule("slurm_conf_note", _sizes_are_used, "silent", OBSERVED),
     # Source: eval_nodes_block.c uses an integer division of the blocks by the group;
     # tests/integration/test_slurm_prediction.py.
-    Rule("slurm_block_size_remainder", _last_group_counts, "silent", OBSERVED),
+    Rule("slurm_blocks_limited", _last_group_counts, "silent", OBSERVED),
     Rule("slurm_clique_above_base", _larger_cliques, "ours", OBSERVED),
     Rule("slurm_block_overlap", _overlaps, "silent", OBSERVED),
     Rule("slurm_node_unknown", _unknown_nodes, "warning", OBSERVED),
-    Rule("slurm_node_uncovered", _uncovered_nodes, "warning", OBSERVED),
-    Rule("slurm_partition_topology", _partition_topologies, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_node_topology", _node_lines_name_units, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_node_topology", _node_lines_agree, "silent", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_too_large", _too_many, "fatal", SOURCE),
+    Rule("tray_unplaced", _uncovered_nodes, "warning", OBSERVED),
+    Rule("slurm_conf_inconsistent", _partition_topologies, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_conf_inconsistent", _node_lines_name_units, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_conf_inconsistent", _node_lines_agree, "silent", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_block_invalid", _too_many, "fatal", SOURCE),
     Rule("slurm_segment", _segments, "ours", OBSERVED),
-    Rule("slurm_segment_spread", _segments_above_a_block, "silent", OBSERVED, since=(25, 11, 0)),
-    Rule("slurm_switches", _switches_load, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_switches_suspect", _switches_work, "warning", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_node_rank", _ranks_follow_names, "silent", OBSERVED, since=NODE_RANK_SINCE),
-    Rule("slurm_release", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
-    Rule("slurm_release", _updates_drop_nodes, "silent", SOURCE, since=YAML_SINCE),
-    Rule("slurm_aggregates_shift", _aggregates_shift, "silent", OBSERVED),
+    Rule("slurm_clique_above_base", _segments_above_a_block, "silent", OBSERVED, since=(25, 11, 0)),
+    Rule("slurm_block_invalid", _switches_load, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_blocks_limited", _switches_work, "warning", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_conf_advice", _ranks_follow_names, "silent", OBSERVED, since=NODE_RANK_SINCE),
+    Rule("release_old", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
+    Rule("release_old", _updates_drop_nodes, "silent", SOURCE, since=YAML_SINCE),
+    Rule("slurm_blocks_limited", _aggregates_shift, "silent", OBSERVED),
 )
 
 

@@ -70,7 +70,7 @@ def lost_claims(before: Sequence[Claim], snapshot: Snapshot) -> list[Finding]:
         if claim.reserved and claim.uid in existing and not (current and current.reserved):
             state = "reserved" if current else "allocated"
             message = f"The claim {claim.namespace}/{claim.name} was in use before and is no longer {state}; check its"
-            found.append(finding("dra_claim_lost", f"{message} pod and the log of the plugin on its node."))
+            found.append(finding("dra_plugin_unready", f"{message} pod and the log of the plugin on its node."))
     return found
 
 
@@ -101,11 +101,11 @@ def blockers(snapshot: Snapshot) -> list[Finding]:
             f"ComputeDomains exist ({summarize(sorted(domains))}), and only the running driver can delete them; delete"
             " them with their workloads, then run again."
         )
-        found.append(finding("dra_domains_active", message))
+        found.append(finding("jobs_running", message))
     used = [f"{claim.namespace}/{claim.name}" for claim in claims(snapshot) if claim.reserved]
     if used:
         message = f"Pods still use claims of the driver ({summarize(sorted(used))}); delete those pods, then run again."
-        found.append(finding("dra_claims_in_use", message))
+        found.append(finding("jobs_running", message))
     return found
 
 
@@ -127,7 +127,7 @@ def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
             f"The DaemonSet of the driver's plugin is missing in namespace {plan.namespace}; run the role with the tag"
             " release."
         )
-        yield finding("dra_plugin_missing", message)
+        yield finding("dra_release_failed", message)
         return
     expected = expected_nodes(snapshot, trays)
     status = mapped(item.get("status"))
@@ -142,7 +142,7 @@ def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         # The first wave is pending.
         return
     elif desired == 0:
-        yield finding("dra_plugin_unscheduled", _empty(item, expected, plan))
+        yield finding("dra_node_not_selected", _empty(item, expected, plan))
     elif desired < len(expected):
         values = mapped(plan.get("kubeletPlugin", {}))
         reasons = {
@@ -151,7 +151,7 @@ def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         first = next((f": node {name}: {reason}" for name, reason in sorted(reasons.items()) if reason), "")
         nodes = f"{desired} of {count(len(expected), 'node')}{first}"
         message = f"The DaemonSet {name_of(item)} runs on {nodes}; label or untaint the others."
-        yield finding("dra_plugin_incomplete", message)
+        yield finding("dra_node_not_selected", message)
     elif ready < desired or (updated < desired and not plan.waves):
         pods = count(desired, "pod")
         message = f"Of {pods} of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new revision; see"
@@ -184,7 +184,7 @@ def _classes(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
     missing = [name for name in wanted if name not in existing]
     if missing:
         message = f"The DeviceClass {' and '.join(missing)} is missing; run the role with the tag release again."
-        yield finding("dra_class_missing", message)
+        yield finding("dra_release_failed", message)
 
 
 def _slices(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -214,7 +214,7 @@ def _slices(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     ):
         if names:
             message = f"The driver publishes {what} on {summarize(sorted(names))}; see the log of its plugin there."
-            yield finding("dra_slice_missing", message)
+            yield finding("dra_node_outdated", message)
 
 
 def _labels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -239,13 +239,13 @@ def _labels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
             f"The label {CLIQUE} is missing on {summarize(sorted(missing))}, so no scheduler knows the clique there;"
             " see the log of the label's writer, which may be a minute late."
         )
-        yield finding("dra_label_missing", message)
+        yield finding("k8s_clique_label_wrong", message)
     for name, label, clique in wrong:
         reported = f"report {clique}" if clique else "are in no clique"
         message = (
             f"The label {CLIQUE} of node {name} is {label}, but its GPUs {reported}; restart the label's writer there."
         )
-        yield finding("dra_label_wrong", message, node=name)
+        yield finding("k8s_clique_label_wrong", message, node=name)
 
 
 def _bandwidth(snapshot: Snapshot) -> Iterator[Finding]:
@@ -267,12 +267,12 @@ def _bandwidth(snapshot: Snapshot) -> Iterator[Finding]:
             message = (
                 f"The bandwidth of clique {clique} is not proven, because {name} failed; see the log of its launcher."
             )
-            yield finding("dra_bandwidth_failed", message, clique=clique)
+            yield finding("dra_domain_spans", message, clique=clique)
     for name in crossing:
         message = (
             f"{name} succeeded across two cliques, which have no NVLink; compare the label {CLIQUE} with the GPUs."
         )
-        yield finding("dra_bandwidth_failed", message)
+        yield finding("dra_domain_spans", message)
     labels = {
         str(node_selection.labels(node)[CLIQUE]) for node in snapshot["nodes"] if CLIQUE in node_selection.labels(node)
     }

@@ -61,7 +61,7 @@ def judge(
         if others:
             found.append(
                 finding(
-                    "dra_crd_conflict",
+                    "dra_other_install",
                     f"The CRD {name} is managed by {' and '.join(others)}, which would revert the change; remove it"
                     " there, or add the manager to crd_managers to take the CRD over.",
                     crd=name,

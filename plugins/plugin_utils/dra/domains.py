@@ -121,12 +121,12 @@ def _check(channels: Channels, domain: Mapping[str, Any]) -> Iterator[Finding]:
         ready = f"{len(allocated) - len(missing)} of {count(len(allocated), 'daemon')}"
         node, reason = min(missing.items())
         message = f"ComputeDomain {name} has {ready} ready: on node {node} {reason}; see kubectl describe"
-        yield finding("dra_domain_unready", f"{message} and the log of the driver's pods there.", domain=name)
+        yield finding("dra_plugin_unready", f"{message} and the log of the driver's pods there.", domain=name)
     without = [node for node, member in joined.items() if not member.clique]
     if without:
         nodes = summarize(sorted(without))
         message = f"The daemons of ComputeDomain {name} find no clique on {nodes}, so its workload has no IMEX"
-        yield finding("dra_domain_without_imex", f"{message} there; repair the fabric of those trays.", domain=name)
+        yield finding("dra_clique_unknown", f"{message} there; repair the fabric of those trays.", domain=name)
     cliques = {member.clique for member in joined.values()} - {""}
     if len(cliques) > 1:
         message = f"ComputeDomain {name} spans {len(cliques)} cliques without NVLink between them; bind its workload to"

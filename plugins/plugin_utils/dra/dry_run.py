@@ -139,4 +139,4 @@ def _root(api: str) -> str:
 
 def _refusal(kind: str, name: str, reason: str, remedy: str) -> Finding:
     message = f"The API server would refuse {sentence(f'{kind} {name}')} ({reason}); {remedy}."
-    return finding("dra_object_refused", message)
+    return finding("dra_value_refused", message)

@@ -279,9 +279,9 @@ def _unknown(values: Mapping[str, Any], version: Version, extra: frozenset[str],
             if isinstance(item, Mapping):
                 yield from _unknown(item, version, extra, f"{path}.")
             else:
-                yield _fault("dra_value_wrong", path, f"{shown(item)} is no mapping", "write keys under it")
+                yield _fault("dra_value_refused", path, f"{shown(item)} is no mapping", "write keys under it")
         else:
-            yield _fault("dra_value_unknown", path, "the chart has no such key, and Helm would ignore it", _guess(path))
+            yield _fault("dra_value_refused", path, "the chart has no such key, and Helm would ignore it", _guess(path))
 
 
 def _guess(path: str) -> str:
@@ -303,22 +303,22 @@ def _check_key(path: str, item: Any, version: Version) -> Iterator[Finding]:
     key = KEYS[path]
     if key.since and version < key.since:
         remedy = "remove it, or set chart_version to 0.5.0 or later"
-        yield _fault("dra_value_unknown", path, "charts before 0.5.0 have no such key", remedy)
+        yield _fault("dra_value_refused", path, "charts before 0.5.0 have no such key", remedy)
         return
     if item is None and key.kind in _REMOVABLE:
         return
     if item is None:
         # For Helm null removes the chart's default, which the other keys need.
-        yield _fault("dra_value_wrong", path, "is null, which removes the chart's default", "remove it")
+        yield _fault("dra_value_refused", path, "is null, which removes the chart's default", "remove it")
     elif not _KINDS[key.kind][1](item):
-        yield _fault("dra_value_wrong", path, f"{shown(item)} is not {_KINDS[key.kind][0]}", "correct it")
+        yield _fault("dra_value_refused", path, f"{shown(item)} is not {_KINDS[key.kind][0]}", "correct it")
     elif key.choices and item not in key.choices:
         choices = [choice for choice in key.choices if choice]
         remedy = f"write {' or '.join(filter(None, [', '.join(choices[:-1]), choices[-1]]))}"
-        yield _fault("dra_value_wrong", path, f"{shown(item)} is not supported", remedy)
+        yield _fault("dra_value_refused", path, f"{shown(item)} is not supported", remedy)
     elif isinstance(item, str) and item and not _survives(item, key.written):
         what = f"{shown(item)} is another value in the YAML that the chart's templates write, or breaks it"
-        yield _fault("dra_value_wrong", path, what, "remove its special characters, or write another name")
+        yield _fault("dra_value_refused", path, what, "remove its special characters, or write another name")
 
 
 # Keys that the chart itself rejects, unless they are empty, with the reason and the remedy.
@@ -352,7 +352,7 @@ def _refused(values: Mapping[str, Any], namespace: str) -> Iterator[Finding]:
             )
     elif value(values, "resources.computeDomains.enabled", True) is False:
         remedy = "enable one of them"
-        yield _fault("dra_value_wrong", "resources", "neither gpus nor computeDomains is enabled", remedy)
+        yield _fault("dra_value_refused", "resources", "neither gpus nor computeDomains is enabled", remedy)
     yield from _host_managed(values)
     if value(values, "webhook.enabled") is True:
         yield from _webhook(values)
@@ -371,7 +371,7 @@ def _host_managed(values: Mapping[str, Any]) -> Iterator[Finding]:
         )
     if value(values, "resources.computeDomains.enabled", True) is False:
         yield _fault(
-            "dra_value_wrong",
+            "dra_value_refused",
             f"{imex}.mode",
             "is hostManaged without ComputeDomains",
             "enable them, or remove the mode",
@@ -385,7 +385,7 @@ def _webhook(values: Mapping[str, Any]) -> Iterator[Finding]:
         yield _fault("dra_value_refused", f"{tls}.secret.name", "is empty while tls.mode is secret", "name the Secret")
     if mode == "secret" and not value(values, f"{tls}.secret.caBundle"):
         what = "is empty while tls.mode is secret"
-        yield _fault("dra_value_wrong", f"{tls}.secret.caBundle", what, "write the CA's certificate in base64")
+        yield _fault("dra_value_refused", f"{tls}.secret.caBundle", what, "write the CA's certificate in base64")
     issuer = value(values, f"{tls}.certManager.issuerType", "selfsigned")
     key = f"{tls}.certManager.issuerName"
     if mode == "cert-manager" and issuer in ("clusterissuer", "issuer") and not value(values, key):
@@ -400,12 +400,12 @@ def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
         if known is None:
             nearest = difflib.get_close_matches(str(name), _SETTABLE, 1, 0.6)
             remedy = f"write {nearest[0]}" if nearest else "remove it"
-            yield _fault("dra_value_unknown", key, "the driver has no such gate and would exit at its start", remedy)
+            yield _fault("dra_value_refused", key, "the driver has no such gate and would exit at its start", remedy)
         elif known.since and version < known.since:
             remedy = "remove it, or set chart_version to 0.5.0 or later"
-            yield _fault("dra_value_unknown", key, "drivers before 0.5.0 have no such gate", remedy)
+            yield _fault("dra_value_refused", key, "drivers before 0.5.0 have no such gate", remedy)
         elif not isinstance(on, bool):
-            yield _fault("dra_value_wrong", key, f"{shown(on)} is not true or false", "correct it")
+            yield _fault("dra_value_refused", key, f"{shown(on)} is not true or false", "correct it")
 
     def is_on(name: str) -> bool:
         default = GATES[name].default
@@ -416,23 +416,23 @@ def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
         if is_on(name) and not is_on(other):
             remedy = f"disable {name} too, or enable {other}"
             yield _fault(
-                "dra_gate_conflict", f"featureGates.{name}", f"is enabled and needs {other}, which is disabled", remedy
+                "dra_value_refused", f"featureGates.{name}", f"is enabled and needs {other}, which is disabled", remedy
             )
     for name, other in EXCLUDES:
         if is_on(name) and is_on(other):
             remedy = "disable one of them"
-            yield _fault("dra_gate_conflict", f"featureGates.{name}", f"is enabled together with {other}", remedy)
+            yield _fault("dra_value_refused", f"featureGates.{name}", f"is enabled together with {other}", remedy)
     # The rest concerns the GPU plugin alone.
     if value(values, "resources.gpus.enabled", True) is not True:
         return
     if is_on("PassthroughSupport") and "PassthroughSupport" not in gates:
         what = f"is enabled by {ALL_ALPHA}, and the chart mounts the host's root only where the gate is set itself"
-        yield _fault("dra_gate_conflict", "featureGates.PassthroughSupport", what, "set it to true or false")
+        yield _fault("dra_value_refused", "featureGates.PassthroughSupport", what, "set it to true or false")
     shares = values.get("consumableShares")
     used = _is_share(shares) and shares not in ("", "disabled")
     if used and version >= HOST_MANAGED and not is_on("ConsumableShares"):
         what = f"is {shown(shares)}, which needs the feature gate ConsumableShares"
-        yield _fault("dra_gate_conflict", "consumableShares", what, "set featureGates.ConsumableShares: true")
+        yield _fault("dra_value_refused", "consumableShares", what, "set featureGates.ConsumableShares: true")
 
 
 # Where both plugins listen: the part of resources that has the plugin, the key, its default.
@@ -457,7 +457,7 @@ def _ports(values: Mapping[str, Any]) -> Iterator[Finding]:
             continue
         if used.setdefault(port, key) != key:
             what = f"has the port {port} of {used[port]}, and both programs are in one pod"
-            yield _fault("dra_value_wrong", key, what, "set another port")
+            yield _fault("dra_value_refused", key, what, "set another port")
 
 
 def _leader_election(values: Mapping[str, Any]) -> Iterator[Finding]:
@@ -473,12 +473,12 @@ def _leader_election(values: Mapping[str, Any]) -> Iterator[Finding]:
     lease, renew, retry = map(_seconds, texts.values())
     if lease <= renew:
         what = f"is {texts['leaseDuration']}, and must be longer than renewDeadline ({texts['renewDeadline']})"
-        yield _fault("dra_value_wrong", f"{prefix}.leaseDuration", what, "set a longer one")
+        yield _fault("dra_value_refused", f"{prefix}.leaseDuration", what, "set a longer one")
     if renew <= 1.2 * retry:
         what = f"is {texts['renewDeadline']}, and must be longer than 1.2 times retryPeriod ({texts['retryPeriod']})"
-        yield _fault("dra_value_wrong", f"{prefix}.renewDeadline", what, "set a longer one")
+        yield _fault("dra_value_refused", f"{prefix}.renewDeadline", what, "set a longer one")
     if not retry:
-        yield _fault("dra_value_wrong", f"{prefix}.retryPeriod", "is 0", "set a longer one")
+        yield _fault("dra_value_refused", f"{prefix}.retryPeriod", "is 0", "set a longer one")
 
 
 def _seconds(duration: str) -> float:

@@ -204,7 +204,7 @@ def _kubernetes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Findin
         message = (
             f"Kubernetes is {snapshot['version']}; plan an upgrade to 1.34.2 or later, which the driver recommends."
         )
-        yield finding("dra_kubernetes_old", message)
+        yield finding("release_old", message)
 
 
 def _api(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -214,10 +214,10 @@ def _api(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     served = snapshot["groups"].get(API_GROUP, [])
     if best is None:
         message = "The API server does not serve resource.k8s.io; upgrade to 1.34, or enable DynamicResourceAllocation"
-        yield finding("dra_api_missing", f"{message} and its API version in --runtime-config.")
+        yield finding("dra_kubernetes_too_old", f"{message} and its API version in --runtime-config.")
     elif configured and configured not in served:
         message = f"values, resourceApiVersion: the API server does not serve {configured}; remove it to use"
-        yield finding("dra_api_missing", f"{message} {best}.")
+        yield finding("dra_kubernetes_too_old", f"{message} {best}.")
 
 
 def _not_readable(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -246,10 +246,10 @@ def _runtime(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if runtime == "containerd" and version >= (1, 7):
             if not plan.cdi_enabled:
                 message = f"Node {name} runs {text}, which has CDI only with enable_cdi; set it there and"
-                yield finding("dra_runtime_cdi", f"{message} cdi_enabled: true, or use 2.0.", node=name)
+                yield finding("dra_node_setup", f"{message} cdi_enabled: true, or use 2.0.", node=name)
             continue
         message = f"Node {name} runs {text}, which has no CDI; use containerd 2.0 or CRI-O 1.27, or later."
-        yield finding("dra_runtime_cdi", message, node=name)
+        yield finding("dra_node_setup", message, node=name)
 
 
 def _nodes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -258,11 +258,11 @@ def _nodes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     every = {str(mapped(node.get("metadata")).get("name")) for node in snapshot["nodes"]}
     renamed = node_names.renamed((tray.node for tray in trays.values()), map(labels.names, snapshot["nodes"]))
     if renamed:
-        yield finding("dra_node_missing", node_names.sentence("Kubernetes", renamed, "fabric_kubernetes_node"))
+        yield finding("dra_node_not_selected", node_names.sentence("Kubernetes", renamed, "fabric_kubernetes_node"))
     for name, tray in trays.items():
         if tray.node not in every and tray.node not in renamed:
             message = f"Tray {name} should be node {tray.node}, which the cluster does not have; join it, or correct"
-            yield finding("dra_node_missing", f"{message} its kubernetes_node in the fabric file.", tray=name)
+            yield finding("dra_node_not_selected", f"{message} its kubernetes_node in the fabric file.", tray=name)
     if not trays and not known:
         message = "No node has a GPU label; label the nodes nvidia.com/gpu.present=true, or set trays."
         yield finding("dra_node_not_selected", message)
@@ -284,12 +284,12 @@ def _label_writers(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Fin
         writers.append("an external writer (external_label_writer)")
     if len(writers) > 1:
         message = f"The label nvidia.com/gpu.clique would be written by {' and '.join(writers)}; keep one of them."
-        yield finding("dra_label_multiple_writers", message)
+        yield finding("k8s_clique_label_writers", message)
     elif not writers:
         message = (
             f"No program writes the label nvidia.com/gpu.clique; set {label}: true (chart 0.5.0 or later), or deploy"
         )
-        yield finding("dra_label_no_writer", f"{message} GPU Feature Discovery.")
+        yield finding("k8s_clique_label_writers", f"{message} GPU Feature Discovery.")
 
 
 def _is_gfd(item: Mapping[str, Any]) -> bool:
@@ -347,7 +347,7 @@ def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         message = (
             f"Revision {number} of release {plan.release} was interrupted ({status}); Helm rejects every change until"
         )
-        yield finding("dra_release_pending", f"{message} you run {remedy} -n {plan.namespace}.")
+        yield finding("dra_release_failed", f"{message} you run {remedy} -n {plan.namespace}.")
     live = release_version(snapshot, plan)
     if live is not None and plan.stand_alone:
         if live.is_old_chart:
@@ -357,7 +357,7 @@ def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
             message = (
                 f"chart_version: release {plan.release} is of a newer chart, and an older driver cannot read its nodes'"
             )
-            yield finding("dra_downgrade", f"{message} checkpoints; set the installed version or a later one.")
+            yield finding("dra_release_failed", f"{message} checkpoints; set the installed version or a later one.")
 
 
 def _crds(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -382,7 +382,7 @@ def _kubelet_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Find
         path = plan.get(f"kubeletPlugin.{key}", f"/var/lib/kubelet/{below}")
         if plan.stand_alone and isinstance(path, str) and path.rstrip("/") != f"{root}/{below}":
             message = f"values, kubeletPlugin.{key}: is {path}, but the kubelet's folder is"
-            yield finding("dra_kubelet_root", f"{message} {root}; write {root}/{below}.")
+            yield finding("dra_node_setup", f"{message} {root}; write {root}/{below}.")
 
 
 def _network(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -407,7 +407,7 @@ def _domains_active(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Fi
             f"The owner of IMEX cannot change while ComputeDomains exist ({names}); delete them and their workloads"
             " first."
         )
-        yield finding("dra_domains_active", message)
+        yield finding("jobs_running", message)
 
 
 # --- The trays.
@@ -423,19 +423,19 @@ def _drivers(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         numbers = tuple(int(part) for part in re.findall(r"[0-9]+", text)[:3])
         if numbers < DRIVER_FLOOR and plan.compute_domains and not plan.host_managed:
             message = f"Tray {name} has driver {text}, and ComputeDomains need {DRIVER_FLOOR_TEXT}; upgrade it."
-            yield finding("dra_driver_too_old", message, tray=name)
+            yield finding("dra_driver_unsuitable", message, tray=name)
         clique = mapped(tray.fabric).get("clique")
         if clique:
             cliques.setdefault(str(clique), {}).setdefault(text, []).append(name)
         imex = mapped(tray.imex).get("version")
         if imex and not is_same_version(str(imex), text) and mapped(tray.imex).get("installed"):
             message = f"Tray {name} has IMEX {imex} and driver {text}; install the IMEX of the driver's version."
-            yield finding("dra_imex_version", message, tray=name)
+            yield finding("imex_version_mismatch", message, tray=name)
     for clique, versions in cliques.items():
         if len(versions) > 1:
             listing = ", ".join(f"{text} on {summarize(sorted(names))}" for text, names in sorted(versions.items()))
             message = f"The trays of clique {clique} have several driver versions ({listing}); install one version."
-            yield finding("dra_driver_versions", message, clique=clique)
+            yield finding("dra_driver_unsuitable", message, clique=clique)
 
 
 def _channels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -444,7 +444,7 @@ def _channels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]
         if plan.compute_domains and tray.imex is not None and mapped(tray.imex.get("channels")).get("major") is None:
             message = f"Tray {name} has no nvidia-caps-imex-channels in /proc/devices, without which the driver exits;"
             yield finding(
-                "dra_channels_missing", f"{message} load the nvidia module of a driver with IMEX channels.", tray=name
+                "dra_driver_unsuitable", f"{message} load the nvidia module of a driver with IMEX channels.", tray=name
             )
 
 
@@ -464,7 +464,7 @@ def _fabric(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
                 unhealthy.append(str(gpu.get("index")))
         if unhealthy:
             message = f"The fabric health of GPU {', '.join(unhealthy)} of tray {name} is unhealthy, which the driver"
-            yield finding("dra_fabric_unhealthy", f"{message} does not check; drain the tray and repair it.", tray=name)
+            yield finding("fabric_degraded", f"{message} does not check; drain the tray and repair it.", tray=name)
 
 
 def _unit(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -477,7 +477,7 @@ def _unit(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if problem:
             owner = "host_managed" if plan.host_managed else "driver_managed"
             message = f"On tray {name} {problem}; run the role imex with imex_owner: {owner}."
-            yield finding("dra_imex_unit", message, tray=name)
+            yield finding("imex_unit_down", message, tray=name)
 
 
 def _driver_managed_problem(unit: Mapping[str, Any]) -> str | None:
@@ -508,7 +508,7 @@ def _imex_owners(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Findi
         for row in map(mapped, as_list(mapped(tray.imex).get("owners"))):
             if plan.compute_domains and not plan.imex_pending and str(row.get("owner")) not in allowed:
                 message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the role imex with another"
-                yield finding("dra_imex_owner", f"{message} imex_owner, or stop that owner.", tray=name)
+                yield finding("imex_two_owners", f"{message} imex_owner, or stop that owner.", tray=name)
     for item in snapshot["daemon_sets"]:
         metadata = mapped(item.get("metadata"))
         if str(metadata.get("name")).startswith(DAEMONS) or owner_of(item) == (plan.namespace, plan.release):
@@ -517,10 +517,10 @@ def _imex_owners(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Findi
             static = {mapped(pair).get("name"): mapped(pair).get("value") for pair in as_list(row.get("env"))}
             if static.get("IMEX_CHANNEL_IDS"):
                 message = f"The device plugin {name_of(item)} injects IMEX channels (IMEX_CHANNEL_IDS); set"
-                yield finding("dra_imex_owner", f"{message} imex.channelIDs to [] there.")
+                yield finding("imex_two_owners", f"{message} imex.channelIDs to [] there.")
             elif "nvidia-imex" in str(row.get("image")) or str(metadata.get("name")).endswith("imex"):
                 message = f"The DaemonSet {name_of(item)} runs its own IMEX; delete it."
-                yield finding("dra_imex_owner", message)
+                yield finding("imex_two_owners", message)
 
 
 def _driver_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -529,7 +529,7 @@ def _driver_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Findi
         if tray.root is False and plan.stand_alone:
             root = plan.get("nvidiaDriverRoot", "/")
             message = f"Tray {name} has no nvidia-smi and libnvidia-ml.so.1 below {root}; correct nvidiaDriverRoot in"
-            yield finding("dra_driver_root", f"{message} values, or install the driver there.", tray=name)
+            yield finding("dra_node_setup", f"{message} values, or install the driver there.", tray=name)
 
 
 def _clique_sizes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:

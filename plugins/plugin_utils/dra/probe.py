@@ -111,7 +111,7 @@ def judge(snapshot: Snapshot, made: Sequence[Mapping[str, Any]], plan: Plan) -> 
         problem = _problem(channels, live.get(name), mapped(sets.get(name)), plan)
         if problem:
             message = f"The probe {name} fails: {problem}."
-            found.append(finding("dra_probe_failed", message, domain=name))
+            found.append(finding("dra_plugin_unready", message, domain=name))
         elif name.endswith(f"/{ACROSS}") and not plan.host_managed:
             found += _merged(channels, live[name], snapshot)
     return found
@@ -128,13 +128,13 @@ def _merged(channels: domains.Channels, domain: Mapping[str, Any], snapshot: Sna
             f"In the probe across two cliques the daemon of node {node} is in {clique or 'no clique'}, but the node's"
             f" label {CLIQUE} is {labels.get(node)}; restart the label's writer there, or discover again."
         )
-        return [finding("dra_probe_cliques_merged", message, domain=name_of(domain))]
+        return [finding("dra_plugin_unready", message, domain=name_of(domain))]
     if len({member.clique for member in joined.values()}) < len(joined):
         message = (
             f"In the probe across two cliques the nodes {summarize(sorted(joined))} joined one clique, although no"
             f" NVLink connects them; compare the label {CLIQUE} with the GPUs of both."
         )
-        return [finding("dra_probe_cliques_merged", message, domain=name_of(domain))]
+        return [finding("dra_plugin_unready", message, domain=name_of(domain))]
     return []
 
 
@@ -172,4 +172,4 @@ def find_leftovers(snapshot: Snapshot, uids: Sequence[str]) -> list[Finding]:
     if not rows:
         return []
     message = f"The probe left {summarize(sorted(rows))}; check that the driver's controller runs, which removes it."
-    return [finding("dra_probe_leftovers", message)]
+    return [finding("dra_domain_stuck", message)]

@@ -83,7 +83,7 @@ def _mismatches(fabric: Fabric, observed: Mapping[str, Observation]) -> list[Fin
             clique = fabric.trays[name]["clique"]
             what = f"is in block {observation.block[0]} of Slurm, but its clique {clique} has block {block['name']}"
             remedy = "apply the topology, or correct the block's name"
-            findings.append(tray_finding(name, "block_mismatch", what, remedy))
+            findings.append(tray_finding(name, "slurm_topology_differs", what, remedy))
     return findings
 
 

@@ -97,7 +97,7 @@ def collect(previous: Fabric, observed: Mapping[str, Observation], policy: Polic
     for name, owner in rivals.items():
         del trays[name]
         what = f"reports GPUs of {owner}"
-        findings.append(tray_finding(name, "tray_duplicate", what, "give each tray a single name in the inventory"))
+        findings.append(tray_finding(name, "illegal_tray_name", what, "give each tray a single name in the inventory"))
     return Claims(trays, rivals, mixed, findings)
 
 

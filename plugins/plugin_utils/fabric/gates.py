@@ -310,7 +310,7 @@ def _in_no_group(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[
             "the fabric file, give them a group (playbook edit, variable edit_groups): the playbook slurm stops until "
             "all groups have the same number of cliques, a power of two."
         )
-        yield finding("clique_in_no_group", message)
+        yield finding("slurm_blocks_limited", message)
 
 
 def _incomplete_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
@@ -354,7 +354,7 @@ def _several_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Itera
     for serial in natural_sorted(serial for serial, names in domains.items() if len(names) > 1):
         names = summarize(natural_sorted(domains[serial]))
         message = f"The chassis {serial} has the NVLink domains {names}; this is valid, as in mini-racks of Vera Rubin."
-        yield finding("chassis_several_domains", message)
+        yield finding("domain_two_chassis", message)
 
 
 def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
@@ -373,7 +373,7 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
             message = (
                 f"Trays expected in {name} have no place: {summarize(missing)}; discover them, or correct expected."
             )
-            yield finding("expected_tray_missing", message, **({"domain": name} if name in fabric.domains else {}))
+            yield finding("domain_incomplete", message, **({"domain": name} if name in fabric.domains else {}))
     elsewhere = {}
     for tray, name in policy.expected_in.items():
         clique = fabric.trays[tray]["clique"] if tray in fabric.trays else name
@@ -382,7 +382,7 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
             elsewhere[tray] = f"Tray {tray} is expected in {name} and placed in {clique}"
     for tray in natural_sorted(elsewhere):
         yield finding(
-            "tray_other_domain", f"{elsewhere[tray]}; check where it is installed, or correct expected.", tray=tray
+            "tray_misplaced", f"{elsewhere[tray]}; check where it is installed, or correct expected.", tray=tray
         )
 
 

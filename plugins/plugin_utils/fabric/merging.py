@@ -161,7 +161,7 @@ def _unclaimed(name: str, position: int) -> Finding:
         f"Block {name} of Slurm at position {position} has no tray that is placed or attached, so slurm_topology would "
         "leave it without nodes; discover its trays first, unless they are to leave Slurm."
     )
-    return finding("block_unclaimed", message, block=name)
+    return finding("tray_unplaced", message, block=name)
 
 
 def _hinted(rows: Iterable[Observation], hints: Sequence[Observation], nodes: Mapping[str, str]) -> list[Observation]:
@@ -205,7 +205,7 @@ def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
         why = "" if answer.findings else "".join(f"; {text}" for text in causes.grouped(silent))
         limit = f"min_answer is {min_answer:g} percent"
         return (
-            "too_few_answers",
+            "source_failed",
             f"{answer.source}: answers for {len(reached)} of {count(len(targets), 'tray')}, {limit}{why}",
         )
     return None

@@ -77,7 +77,7 @@ def unused(fabric: Fabric, policy: Policy) -> Iterator[Finding]:
         if given not in fabric.domains:
             has = f"is of NVLink domain {summarize(natural_sorted(known[key]))}" if known[key] else "is not known yet"
             message = f"{given} in fabric_domain_names names no NVLink domain: {key} {has}; discover it, or correct it."
-            yield finding("domain_name_unused", message)
+            yield finding("name_conflict", message)
 
 
 def _suggested(previous: Fabric, claims: Claims, policy: Policy) -> dict[str, str]:
@@ -121,7 +121,7 @@ def _confirmed_chassis(previous: Fabric, claims: Claims) -> tuple[Chassis, list[
         if claim.chassis_serial and (claims.identity(name)[0], claim.chassis_serial) not in confirmed:
             what = f"alone in its NVLink domain reports the chassis {claim.chassis_serial}"
             remedy = "check its place and its baseboard controller"
-            findings.append(tray_finding(name, "chassis_unconfirmed", what, remedy))
+            findings.append(tray_finding(name, "tray_misplaced", what, remedy))
     return confirmed, findings
 
 
@@ -176,7 +176,7 @@ class _Register:
                     f"NVLink domain {uuid} is named {name}, since {names[0]} is in use; "
                     "set another name in domain_names before you accept it."
                 )
-                self.findings.append(finding("domain_name_taken", message, domain=name))
+                self.findings.append(finding("name_conflict", message, domain=name))
         self._used.add(name)
         self._domain_of[uuid] = name
         self._chassis_of[name] = set(serials)

@@ -30,7 +30,7 @@ NONE = "none"
 
 _KEEPS = re.compile(r"^Tray \S+ (keeps its place in \S+|gets no place): ")
 # Nothing else of the run shows that a value has no effect, and Slurm refuses a topology with cliques in no group.
-_SHOWN = ("clique_in_no_group", "domain_name_unused", "expected_tray_missing")
+_SHOWN = ("slurm_blocks_limited", "name_conflict", "domain_incomplete")
 _TRAY = re.compile(r"^Tray \S+ ")
 
 

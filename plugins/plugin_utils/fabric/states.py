@@ -31,9 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 )
 
 # Findings of fabric_facts on a host without GPUs. A host with any other problem, such as an NVML that hangs, is a tray.
-_NO_GPU_CODES = frozenset(
-    {"addresses_unknown", "driver_missing", "fabric_unknown", "library_missing", "no_gpu", "smi_missing"}
-)
+_NO_GPU_CODES = frozenset({"addresses_unknown", "driver_missing", "fabric_unknown", "no_gpu"})
 _PENDING = "acceptance_pending"
 # Findings that end when the proposal is accepted.
 _UNTIL_ACCEPTED = frozenset({_PENDING, "tray_replaced", "domain_uuid_changed", "clique_id_changed"})

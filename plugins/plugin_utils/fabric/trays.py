@@ -95,7 +95,7 @@ class _Draft:
             self._update(name, old, claim, clique, imex_address)
         if imex_address is None:
             remedy = "check its addresses and imex_network"
-            self._report(name, "imex_address_missing", "has no usable address for its IMEX domain", remedy)
+            self._report(name, "imex_address_invalid", "has no usable address for its IMEX domain", remedy)
 
     def _update(self, name: str, old: Tray, claim: Observation, clique: str, imex_address: str | None) -> None:
         date, where = self._date, self._where(name)

@@ -83,7 +83,7 @@ def decide(
             return _blocked(
                 clique,
                 generation,
-                "imex_change_blocked",
+                "imex_clique_partial",
                 f"IMEX of clique {clique.name} must restart as a whole, but {running[0]} failed"
                 f" ({sentence(failed[running[0]].get('msg')) or 'no reason'}) while its daemon runs; fix that first,"
                 " stop its daemon, or name it in option allow_outdated.",

@@ -158,7 +158,7 @@ def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pend
             f"{TITLES[GFD]} and {TITLES[DRA]} both write the label {CLIQUE}: switch one off, with the GPU Operator's "
             "gfd.enabled or the DRA chart's kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled."
         )
-        return Verdict(MULTIPLE, running, [finding("k8s_clique_label_multiple_writers", message)])
+        return Verdict(MULTIPLE, running, [finding("k8s_clique_label_writers", message)])
     unknown = {manager: rows for manager, rows in past.items() if manager not in MANAGERS}
     automatic = running[0] if running else UNKNOWN if unknown else COLLECTION
     writer = automatic if choice == AUTO else choice
@@ -167,7 +167,7 @@ def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pend
             f"{TITLES[running[0]]} writes the label {CLIQUE}, so this collection does not: switch that off first, "
             "or set label_writer to auto."
         )
-        return Verdict(MULTIPLE, running, [finding("k8s_clique_label_multiple_writers", message)])
+        return Verdict(MULTIPLE, running, [finding("k8s_clique_label_writers", message)])
     if writer in (GFD, DRA) and writer not in running:
         other = f", but {TITLES[running[0]]} does" if running else ""
         message = (
@@ -175,7 +175,7 @@ def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pend
             "label_writer."
         )
         message = message[0].upper() + message[1:]
-        return Verdict(NONE, running, [finding("k8s_clique_label_no_writer", message)])
+        return Verdict(NONE, running, [finding("k8s_clique_label_writers", message)])
     for manager, rows in unknown.items():
         message = (
             f"The label {CLIQUE} of {summarize(rows)} was written by the unknown field manager {manager}: "
@@ -189,7 +189,7 @@ def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pend
                 f"The label {CLIQUE} of {summarize(rows)} was written by {TITLES[who]}, which no longer "
                 f"runs: it stays as it is until {TITLES[writer]} overwrites it."
             )
-            found.append(finding("k8s_clique_label_orphaned", message))
+            found.append(finding("k8s_clique_label_unknown_writer", message))
     return Verdict(writer, running, found)
 
 
@@ -224,7 +224,7 @@ def compare(
     placed: set[str] = set(renamed.values())
     if renamed:
         message = node_names.sentence("Kubernetes", renamed, "fabric_kubernetes_node")
-        found.append(finding("k8s_node_renamed", message, tray=next(iter(renamed))))
+        found.append(finding("node_renamed", message, tray=next(iter(renamed))))
     for clique in topology.cliques:
         absent = [node for node in clique.nodes if node not in by_name and node not in renamed]
         placed.update(clique.nodes)
@@ -254,7 +254,7 @@ def compare(
             f"The fabric file has no place for {summarize(others)}, which the label {CLIQUE} puts in a clique: "
             "discover and accept the fabric."
         )
-        found.append(finding("k8s_clique_label_unplaced", message, tray=others[0]))
+        found.append(finding("tray_unplaced", message, tray=others[0]))
     lacking = [
         node
         for clique in topology.cliques
@@ -268,7 +268,7 @@ def compare(
             f"Kueue and Run:ai select nodes by {selector}, which is missing on {summarize(lacking)}: set "
             "flavor_labels, or label the nodes."
         )
-        found.append(finding("k8s_flavor_label_missing", message, tray=lacking[0]))
+        found.append(finding("k8s_label_missing", message, tray=lacking[0]))
     return found
 
 
@@ -281,12 +281,12 @@ def _compare_label(node: str, label: str, fabric: str, clique: str, known: bool,
         message = f"The label of {node} names clique {clique} as the fabric file does, but its GPUs {reported}: "
         return [
             finding(
-                "k8s_clique_label_stale", message + "discover again, and restart the label's writer there.", **subject
+                "k8s_clique_label_wrong", message + "discover again, and restart the label's writer there.", **subject
             )
         ]
     if known and gpus == fabric:
         message = f"The label of {node} is still {label}, but its GPUs and the fabric file have {fabric}: "
-        return [finding("k8s_clique_label_stale", message + "restart the label's writer there.", **subject)]
+        return [finding("k8s_clique_label_wrong", message + "restart the label's writer there.", **subject)]
     agreed = (
         "as its GPUs report"
         if known and gpus == label
@@ -380,4 +380,4 @@ def lost_labels(nodes: Iterable[Any]) -> list[Finding]:
         f"Labels of Topograph 1.0 that only this collection wrote are removed from "
         f"{summarize(natural_sorted(losing))}, and the old ones are gone: restart Topograph, so that it writes them."
     )
-    return [finding("k8s_topograph_label_lost", message, tray=natural_sorted(losing)[0])]
+    return [finding("k8s_label_missing", message, tray=natural_sorted(losing)[0])]

@@ -82,7 +82,7 @@ def step(
         message = (
             f"{what} exists without the label {MANAGED_BY}={OWNER}, so it is not changed: set name to another one."
         )
-        return None, [finding("k8s_object_unmanaged", message)]
+        return None, [finding("object_unmanaged", message)]
     field = unchangeable(live, desired)
     if field is None:
         return UPDATE, []
@@ -91,5 +91,5 @@ def step(
             f"{what} must be deleted and created again to change {field}, and workloads that name it wait meanwhile: "
             "set allow_recreate to true when they may."
         )
-        return None, [finding("k8s_recreate_required", message)]
+        return None, [finding("jobs_running", message)]
     return RECREATE, []

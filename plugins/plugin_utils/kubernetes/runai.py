@@ -55,7 +55,7 @@ class RunAi:
                 f"Run:ai's network topology {topology.name} has the levels {levels} instead of "
                 f"{', '.join(desired['levels'])}: choose another name, or remove it there when no node pool needs it."
             )
-            return [], [finding("k8s_runai_conflict", message)]
+            return [], [finding("object_unmanaged", message)]
         existing = self._named(POOLS, topology.name)
         if existing is None:
             steps.append(Step(CREATE, f"Run:ai node pool {topology.name}"))

@@ -57,12 +57,10 @@ SLINKY_GROUP = "slinky.slurm.net"
 # Findings that prevent every write. A wrong label prevents none, since the objects are right whatever the label is.
 BLOCKING = frozenset(
     (
-        "k8s_clique_label_no_writer",
-        "k8s_clique_label_multiple_writers",
-        "k8s_node_renamed",
-        "k8s_object_unmanaged",
-        "k8s_recreate_required",
-        "k8s_runai_conflict",
+        "k8s_clique_label_writers",
+        "node_renamed",
+        "object_unmanaged",
+        "jobs_running",
         "k8s_scheduler_missing",
         "k8s_topograph_in_use",
     )
@@ -318,7 +316,7 @@ class Planner:
                         f"Node {name} has the annotation {SLINKY}: {live} from {owner}, so it is not changed: remove "
                         "it, or remove slinky from schedulers."
                     )
-                    self._plan.findings.append(finding("k8s_object_unmanaged", message, tray=name))
+                    self._plan.findings.append(finding("object_unmanaged", message, tray=name))
                 elif live != desired[name] or manager not in owners:
                     self._node(node, manager, "annotations", {SLINKY: desired[name]}, False)
             elif manager in owners:

@@ -48,7 +48,7 @@ def problems(fabric: model.Fabric) -> Iterator[model.Finding]:
                 doubles.append(name)
         if missing:
             yield finding(
-                "imex_address_missing",
+                "imex_address_invalid",
                 f"The IMEX node list of clique {clique} is not written, because imex_address is missing for"
                 f" {summarize(missing)}; widen imex_network, or set the address in the fabric file.",
                 tray=missing[0],
@@ -57,7 +57,7 @@ def problems(fabric: model.Fabric) -> Iterator[model.Finding]:
         if doubles:
             address = fabric.trays[doubles[0]]["imex_address"]
             yield finding(
-                "imex_address_duplicate",
+                "imex_address_invalid",
                 f"The IMEX node list of clique {clique} is not written, because {owner[str(address)]} and {doubles[0]}"
                 f" both have imex_address {address}; give each tray its own address in the fabric file.",
                 tray=doubles[0],

@@ -185,7 +185,7 @@ def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
             node = fabric.trays[wrong[0]]["kubernetes_node"]
             found.append(
                 finding(
-                    "k8s_node_name",
+                    "k8s_node_missing",
                     f"Tray {wrong[0]}{others} has the kubernetes_node {node}, which is not a Node name: "
                     "set fabric_kubernetes_node to lower-case letters, digits, dots and dashes, then run discover and "
                     "accept.",
@@ -199,7 +199,7 @@ def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
         if owner.setdefault(named, clique) != clique:
             found.append(
                 finding(
-                    "k8s_object_name",
+                    "name_conflict",
                     f"Cliques {owner[named]} and {clique} would both be named {named} in Kubernetes, so the second is "
                     "omitted: rename one of them in the fabric file.",
                     clique=clique,

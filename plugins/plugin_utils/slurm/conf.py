@@ -113,7 +113,7 @@ def accepted(tray: str, answer: Mapping[str, object]) -> tuple[Record | None, in
                 f"Tray {tray} reports impossible hardware ({problem}), so its line in slurm.conf stays as it was: run"
                 " slurmd -C on it, and check its root."
             )
-            findings.append(finding("slurm_hardware_invalid", message, tray=tray))
+            findings.append(finding("slurm_hardware_assumed", message, tray=tray))
         else:
             record = found
     channels = answer.get("channel_count")
@@ -122,7 +122,7 @@ def accepted(tray: str, answer: Mapping[str, object]) -> tuple[Record | None, in
             f"Tray {tray} reports an impossible number of IMEX channels, which is ignored: read"
             f" {DRIVER_PARAMETERS} on it."
         )
-        findings.append(finding("slurm_hardware_invalid", message, tray=tray))
+        findings.append(finding("slurm_hardware_assumed", message, tray=tray))
         channels = None
     return record, channels if isinstance(channels, int) else None, findings
 
@@ -296,13 +296,13 @@ def _channel_findings(count: int, driver_counts: Mapping[str, int], nodes: Seque
                 f"imex_channel_count is {count} and the driver of tray {node.tray} has {channels}: a job with a channel"
                 " above that has no IMEX there; raise its NVreg_ImexChannelCount, or lower imex_channel_count."
             )
-            found.append(finding("slurm_channels_beyond_driver", message, tray=node.tray, clique=node.clique))
+            found.append(finding("slurm_channels_few", message, tray=node.tray, clique=node.clique))
     if count == 1:
         message = (
             "imex_channel_count is 1, of which Slurm before 25.11 assigns none, so no job has IMEX there: set the"
             " driver's NVreg_ImexChannelCount to 3 or more, or upgrade Slurm."
         )
-        found.append(finding("slurm_channels_none", message))
+        found.append(finding("slurm_channels_few", message))
     if count < len(nodes):
         message = (
             f"Slurm has {text.count(count, 'IMEX channel')} for {text.count(len(nodes), 'node')}, and each running job"

@@ -50,7 +50,7 @@ class Collector:
                 f"Source {self._source} lists {self._unnamed} of {self._rows} {self._things} without a usable tray "
                 f"name, first at position {self._first_unnamed}; {remedy}."
             )
-            findings.append(finding("trays_unnamed", message))
+            findings.append(finding("source_list_invalid", message))
         return SourceResult(observations, findings)
 
     def _merged(self, first: Observation, second: Observation) -> Observation:
@@ -58,5 +58,5 @@ class Collector:
         agree = first.identity == second.identity
         place = "" if agree else " in different cliques, so both are ignored"
         message = f"Source {self._source} lists tray {first.tray} twice{place}; correct the list, or its mapping."
-        findings = (*first.findings, finding("tray_listed_twice", message, tray=first.tray))
+        findings = (*first.findings, finding("source_list_invalid", message, tray=first.tray))
         return replace(first, identity=first.identity if agree else None, findings=findings)

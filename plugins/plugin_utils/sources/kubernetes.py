@@ -149,7 +149,7 @@ def _identity(
     place = identity(label)
     if place is None:
         message = f"Node of tray {tray} has an invalid label {CLIQUE}; check the log of the pod that writes it."
-        findings.append(finding("clique_label_unusable", message, tray=tray))
+        findings.append(finding("unusable_value", message, tray=tray))
     return place
 
 

@@ -66,10 +66,10 @@ def discover(option: Any, now: str) -> SourceResult:
             f"Slurm has node {node} in the blocks {places[node][0]} and {second}; remove it from one (the first is"
             " used)."
         )
-        findings.append(finding("tray_listed_twice", message))
+        findings.append(finding("source_list_invalid", message))
     if unnamed:
         message = f"Slurm's blocks have the node {shown(unnamed[0])}, which is no valid tray name; correct the block."
-        findings.append(finding("trays_unnamed", message))
+        findings.append(finding("source_list_invalid", message))
     observations = [_observation(hosts.get(node, node), node, block, cluster, now) for node, block in places.items()]
     positions = tuple((name, position) for position, (name, _nodes) in enumerate(blocks))
     return SourceResult(observations, findings, positions)
@@ -97,7 +97,7 @@ def _host_names(command: Sequence[str], timeout: float, findings: list[Finding])
     result = _run(argv, timeout)
     if result.rc != 0:
         message = f"{SOURCE}: {_words(argv)} fails ({_why(result)}); each NodeName counts as the name of its host."
-        findings.append(finding("source_incomplete", message))
+        findings.append(finding("source_failed", message))
         return {}
     rows = (dict(_NODE.findall(line)) for line in result.stdout.splitlines())
     pairs = [(row["NodeName"], row["NodeHostName"]) for row in rows if row.keys() >= {"NodeName", "NodeHostName"}]

@@ -158,7 +158,7 @@ def _observation(node: str, block: Block, expression: Any, cluster: str | None, 
             "that reads "
             "nvidia-smi or the label nvidia.com/gpu.clique, and the format topology.conf."
         )
-        findings = (finding("domain_no_clique", message, tray=tray),)
+        findings = (finding("unusable_value", message, tray=tray),)
     return Observation(
         tray,
         SOURCE,

@@ -13,6 +13,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     channels,
@@ -30,36 +31,36 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
 Check = Callable[[Evidence], Iterator[failure.Failure]]
 
 CHECKS: tuple[tuple[str, Check], ...] = (
-    (failure.FABRIC_FILE, hardware.check),
-    (failure.HARDWARE, links.check),
-    (failure.DRIVER, versions.check),
-    (failure.CHANNELS, channels.check),
-    (failure.IMEX, imex.check),
-    (failure.SLURM, slurm.check),
-    (failure.TIERS, slurm.check_tiers),
-    (failure.KUBERNETES, kubernetes.check),
+    (findings.FABRIC_FILE, hardware.check),
+    (findings.HARDWARE, links.check),
+    (findings.DRIVER, versions.check),
+    (findings.CHANNELS, channels.check),
+    (findings.IMEX, imex.check),
+    (findings.SLURM, slurm.check),
+    (findings.TIERS, slurm.check_tiers),
+    (findings.KUBERNETES, kubernetes.check),
 )
 """Layer and check. hardware.check covers the layers hardware and fabric_file."""
 
 CHECKED = "checked"
-_ON_TRAYS = (failure.HARDWARE, failure.DRIVER, failure.CHANNELS, failure.IMEX)
+_ON_TRAYS = (findings.HARDWARE, findings.DRIVER, findings.CHANNELS, findings.IMEX)
 
 
 def layers(evidence: Evidence) -> dict[str, str]:
     """Layer -> `checked`, or `skipped: ` followed by the reason."""
-    found = dict.fromkeys(failure.LAYERS, CHECKED)
+    found = dict.fromkeys(findings.LAYERS, CHECKED)
     if evidence.quick:
         found.update(dict.fromkeys(_ON_TRAYS, "skipped: --tags quick queries no tray"))
     elif not evidence.trays and not evidence.unreachable:
         found.update(dict.fromkeys(_ON_TRAYS, "skipped: this run queried no tray"))
     elif not imex.is_there(evidence):
-        found[failure.IMEX] = "skipped: no queried tray has nvidia-imex"
+        found[findings.IMEX] = "skipped: no queried tray has nvidia-imex"
     if evidence.slurm is None or not evidence.slurm:
-        found[failure.SLURM] = found[failure.TIERS] = "skipped: no Slurm controller is configured"
+        found[findings.SLURM] = found[findings.TIERS] = "skipped: no Slurm controller is configured"
     elif all(controller.tiers is None for controller in evidence.slurm):
-        found[failure.TIERS] = "skipped: no tiers are defined"
+        found[findings.TIERS] = "skipped: no tiers are defined"
     if evidence.kubernetes is None and not evidence.kubernetes_problem:
-        found[failure.KUBERNETES] = "skipped: no kubeconfig is set"
+        found[findings.KUBERNETES] = "skipped: no kubeconfig is set"
     return found
 
 

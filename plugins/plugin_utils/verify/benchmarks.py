@@ -9,16 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CHANNELS, HARDWARE, SLURM
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import (
-    CHANNELS,
-    HARDWARE,
-    SLURM,
-    Failure,
-    failure,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 OF_EACH_TRAY = ("dcgmi_diag",)
 _PLACE = re.compile(r"node=(\S*) address=(\S*) channels=(\S*)")
@@ -39,7 +34,7 @@ def judge(
     """
     if row.get("refused_reason"):
         message = f"Slurm grants no reservation of block {row['block']} ({sentence(row['refused_reason'])})."
-        yield failure("benchmark_blocked", SLURM, message, None, clique, trays=list(tray_of.values()))
+        yield failure("slurm_jobs_unanswered", SLURM, message, None, clique, trays=list(tray_of.values()))
         return
     yield from _placement(row, clique, tray_of, isolated)
     known = {str(program["name"]): program for program in programs}
@@ -65,18 +60,18 @@ def _placement(
                 message = (
                     f"A job for block {row['block']} ran on {node} of {f'block {block}' if block else 'no block'}."
                 )
-                yield failure("benchmark_misplaced", SLURM, message, tray, clique)
+                yield failure("benchmark_failed", SLURM, message, tray, clique)
             channels[-1].update(filter(None, devices.split(",")))
             if isolated is not None and not devices:
-                yield failure("benchmark_no_channel", CHANNELS, f"A job has no IMEX channel on {node}.", tray, clique)
+                yield failure("benchmark_failed", CHANNELS, f"A job has no IMEX channel on {node}.", tray, clique)
     missing = [tray for node, tray in tray_of.items() if node not in ran]
     if missing and ran:
         message = f"Jobs on the whole block {row['block']} did not run on {summarize(missing)}."
-        yield failure("benchmark_misplaced", SLURM, message, None, clique, trays=missing)
+        yield failure("benchmark_failed", SLURM, message, None, clique, trays=missing)
     shared = set.intersection(*channels) if len(channels) > 1 else set()
     if isolated and shared:
         message = f"Concurrent jobs on block {row['block']} share {summarize(sorted(shared))}."
-        yield failure("benchmark_channel_shared", CHANNELS, message, None, clique, trays=list(tray_of.values()))
+        yield failure("benchmark_failed", CHANNELS, message, None, clique, trays=list(tray_of.values()))
 
 
 def _program(
@@ -118,7 +113,7 @@ def _read(
     if limit is not None and (reached is None or reached < float(limit)):
         measured = "printed no bandwidth" if reached is None else f"reached {reached:g} GB/s"
         message = f"{where} {measured}; min_bandwidth is {float(limit):g} GB/s."
-        yield failure("benchmark_slow", HARDWARE, message, tray, clique)
+        yield failure("benchmark_failed", HARDWARE, message, tray, clique)
 
 
 def _broken(what: str, block: str, job: Mapping[str, Any], clique: str) -> Failure:

@@ -13,39 +13,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, INFO, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import LAYERS, Failure
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, INFO, LAYERS, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
 
 _WORST_FIRST = (ERROR, WARNING, INFO)
 
 _IMEX_DOWN = frozenset(
-    {
-        "imex_not_ready",
-        "imex_unit_down",
-        "imex_unit_failed",
-        "imex_ctl_failed",
-        "imex_pair_disconnected",
-        "imex_timeout",
-        "imex_waiting_for_recovery",
-    }
+    {"imex_not_ready", "imex_unit_down", "imex_pair_disconnected", "imex_timeout", "imex_waiting_for_recovery"}
 )
-_IMEX_VERSIONS = frozenset({"imex_version_mismatch", "imex_peer_version", "imex_package_pending"})
-_PLACE = frozenset(
-    {
-        "k8s_clique_label_stale",
-        "k8s_clique_label_wrong",
-        "k8s_domain_clique_wrong",
-        "tray_slot_differs",
-    }
-)
+_PLACE = frozenset({"k8s_clique_label_wrong", "dra_node_outdated", "tray_misplaced"})
 _IN_KUBERNETES = frozenset(
     {
         "k8s_clique_label_missing",
-        "k8s_clique_label_stale",
         "k8s_clique_label_wrong",
         "k8s_domain_daemon_down",
-        "dra_slice_missing",
-        "dra_gpus_differ",
+        "dra_node_outdated",
         "node_not_ready",
     }
 )
@@ -53,58 +35,48 @@ _NO_GPUS = _IMEX_DOWN | _IN_KUBERNETES | {"tray_not_attached", "gpu_missing", "i
 _NO_DRIVER = _NO_GPUS | {"imex_channels_off", "imex_channel_missing", "imex_in_use"}
 
 EXPLAINS: Mapping[str, frozenset[str]] = {
-    "tray_unreachable": _IMEX_DOWN | _IN_KUBERNETES | {"imex_member_unreachable", "imex_list_differs"},
+    "tray_unreachable": _IMEX_DOWN | _IN_KUBERNETES | {"imex_list_differs"},
     "driver_missing": _NO_DRIVER | {"tray_subset_failed"},
-    "library_missing": _NO_DRIVER,
     "version_mismatch": _NO_DRIVER,
     "no_gpu": _NO_DRIVER,
-    "nvml_timeout": _NO_DRIVER | {"smi_timeout", "backend_fallback"},
-    "smi_timeout": _NO_DRIVER,
-    "smi_failed": _NO_DRIVER,
-    "gpu_lost": _NO_GPUS | {"gpu_reset_required", "gpu_count_unclear", "recovery_action", "gpus_partly_attached"},
-    "gpu_missing": frozenset({"dra_gpus_differ"}),
+    "driver_timeout": _NO_DRIVER | {"backend_fallback"},
+    "driver_unreadable": _NO_DRIVER,
+    "gpu_lost": _NO_GPUS | {"recovery_action", "gpus_partly_attached"},
+    "gpu_missing": frozenset({"dra_node_outdated"}),
     "gpus_disagree": _NO_GPUS,
     "gpus_partly_attached": _NO_GPUS,
     "fabric_not_started": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
     "fabric_in_progress": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
-    "fabric_refused": _NO_GPUS | {"fabric_no_partition", "fabric_incorrect_configuration"},
+    "fabric_refused": _NO_GPUS | {"fabric_no_partition"},
     "fabric_uuid_zero": _NO_GPUS,
     "fabric_unknown": frozenset({"tray_not_attached"}),
-    "fabric_node_local": frozenset({"tray_not_attached"}),
-    "fabric_unhealthy": frozenset({"fabric_route_unhealthy", "fabric_degraded_bandwidth"}),
-    "fabric_route_unhealthy": frozenset({"fabric_degraded_bandwidth"}),
-    "nvlink_links_degraded": frozenset({"fabric_degraded_bandwidth"}),
-    "fabric_limited_capacity": frozenset({"fabric_degraded_bandwidth"}),
+    "fabric_not_supported": frozenset({"tray_not_attached"}),
+    "fabric_unhealthy": frozenset({"fabric_degraded"}),
+    "nvlink_links_degraded": frozenset({"fabric_degraded"}),
     "tray_not_attached": _IN_KUBERNETES,
-    "trays_swapped": _PLACE | {"tray_replaced", "imex_no_own_address", "imex_list_differs"},
-    "clique_moved": _PLACE,
     "domain_uuid_changed": _PLACE,
     "clique_id_changed": _PLACE,
     "tray_partitions": _PLACE,
     # Slurm may already follow the GPUs: the fabric file is what is outdated.
-    "tray_moved": _PLACE | {"slurm_tray_other_block"},
-    "tray_replaced": frozenset({"tray_slot_differs"}),
-    "drivers_differ": _IMEX_DOWN | _IMEX_VERSIONS | {"imex_list_differs"},
-    "imex_version_mismatch": _IMEX_DOWN | {"imex_peer_version", "imex_package_pending"},
-    "imex_peer_version": _IMEX_DOWN | {"imex_package_pending"},
+    "tray_moved": _PLACE | {"slurm_blocks_differ", "tray_replaced", "imex_no_own_address", "imex_list_differs"},
+    "tray_replaced": frozenset({"tray_misplaced"}),
+    "drivers_differ": _IMEX_DOWN
+    | {"imex_version_mismatch", "imex_peer_version", "imex_restart_pending", "imex_list_differs"},
+    "imex_version_mismatch": _IMEX_DOWN | {"imex_peer_version", "imex_restart_pending"},
+    "imex_peer_version": _IMEX_DOWN | {"imex_restart_pending"},
     "imex_channels_off": frozenset({"imex_channel_missing", "imex_channel_stale"}),
     "imex_channel_stale": frozenset({"imex_channel_missing"}),
-    "imex_list_unusable": _IMEX_DOWN | {"imex_list_differs", "imex_list_edited", "imex_list_not_running"},
-    "imex_list_differs": _IMEX_DOWN
-    | {"imex_list_edited", "imex_list_not_running", "imex_no_own_address", "imex_not_configured"},
+    "imex_list_unusable": _IMEX_DOWN | {"imex_list_differs", "imex_list_outdated", "imex_restart_pending"},
+    "imex_list_differs": _IMEX_DOWN | {"imex_list_outdated", "imex_restart_pending", "imex_no_own_address"},
     "imex_two_owners": _IMEX_DOWN | {"imex_in_use", "imex_foreign_daemon"},
     "imex_in_use": _IMEX_DOWN,
     "imex_foreign_daemon": _IMEX_DOWN | {"imex_in_use"},
     "imex_timeout": _IMEX_DOWN - {"imex_timeout"},
-    "imex_unit_failed": frozenset({"imex_not_ready", "imex_unit_down"}),
     "imex_unit_down": frozenset({"imex_not_ready"}),
     "imex_no_own_address": _IMEX_DOWN,
-    "imex_not_configured": _IMEX_DOWN,
     "imex_waiting_for_recovery": frozenset({"imex_not_ready", "imex_pair_disconnected"}),
-    "slurm_unreachable": frozenset({"slurm_tier_unreadable"}),
-    "k8s_node_missing": frozenset({"dra_slice_missing"}),
-    "node_not_ready": frozenset({"dra_slice_missing", "k8s_domain_daemon_down", "k8s_clique_label_missing"}),
-    "dra_slice_missing": frozenset({"dra_gpus_differ"}),
+    "k8s_node_missing": frozenset({"dra_node_outdated"}),
+    "node_not_ready": frozenset({"dra_node_outdated", "k8s_domain_daemon_down", "k8s_clique_label_missing"}),
 }
 
 

@@ -9,7 +9,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
+    CATALOGUE,
+    ERROR,
+    FABRIC_FILE,
+    HARDWARE,
+    INFO,
+    WARNING,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations, partitions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -21,12 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import (
-    FABRIC_FILE,
-    HARDWARE,
-    Failure,
-    failure,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 # A part of an answer is missing, so nothing about it was checked. It is an error in any part, whatever the tray says.
 _MISSING = ("tray_subset_failed", "tray_answer_invalid")
@@ -151,7 +153,7 @@ def _places(evidence: Evidence, single: Collection[str]) -> Iterator[Failure]:
         slots = (place["tray_index"], now.tray_index)
         if None not in slots and slots[0] != slots[1]:
             message = f"{tray} reports tray index {slots[1]}, and the fabric file has {slots[0]}."
-            yield failure("tray_slot_differs", FABRIC_FILE, message, tray, clique)
+            yield failure("tray_misplaced", FABRIC_FILE, message, tray, clique)
     for clique, groups in moved.items():
         yield from _moved(evidence, clique, groups)
 
@@ -169,7 +171,7 @@ def _swapped(evidence: Evidence, tray: str, other: str) -> Failure:
     back = evidence.observations.get(other)
     message += ", and the reverse." if back and set(back.gpu_uuids) & _gpus_of(evidence, tray) else "."
     clique = cliques.pop() if len(cliques) == 1 else None
-    return failure("trays_swapped", FABRIC_FILE, message, None, clique, trays=both)
+    return failure("tray_moved", FABRIC_FILE, message, None, clique, trays=both)
 
 
 def _gpus_of(evidence: Evidence, tray: str) -> set[str]:
@@ -198,7 +200,7 @@ def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]
     if len(moved) == len(places) > 1:
         actual = "; ".join(f"{len(trays)} {_where(evidence, identity)}" for identity, trays in groups.items())
         message = f"All {len(moved)} trays of clique {clique} that answer are in another clique: {actual}."
-        yield failure("clique_moved", FABRIC_FILE, message, None, clique, trays=moved)
+        yield failure("tray_moved", FABRIC_FILE, message, None, clique, trays=moved)
         return
     for there, trays in groups.items():
         report = "report that they are" if len(trays) > 1 else "reports that it is"

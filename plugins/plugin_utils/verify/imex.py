@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, INFO
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, IMEX, INFO
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import SERVICE_OWNERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import channels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import IMEX, Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 # verdict.judge() decides these from the facts of all members, not from what one member reports of the others.
 _OF_THE_CLIQUE = frozenset(
@@ -23,8 +23,7 @@ _OF_THE_CLIQUE = frozenset(
         "imex_peer_version",
         "imex_peer_authentication",
         "imex_peer_lost",
-        "imex_domain_degraded",
-        "imex_member_unreachable",
+        "tray_unreachable",
     }
 )
 _ELSEWHERE = _OF_THE_CLIQUE | set(channels.FINDINGS)
@@ -100,5 +99,5 @@ def _judged(
     if len(members) < len(evidence.fabric.members[clique]):
         return  # such a clique has no node list; the layer fabric_file reports it
     for note in verdict.judge(clique, members, facts).findings:
-        if note["code"] != "imex_member_unreachable":
+        if note["code"] != "tray_unreachable":
             yield note

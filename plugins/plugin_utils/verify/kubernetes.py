@@ -9,18 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import FABRIC_FILE, INFO, KUBERNETES, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, stranded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import (
-    KUBERNETES,
-    Failure,
-    failure,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 
@@ -106,7 +102,8 @@ def _labels(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[st
         if note["severity"] != INFO:
             trays = [tray_of.get(node, node) for node in _subjects(note, topology, by_name)]
             tray = trays[0] if len(trays) == 1 else None
-            yield failure(note["code"], KUBERNETES, note["message"], tray, note.get("clique"), trays=trays)
+            layer = FABRIC_FILE if note["code"] == "tray_unplaced" else KUBERNETES
+            yield failure(note["code"], layer, note["message"], tray, note.get("clique"), trays=trays)
 
 
 def _subjects(
@@ -146,11 +143,11 @@ def _slices(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[st
         missing = [driver for driver in drivers if node not in published[driver]]
         if missing:
             message = f"The driver publishes no ResourceSlice of {' and '.join(missing)} for node {node}."
-            yield failure("dra_slice_missing", KUBERNETES, message, tray, clique)
+            yield failure("dra_node_outdated", KUBERNETES, message, tray, clique)
         elif GPU_DRIVER in drivers and published[GPU_DRIVER][node] < known:
             number = published[GPU_DRIVER][node]
             message = f"The driver publishes {number} of the {known} GPUs that the fabric file has on node {node}."
-            yield failure("dra_gpus_differ", KUBERNETES, message, tray, clique)
+            yield failure("dra_node_outdated", KUBERNETES, message, tray, clique)
 
 
 def _domains(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
@@ -171,4 +168,4 @@ def _domains(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[s
     for (clique, actual), trays in wrong.items():
         message = f"A ComputeDomainClique has {summarize(trays)} in {actual}; the fabric file has clique {clique}."
         tray = trays[0] if len(trays) == 1 else None
-        yield failure("k8s_domain_clique_wrong", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))
+        yield failure("dra_node_outdated", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))

@@ -11,19 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, SLURM, TIERS, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import (
-    SLURM,
-    TIERS,
-    Failure,
-    failure,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 # The comparison with the fabric file reports these itself, or their cause.
-_REPORTED_HERE = frozenset({"slurm_block_overlap", "slurm_node_uncovered", "slurm_no_blocks", "slurm_no_nodes"})
+_REPORTED_HERE = frozenset({"slurm_block_overlap", "tray_unplaced", "slurm_no_blocks"})
 
 
 # Of the other warnings slurm_topology_info is the place; these two say that the verdict may change at any moment.
@@ -57,7 +52,7 @@ def _topology(evidence: Evidence, controller: Controller) -> Iterator[Failure]:
     topology = controller.info.get("topology")
     if not isinstance(topology, Mapping):
         message = f"slurmctld on {controller.host} runs no block topology ({sentence(controller.info.get('plugin'))})."
-        yield failure("slurm_topology_missing", SLURM, message)
+        yield failure("slurm_blocks_differ", SLURM, message)
         return
     renamed = _renamed(evidence, cluster, topology)
     found = [renamed] if renamed else list(_blocks(evidence, cluster, topology))
@@ -96,7 +91,7 @@ def _jobs(evidence: Evidence, controller: Controller, no_segments: bool) -> Iter
                 f"The blocks of slurmctld have room for {job} with --segment={row.get('segment')}, each segment in one"
                 f" block, but it {got}{files}."
             )
-            yield failure("slurm_segments_ignored", SLURM, message, cause=cause)
+            yield failure("slurm_reconfigure_needed", SLURM, message, cause=cause)
         elif kind == "block":
             nodes = [str(node) for node in as_list(row.get("trays"))]
             alone = f"; {summarize(nodes)} {'is' if len(nodes) == 1 else 'are'} refused alone, too" if nodes else ""
@@ -108,10 +103,10 @@ def _jobs(evidence: Evidence, controller: Controller, no_segments: bool) -> Iter
             severity = WARNING if same else None
             trays = [tray_of[node] for node in nodes if node in tray_of]
             tray = trays[0] if len(trays) == 1 else None
-            yield failure("slurm_block_refused", SLURM, message, tray, trays=trays, severity=severity, cause=cause)
+            yield failure("slurm_reconfigure_needed", SLURM, message, tray, trays=trays, severity=severity, cause=cause)
         elif kind == "all" and not same and (rehearsed or row.get("predicted")):
             message = f"slurmctld refuses {job}, all that are usable ({sentence(row.get('reason'))}){files}."
-            yield failure("slurm_all_refused", SLURM, message)
+            yield failure("slurm_reconfigure_needed", SLURM, message)
     if tests.get("why"):
         message = (
             f"slurmctld on {controller.host} answered {tests.get('asked')} of {tests.get('planned')} questions where it"
@@ -134,7 +129,7 @@ def _renamed(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any
     if not found:
         return None
     message = node_names.sentence("slurmctld", found, "fabric_slurm_node")
-    return failure("slurm_node_renamed", SLURM, message, trays=[trays[name] for name in found])
+    return failure("node_renamed", SLURM, message, trays=[trays[name] for name in found])
 
 
 @dataclass(frozen=True)
@@ -200,7 +195,7 @@ def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
         if block and unknown in layout.unknown and trays == layout.trays(block):
             renamed[unknown] = block
             message = f"slurmctld has block {block} of clique {layout.clique_of[block]} under the name {unknown}."
-            yield failure("slurm_block_missing", SLURM, message, None, layout.clique_of[block], trays=trays)
+            yield failure("slurm_blocks_differ", SLURM, message, None, layout.clique_of[block], trays=trays)
         else:
             yield _misplaced(evidence, layout, trays)
     for block, trays in in_no_block.items():
@@ -211,7 +206,7 @@ def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
     for name in layout.unknown:
         if name not in renamed:
             message = f"slurmctld has block {name}, which no clique of the fabric file has."
-            yield failure("block_unclaimed", SLURM, message)
+            yield failure("tray_unplaced", SLURM, message)
 
 
 def _misplaced(evidence: Evidence, layout: _Layout, trays: list[str]) -> Failure:
@@ -224,7 +219,7 @@ def _misplaced(evidence: Evidence, layout: _Layout, trays: list[str]) -> Failure
     cliques = {evidence.clique_of(tray) for tray in trays}
     tray = trays[0] if len(trays) == 1 else None
     clique = cliques.pop() if len(cliques) == 1 else None
-    return failure("slurm_tray_other_block", SLURM, message, tray, clique, trays=trays)
+    return failure("slurm_blocks_differ", SLURM, message, tray, clique, trays=trays)
 
 
 def _in_no_block(layout: _Layout, block: str, trays: list[str]) -> Failure:
@@ -234,9 +229,9 @@ def _in_no_block(layout: _Layout, block: str, trays: list[str]) -> Failure:
         message = (
             f"slurmctld has no block {block}, which the fabric file gives to clique {clique} with {summarize(trays)}."
         )
-        return failure("slurm_block_missing", SLURM, message, None, clique, trays=trays)
+        return failure("slurm_blocks_differ", SLURM, message, None, clique, trays=trays)
     message = f"slurmctld has {summarize(trays)} in no block; the fabric file has block {block}."
-    return failure("slurm_tray_no_block", SLURM, message, trays[0] if len(trays) == 1 else None, clique, trays=trays)
+    return failure("slurm_blocks_differ", SLURM, message, trays[0] if len(trays) == 1 else None, clique, trays=trays)
 
 
 def check_tiers(evidence: Evidence) -> Iterator[Failure]:
@@ -248,9 +243,9 @@ def check_tiers(evidence: Evidence) -> Iterator[Failure]:
         errors = [note for note in map(mapped, as_list(tiers.get("findings"))) if note.get("severity") == ERROR]
         if tiers.get("failed") and not errors:
             message = f"The tiers of {controller.host} could not be compared ({sentence(tiers.get('msg'))})."
-            yield failure("slurm_tier_unreadable", TIERS, message)
+            yield failure("slurm_unreachable", TIERS, message)
         for note in errors:
-            code = note.get("code") if note.get("code") in CATALOGUE else "slurm_tier_unreadable"
+            code = note.get("code") if note.get("code") in CATALOGUE else "slurm_unreachable"
             yield failure(str(code), TIERS, sentence(note.get("message")))
         yield from _drifted([str(line) for line in as_list(tiers.get("changes"))])
 

@@ -9,13 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import DRIVER, ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages import upstream_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import DRIVER, Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 _RELEASE = re.compile(r"([0-9]{2})\.([0-9]{2})")
 
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         runs = (evidence.imex.get(tray) or {}).get("running")
         if runs and running and package and not is_same_version(upstream_version(package), running):
             message = f"{tray} runs IMEX {running}, and package {package} is installed."
-            yield failure("imex_package_pending", DRIVER, message, tray, clique)
+            yield failure("imex_restart_pending", DRIVER, message, tray, clique)
 
 
 def _drivers(evidence: Evidence, clique: str) -> Iterator[Failure]:

@@ -88,7 +88,7 @@ def test_rubin_systems_have_the_facts_of_their_kind(file: str, gpus: int, attach
     by_smi = nvidia_smi.parse_xml(simulation.nvidia_smi_xml(hardware[0]["facts"]))
     facts = fabric_facts.assemble(by_smi, backend=None, observed_at="", hostname="r01t01", addresses=[])
     assert (facts["attached"], facts["driver_version"]) == (attached, "615.23")
-    assert [row["code"] for row in facts["findings"]] == ([] if attached else ["fabric_node_local"])
+    assert [row["code"] for row in facts["findings"]] == ([] if attached else ["fabric_not_supported"])
 
 
 def test_a_rack_has_settings_of_all_its_trays() -> None:

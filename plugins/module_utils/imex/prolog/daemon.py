@@ -114,7 +114,7 @@ def cause(otherwise: str) -> str:
 def _find_cause() -> str | None:
     read = survey.survey(timeout=2.0, prolog_files=())
     errors = [entry for entry in facts.assemble(read)["findings"] if entry["severity"] == "error"]
-    general = ("imex_unit_failed", "imex_unit_down", "imex_not_ready", "imex_ctl_failed")
+    general = ("imex_unit_down", "imex_unit_down", "imex_not_ready", "imex_not_ready")
     errors.sort(key=lambda entry: entry["code"] in general)
     # The caller has a more exact message for a start that hangs.
     left_out = ("imex_channels_off", "imex_channel_missing", "imex_unit_starting")

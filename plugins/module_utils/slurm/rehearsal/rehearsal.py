@@ -607,19 +607,19 @@ def findings(rehearsal: Rehearsal, candidate: Candidate, mandatory: bool = False
     """The findings of a rehearsal. mandatory: ``rehearse`` is ``always``, so that a missing rehearsal is an error."""
     if not rehearsal.ran and not rehearsal.complete:
         message = f"The apply was not rehearsed: {rehearsal.why}; raise rehearse_timeout."
-        return [finding("slurm_rehearsal_missing" if mandatory else "slurm_rehearsal_unfinished", message)]
+        return [finding("slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_job", message)]
     if not rehearsal.ran and rehearsal.fatal:
         message = (
             f"The apply was not rehearsed: {rehearsal.why} ({rehearsal.fatal}); check that slurmctld starts with its"
             " present files, or set rehearse to never."
         )
-        return [finding("slurm_rehearsal_missing" if mandatory else "slurm_rehearsal_unfinished", message)]
+        return [finding("slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_job", message)]
     if not rehearsal.ran:
         message = (
             f"The apply was not rehearsed: {rehearsal.why}; run it as root on the Slurm controller's host, with Slurm's"
             " clients there and not in a container."
         )
-        return [finding("slurm_rehearsal_missing" if mandatory else "slurm_rehearsal_skipped", message)]
+        return [finding("slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_skipped", message)]
     if not rehearsal.loaded:
         message = (
             f"In the rehearsal slurmctld {rehearsal.version} refuses the new files ({rehearsal.fatal}): correct the"
@@ -637,7 +637,7 @@ def findings(rehearsal: Rehearsal, candidate: Candidate, mandatory: bool = False
             f"The rehearsal ended before {unanswered} of {count(len(rehearsal.outcomes), 'test job')} had a result:"
             " raise rehearse_timeout."
         )
-        found.append(finding("slurm_rehearsal_missing" if mandatory else "slurm_rehearsal_unfinished", message))
+        found.append(finding("slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_job", message))
     return found
 
 
@@ -657,7 +657,7 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
                 f"Rehearsal: {job} in block {outcome.block}, which has {size}, {why}: compare the block with"
                 " slurm.conf."
             )
-            yield finding("slurm_rehearsal_block", message, block=outcome.block)
+            yield finding("slurm_rehearsal_refused", message, block=outcome.block)
     elif outcome.kind == "spread" and outcome.outcome == "placed":
         where = f"over {count(len(outcome.blocks), 'block')}"
         if outcome.nodes <= base:
@@ -665,13 +665,13 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
                 f"Rehearsal: {job}, no more than the base block size {base}, would be spread {where}: compare the"
                 " blocks with slurm.conf and Slurm's release notes."
             )
-            yield finding("slurm_rehearsal_block", message)
+            yield finding("slurm_rehearsal_refused", message)
         else:
             message = (
                 f"Rehearsal: {job}, as many as a whole block has, is spread {where} while no block is free, because the"
                 f" base block size is {base}: give such a block a partition of its own."
             )
-            yield finding("slurm_rehearsal_spread", message)
+            yield finding("slurm_clique_above_base", message)
     elif outcome.outcome == "refused" and outcome.kind == "all":
         filled = [size for size in sizes.values() if size]
         allowed = -(-outcome.nodes // max(base, 1))
@@ -685,16 +685,16 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
             f"Rehearsal: {job}, all that the blocks have, never starts without --segment, {why}: inform the users to"
             f" set --segment={math.gcd(*filled)} for jobs of so many trays."
         )
-        yield finding("slurm_rehearsal_all", message)
+        yield finding("slurm_rehearsal_job", message)
     elif outcome.outcome == "refused" and outcome.kind == "past":
         message = (
             f"Rehearsal: {job} in partition {outcome.partition}, as one of the last {history.DAYS} days, would be"
             f" pending for ever ({outcome.reason}): compare the blocks and their size with what its user needs."
         )
-        yield finding("slurm_rehearsal_past", message)
+        yield finding("slurm_rehearsal_job", message)
     elif outcome.outcome == "refused" and outcome.kind == "site":
         message = (
             f"Rehearsal: {job} in partition {outcome.partition or '(the default)'} would be pending for ever"
             f" ({outcome.reason}): correct its size, or the partition's trays and limits."
         )
-        yield finding("slurm_rehearsal_job_required" if outcome.required else "slurm_rehearsal_job", message)
+        yield finding("slurm_rehearsal_refused" if outcome.required else "slurm_rehearsal_job", message)

@@ -212,7 +212,7 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
             "The tiers have QoS or accounts, and this Slurm has no accounting (AccountingStorageType is"
             f" {config.get('accountingstoragetype') or 'unset'}): set accounting_storage/slurmdbd, or leave them out."
         )
-        made.findings.append(finding("slurm_tier_accounting", message))
+        made.findings.append(finding("slurm_tier_unknown", message))
         return
     cluster = survey.cluster
     survey.records = records = Sacctmgr(survey.observed.slurm, cluster).records()
@@ -228,7 +228,7 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
     kept = {name: user for name in dropped for user in [_user_of(survey, name)] if user}
     for name, user in sorted(kept.items()):
         message = f"The QoS {name} has no tier any more, but partition {user} still names it: remove it there first."
-        made.findings.append(finding("slurm_tier_qos_used", message))
+        made.findings.append(finding("slurm_conf_advice", message))
     revoked = {grant for grant in written.grants - set(desired.grants) if grant.qos not in dropped - set(kept)}
     made.after = accounting.revoke_steps(revoked, records, cluster) + accounting.delete_steps(dropped - set(kept))
     manual = {
@@ -238,7 +238,7 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
     }
     for grant in sorted(manual):
         message = f"The {grant.subject()} was granted the QoS {grant.qos} manually and keeps it: revoke it if unwanted."
-        made.findings.append(finding("slurm_tier_grant_by_hand", message))
+        made.findings.append(finding("slurm_conf_note", message))
 
 
 def _user_of(survey: TierSurvey, qos: str) -> str:
@@ -271,7 +271,7 @@ def _files(made: TierPlan, written: Written, policy: Policy) -> None:
             made.writes[conf] = data + end + f"{line}\n".encode()
         else:
             message = f"{survey.observed.conf.path} has no line {line}: add it, or set manage_conf to true."
-            made.findings.append(finding("slurm_tier_include", message))
+            made.findings.append(finding("slurm_conf_inconsistent", message))
 
 
 def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
@@ -279,7 +279,7 @@ def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
     if not policy.segment_script:
         names = summarize(sorted(made.desired.segments))
         message = f"The segments of {names} are not enforced: set segment_script to true to have Slurm enforce them."
-        made.findings.append(finding("slurm_tier_segment_advice", message))
+        made.findings.append(finding("slurm_conf_note", message))
         return {}
     if made.survey.observed.version < tiers.SEGMENT_SINCE:
         return _client_script(made, made.survey)
@@ -301,12 +301,12 @@ def _client_script(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
         message = (
             f"{script} is the site's own and stays: add the policy for segments to it, or set SBATCH_SEGMENT_SIZE."
         )
-        made.findings.append(finding("slurm_tier_segment_script", message))
+        made.findings.append(finding("slurm_conf_inconsistent", message))
         return {}
     folders = survey.observed.config.get("plugindir", "").split(":")
     if folders != [""] and not any(os.path.exists(os.path.join(folder, "cli_filter_lua.so")) for folder in folders):
         message = f"{summarize(folders)} has no cli_filter_lua.so: install Slurm with Lua, or set SBATCH_SEGMENT_SIZE."
-        made.findings.append(finding("slurm_tier_segment_script", message))
+        made.findings.append(finding("slurm_conf_inconsistent", message))
         return {}
     default = next((known.name for known in made.desired.partitions if known.get("Default") == "YES"), "")
     text = segments.client_text(made.desired.segments, default).encode()
@@ -319,7 +319,7 @@ def _client_script(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
             f" {script} next to slurm.conf on each host that submits jobs, then set"
             f" CliFilterPlugins={','.join([*plugins, 'lua'])} in slurm.conf."
         )
-        made.findings.append(finding("slurm_tier_segment_script", message))
+        made.findings.append(finding("slurm_conf_inconsistent", message))
         return {}
     return {} if loaded else {"CliFilterPlugins": "lua"}
 
@@ -333,7 +333,7 @@ def _scripts(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
             f"JobSubmitPlugins={survey.job_submit} in slurm.conf does not load the script for segments: set"
             f" JobSubmitPlugins={','.join([*plugins, 'lua'])} there."
         )
-        made.findings.append(finding("slurm_tier_segment_script", message))
+        made.findings.append(finding("slurm_conf_inconsistent", message))
         return {}
     there = host.read(script)
     if there is not None and not there.startswith(segments.HEADER.encode()):
@@ -342,7 +342,7 @@ def _scripts(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
                 f"{script} is the site's own and does not call {segments.POLICY_NAME}: add the line from the head of"
                 " that file."
             )
-            made.findings.append(finding("slurm_tier_segment_script", message))
+            made.findings.append(finding("slurm_conf_inconsistent", message))
     else:
         text = segments.script_text(path).encode()
         if there != text:
@@ -402,7 +402,7 @@ def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Seque
         where = survey.foreign.get(partition.name.lower())
         if where is not None:
             message = f"The partition {partition.name} is defined in {where}: remove it there, or rename the tier."
-            yield finding("slurm_tier_partition_foreign", message)
+            yield finding("slurm_conf_inconsistent", message)
         unknown = [node for node in partition.nodes if node not in survey.nodes]
         if unknown:
             message = (
@@ -410,21 +410,21 @@ def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Seque
                 f" ({summarize(unknown)}) and would not start: add NodeName lines, or correct"
                 " fabric_slurm_node and run discover and accept."
             )
-            yield finding("slurm_tier_node_unknown", message)
+            yield finding("slurm_tier_unknown", message)
         topology = partition.get("Topology")
         if topology and topology not in topologies:
             message = (
                 f"The partition {partition.name} names the topology {topology}, which slurmctld does not run: apply"
                 " slurm_topology first, or correct the tier's topology."
             )
-            yield finding("slurm_tier_topology", message)
+            yield finding("slurm_tier_unknown", message)
         large = [name for name in partition.blocks if base and sizes.get(name, 0) > base]
         if large and len(partition.blocks) > 1:
             message = (
                 f"The partition {partition.name} has several blocks, of which {summarize(large)} is above the base"
                 f" block size {base}, so a job of {base + 1} trays or more may be spread: set per_block for this tier."
             )
-            yield finding("slurm_tier_spans", message)
+            yield finding("slurm_clique_above_base", message)
         yield from _segment_findings(survey, partition, desired, sizes)
         state = next(
             (
@@ -439,7 +439,7 @@ def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Seque
                 f"The state of partition {partition.name} was set to {state} manually and stays until the tier"
                 " changes: set it back if unwanted."
             )
-            yield finding("slurm_tier_state", message)
+            yield finding("slurm_conf_note", message)
     yield from _open_partitions(survey, desired)
 
 
@@ -468,7 +468,7 @@ def _segment_findings(
             )
         else:
             continue
-        yield finding("slurm_tier_segment", message)
+        yield finding("slurm_segment", message)
 
 
 def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[Finding]:
@@ -496,7 +496,7 @@ def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[Find
                 f"The partition {name} of {where} gives all users the trays of {summarize(reached)}: set AllowAccounts,"
                 " AllowQos or AllowGroups, or other nodes."
             )
-            yield finding("slurm_tier_open_partition", message)
+            yield finding("slurm_conf_advice", message)
 
 
 def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[Finding]:
@@ -512,7 +512,7 @@ def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) 
                 f" {record.description[:60]!r}): use another name, or set its description to"
                 f" {accounting.mark(survey.cluster)!r} to hand it over."
             )
-            yield finding("slurm_tier_qos_foreign", message)
+            yield finding("object_unmanaged", message)
         settings = accounting.canonical(qos)
         kinds = {kind for value in settings.values() if isinstance(value, dict) for kind in value}
         missing = sorted(kinds - records.tres)
@@ -521,11 +521,11 @@ def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) 
                 f"The QoS {qos.name} limits {summarize(missing)}, which Slurm does not count: add it to"
                 " AccountingStorageTRES."
             )
-            yield finding("slurm_tier_tres_unknown", message)
+            yield finding("slurm_tier_unknown", message)
     for tier, name in desired.other_qos:
         if name not in known:
             message = f"The tier {tier} names the QoS {name}, which does not exist: add it, or leave it out."
-            yield finding("slurm_tier_qos_unknown", message)
+            yield finding("slurm_tier_unknown", message)
     yield from _account_findings(survey, desired, policy)
     enforced = {word.strip() for word in config.get("accountingstorageenforce", "").lower().split(",")}
     if desired.qos and not (enforced & {"limits", "safe", "all"} and enforced & {"qos", "all"}):
@@ -533,14 +533,14 @@ def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) 
             f"AccountingStorageEnforce is {config.get('accountingstorageenforce') or 'unset'}, so Slurm does not"
             " enforce the tiers' QoS: set associations,limits,qos in slurm.conf."
         )
-        yield finding("slurm_tier_enforce", message)
+        yield finding("slurm_conf_advice", message)
     if any("preempt" in qos.settings for qos in desired.qos) and "qos" not in config.get("preempttype", ""):
         message = "PreemptType is not preempt/qos, so no tier preempts another: set it in slurm.conf."
-        yield finding("slurm_tier_preempt", message)
+        yield finding("slurm_conf_advice", message)
     weight = config.get("priorityweightqos", "0")
     if any(qos.settings.get("priority") for qos in desired.qos) and weight in ("", "0"):
         message = "PriorityWeightQOS is 0, so the priorities of the tiers' QoS have no effect: set it in slurm.conf."
-        yield finding("slurm_tier_priority", message)
+        yield finding("slurm_conf_note", message)
 
 
 def _account_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[Finding]:
@@ -564,7 +564,7 @@ def _account_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy)
             f"slurmdbd has no {summarize(dict.fromkeys(missing))} in cluster {survey.cluster}: add it with sacctmgr, or"
             " set create_accounts to true to create those that are granted a QoS."
         )
-        yield finding("slurm_tier_account_missing", message)
+        yield finding("slurm_tier_unknown", message)
 
 
 def _jobs(made: TierPlan) -> Iterator[Finding]:
@@ -583,4 +583,4 @@ def _jobs(made: TierPlan) -> Iterator[Finding]:
             f"Partitions to remove still have jobs ({listed}), which Slurm would end: set the tier's state to drain,"
             " and remove it when they have ended."
         )
-        yield finding("slurm_tier_jobs", message)
+        yield finding("jobs_running", message)

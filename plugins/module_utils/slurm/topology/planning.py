@@ -117,7 +117,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
             f" min_block_size (variable slurm_topology_min_block_size) is {desired.min_block_size}: its nodes are in no"
             " block; complete the clique, or upgrade to 25.05."
         )
-        findings.append(finding("slurm_block_left_out", message, block=block.name))
+        findings.append(finding("slurm_blocks_limited", message, block=block.name))
     sizes, found = rules.choose_sizes(blocks, observed.version, desired.block_sizes, desired.aggregate_blocks)
     findings += found
     # Slurm calls the one topology of a topology.conf "default".
@@ -158,7 +158,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     )
     # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
     defaults = ("" if desired.cluster_default else _default(observed.running or written), default)
-    if not observed.acting and not any(found["code"] == "slurm_block_unknown" for found in linted):
+    if not observed.acting and not any(found["code"] == "node_renamed" for found in linted):
         # From 25.05 on a small block does not limit the base.
         smallest = not desired.block_sizes and observed.version < rules.YAML_SINCE
         findings += gates.check(before, topology, known, desired.override, base=smallest, default=defaults)
@@ -222,7 +222,7 @@ def _other_topologies(
                 f" {', '.join(other.name for other in desired.others) or desired.cluster_default} is left out: keep"
                 " nodes without GPUs in partitions of their own, or upgrade to 25.05."
             )
-            findings.append(finding("slurm_topologies_one", message))
+            findings.append(finding("release_old", message))
         return [], [], findings
     if taken := [known.kind for known in written if known.name == name and known.kind not in ("block", "none")]:
         message = (
@@ -239,7 +239,7 @@ def _other_topologies(
     ]
     mine = {other.name for other in made}
     findings += [
-        finding("slurm_other_topology", f"The topology {other.name} ({other.kind}) stays next to {name}.")
+        finding("slurm_conf_note", f"The topology {other.name} ({other.kind}) stays next to {name}.")
         for other in others
         if other.name not in mine
     ]
@@ -249,7 +249,7 @@ def _other_topologies(
             f"The cluster's default topology {default} is not in the file"
             f" ({', '.join([name, *(other.name for other in others)])}): correct cluster_default."
         )
-        findings.append(finding("slurm_cluster_default", message))
+        findings.append(finding("slurm_conf_inconsistent", message))
     return made, others, findings
 
 
@@ -344,13 +344,13 @@ def _jobs(plan: Plan, allowed: bool) -> None:
     run = f"{count(len(plan.jobs), 'job')} {'runs' if len(plan.jobs) == 1 else 'run'}"
     if allowed:
         message = f"{run} on trays that change their block ({text}): the jobs keep their trays."
-        plan.findings.append(finding("slurm_jobs_move", message))
+        plan.findings.append(finding("slurm_gate_overridden", message))
     else:
         message = (
             f"{run} on trays that change their block ({text}): wait until they end, or set allow_moving_jobs"
             " (variable slurm_topology_allow_moving_jobs)."
         )
-        plan.findings.append(finding("slurm_jobs_on_moving_trays", message))
+        plan.findings.append(finding("jobs_running", message))
 
 
 def same_named(topologies: Sequence[Topology], name: str) -> Topology | None:

@@ -59,7 +59,7 @@ def satisfies(key: str, value: str) -> bool:
     )
 
 
-_SETTING_CODES = {"SelectType": "slurm_select_type", "PrologFlags": "slurm_prolog_flags"}
+_SETTING_CODES = {"SelectType": "slurm_select_type", "PrologFlags": "slurm_conf_advice"}
 
 
 def settings_findings(
@@ -76,7 +76,7 @@ def settings_findings(
         if key == "TopologyPlugin" and style != CONF:
             if value is not None and not satisfies(key, value):
                 message = f"TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove the line."
-                found.append(finding("slurm_plugin_ignored", message))
+                found.append(finding("slurm_conf_note", message))
             continue
         want = wanted_settings(CONF, OLDEST)[key]
         # 26.05 adds Alloc to flags that need it, such as DeferBatch; 24.11 does not (observed).
@@ -84,7 +84,7 @@ def settings_findings(
         if value is not None and not satisfies(key, value) and not given:
             how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
             message = f"slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld."
-            code = "slurm_conf_inconsistent" if manage else _SETTING_CODES.get(key, "slurm_plugin_inconsistent")
+            code = "slurm_conf_inconsistent" if manage else _SETTING_CODES.get(key, "slurm_conf_inconsistent")
             found.append(finding(code, message))
         elif not satisfies(key, runs) and not (manage and value is None):
             if value is not None:
@@ -95,7 +95,7 @@ def settings_findings(
                     " manage_conf to true."
                 )
             inconsistent = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
-            code = "slurm_plugin_inconsistent" if inconsistent else _SETTING_CODES.get(key, "slurm_plugin_missing")
+            code = "slurm_conf_inconsistent" if inconsistent else _SETTING_CODES.get(key, "slurm_plugin_missing")
             found.append(finding(code, message))
     return found
 
@@ -132,9 +132,9 @@ def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Findi
         return []
     if style == YAML:
         message = "topology.conf is no longer read, since there is a topology.yaml: remove it."
-        return [finding("slurm_topology_file_left", message)]
+        return [finding("slurm_conf_advice", message)]
     if version >= YAML_SINCE:
         message = "topology.yaml hides the new topology.conf: remove it, or set format to auto."
-        return [finding("slurm_topology_file_hidden", message)]
+        return [finding("slurm_topology_foreign", message)]
     message = "topology.yaml is next to topology.conf and will hide it after an upgrade to 25.05: remove it."
-    return [finding("slurm_topology_file_left", message)]
+    return [finding("slurm_conf_advice", message)]

@@ -523,7 +523,7 @@ def test_a_finding_about_a_source_is_kept_and_reported(site: Site, tmp_path: Pat
     named = {"rest": {"file": str(listed), "trays": "@", "fields": {"name": "name"}}}
     found = site.run(sources=[SIMULATED, named], accept="gates")
     kept = json.loads(site.sibling("state.json").read_text())["findings"]
-    assert [row["code"] for row in kept] == ["trays_unnamed"]
+    assert [row["code"] for row in kept] == ["source_list_invalid"]
     assert found["warnings"] == [row["message"] for row in kept]
     assert kept[0] in found["findings"]
     assert site.state("r01t01")["findings"] == []

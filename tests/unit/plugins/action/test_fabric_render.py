@@ -164,9 +164,9 @@ def test_a_tray_without_address_fails_but_everything_else_is_written(bench: Benc
     assert result["failed"]
     assert result["msg"].startswith("The IMEX node list of clique r02a is not written, because imex_address is missing")
     errors = [finding["code"] for finding in result["findings"] if finding["severity"] == "error"]
-    assert errors == ["imex_address_missing"]
+    assert errors == ["imex_address_invalid"]
     assert set(FILES) - set(bench.tree()) == {"imex/r02a/nodes_config.cfg"}
-    assert "imex_address_missing" in (bench.out / "report" / "index.html").read_text()
+    assert "imex_address_invalid" in (bench.out / "report" / "index.html").read_text()
 
 
 def test_an_unhealthy_tray_does_not_fail_and_is_in_the_report(bench: Bench) -> None:

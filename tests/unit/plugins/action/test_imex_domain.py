@@ -116,7 +116,7 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
     inspected(run, "r01t02", failed=True, msg="two owners")
     result = run("r01t01", phase="stop_and_write")
     assert (result["failed"], result["blocked"], result["changed"]) == (True, True, False)
-    assert [entry["code"] for entry in result["findings"]] == ["imex_change_blocked"]
+    assert [entry["code"] for entry in result["findings"]] == ["imex_clique_partial"]
     assert "two owners" in result["msg"]
     assert run("r01t02", phase="stop_and_write")["failed"] is False
     # A tray that reaches the next phase is left unchanged too.

@@ -44,9 +44,9 @@ def test_the_blocks_of_the_named_cliques_are_benchmarked(
     assert received == {"timeout": 5, "blocks": [{"name": "r02", "nodes": ["r02t01", "r02t02"]}]}
     assert result["ok"], "a refused reservation is a warning"
     assert [(row["code"], row["clique"], row["trays"]) for row in result["failures"]] == [
-        ("benchmark_blocked", "r02", ["r02t01", "r02t02"])
+        ("slurm_jobs_unanswered", "r02", ["r02t01", "r02t02"])
     ]
-    assert [row["code"] for row in result["findings"]] == ["benchmark_blocked"]
+    assert [row["code"] for row in result["findings"]] == ["slurm_jobs_unanswered"]
     assert result["text"][0] == "1 block was benchmarked: r02."
     checked = run_action(ActionModule, fabric_file=fabric, check=True)
     assert checked["text"][0] == "2 blocks would be benchmarked: r01, r02."

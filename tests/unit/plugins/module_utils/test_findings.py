@@ -19,7 +19,7 @@ def test_every_row_is_complete() -> None:
         for code, entry in CATALOGUE.items()
         if not re.fullmatch(r"[a-z][a-z0-9_]*", code)
         or entry.severity not in ("error", "warning", "info")
-        or not (entry.meaning and entry.remedy)
+        or not (entry.sentence and entry.remedy)
     ]
     assert incomplete == []
 

@@ -61,8 +61,8 @@ def test_the_facts_of_a_healthy_tray(run: Run, tmp_path: Path, monkeypatch: pyte
 def test_a_tray_in_trouble_is_no_failed_task(run: Run, tmp_path: Path) -> None:
     result = run(backend="nvidia_smi", nvidia_smi=str(tmp_path / "none"))
     assert "failed" not in result
-    assert trays.codes(result["ansible_facts"]["nvlink_fabric"]) == ["smi_missing"]
-    assert [(note["code"], note["part"], note["gpu"]) for note in result["findings"]] == [("smi_missing", "gpu", None)]
+    assert trays.codes(result["ansible_facts"]["nvlink_fabric"]) == ["driver_missing"]
+    assert [(row["code"], row["part"], row["gpu"]) for row in result["findings"]] == [("driver_missing", "gpu", None)]
 
 
 @pytest.mark.parametrize(

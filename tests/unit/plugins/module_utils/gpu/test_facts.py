@@ -93,8 +93,8 @@ def test_a_tray_with_gpus_that_the_backend_left_out_is_not_attached() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("hgx_h100", ["gpu_count_unclear", "fabric_node_local"]),
-        ("hgx_b200", ["fabric_node_local"]),
+        ("hgx_h100", ["gpu_lost", "fabric_not_supported"]),
+        ("hgx_b200", ["fabric_not_supported"]),
         ("l40s", ["fabric_not_supported"]),
         ("lost", ["gpu_lost"]),
         ("refused", ["fabric_refused"] * 2),
@@ -113,10 +113,10 @@ def test_an_unhealthy_gpu_has_a_finding_for_each_bad_row_and_stays_in_its_clique
     assert facts["attached"]
     assert [(found["code"], found["gpu"]) for found in facts["findings"]] == [
         ("fabric_unhealthy", 1),
-        ("fabric_degraded_bandwidth", 1),
-        ("fabric_route_unhealthy", 1),
+        ("fabric_degraded", 1),
+        ("fabric_unhealthy", 1),
         ("fabric_recovering", 1),
-        ("fabric_incorrect_configuration", 1),
+        ("fabric_refused", 1),
         ("recovery_action", 1),
     ]
 
@@ -140,12 +140,12 @@ def _change(gpu: int, *path: str, value: Any) -> dict[str, Any]:
         (("fabric", "cluster_uuid"), "11111111-2222-3333-4444-555555555555", "gpus_disagree", False),
         (("fabric", "cluster_uuid"), None, "gpus_disagree", False),
         (("fabric", "health", "summary"), "unhealthy", "fabric_unhealthy", True),
-        (("fabric", "health", "summary"), "limited_capacity", "fabric_limited_capacity", True),
-        (("fabric", "health", "degraded_bandwidth"), True, "fabric_degraded_bandwidth", True),
-        (("fabric", "health", "route_unhealthy"), True, "fabric_route_unhealthy", True),
+        (("fabric", "health", "summary"), "limited_capacity", "fabric_degraded", True),
+        (("fabric", "health", "degraded_bandwidth"), True, "fabric_degraded", True),
+        (("fabric", "health", "route_unhealthy"), True, "fabric_unhealthy", True),
         (("fabric", "health", "route_recovery"), True, "fabric_recovering", True),
         (("fabric", "health", "access_timeout_recovery"), True, "fabric_recovering", True),
-        (("fabric", "health", "incorrect_configuration"), "no_partition", "fabric_incorrect_configuration", True),
+        (("fabric", "health", "incorrect_configuration"), "no_partition", "fabric_refused", True),
         (("fabric", "health", "partition_assigned"), False, "fabric_no_partition", True),
         (("fabric", "health", "fabric_manager_connected"), False, "fabric_manager_disconnected", True),
         (("mig_enabled",), True, "mig_enabled", True),
@@ -177,7 +177,7 @@ def _all(**fabric: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("platform", "code"), [({}, "fabric_uuid_zero"), ({"chassis_serial": None}, "fabric_node_local")]
+    ("platform", "code"), [({}, "fabric_uuid_zero"), ({"chassis_serial": None}, "fabric_not_supported")]
 )
 def test_a_zero_uuid_is_a_fault_of_a_rack_and_normal_on_hgx(platform: dict[str, Any], code: str) -> None:
     found = _of_xml({**_all(cluster_uuid=None), **platform})
@@ -196,7 +196,7 @@ def test_healthy_masks_are_no_finding() -> None:
 def test_gpus_of_one_tray_in_different_chassis_leave_it_unknown() -> None:
     text = trays.fixture("gb200").replace("1825000000417", "1825000000999", 1).replace(">14<", ">15<", 1)
     facts = _assemble(nvidia_smi.parse_xml(text))
-    assert trays.codes(facts) == ["platform_disagrees", "platform_disagrees"]
+    assert trays.codes(facts) == ["unusable_value", "unusable_value"]
     assert (facts["chassis_serial"], facts["slot_number"], facts["tray_index"]) == (None, None, 4)
     assert facts["attached"]
 
@@ -429,13 +429,13 @@ def test_auto_reports_a_hang_of_nvml_where_nvidia_smi_responds(
     facts = fabric_facts.gather("auto", tools("hang"), 4.8)
     assert timeouts == [pytest.approx(1.2)], "a quarter of the time, since both use the driver that hangs"
     assert (facts["backend"], facts["attached"]) == ("nvidia_smi", True)
-    assert trays.codes(facts) == ["nvml_timeout", "backend_fallback"]
+    assert trays.codes(facts) == ["driver_timeout", "backend_fallback"]
 
 
 def test_reading_ends_where_both_backends_hang(tools: Callable[..., str]) -> None:
     facts = fabric_facts.gather("auto", tools("hang", "exec sleep 600"), 0.6)
     assert (facts["backend"], facts["gpu_count"]) == (None, None)
-    assert trays.codes(facts) == ["nvml_timeout", "backend_fallback", "smi_timeout"]
+    assert trays.codes(facts) == ["driver_timeout", "backend_fallback"]
 
 
 def test_one_reason_of_both_backends_is_reported_once(tools: Callable[..., str]) -> None:
@@ -447,7 +447,7 @@ def test_one_reason_of_both_backends_is_reported_once(tools: Callable[..., str])
 def test_an_old_driver_without_nvidia_smi_keeps_the_readings_of_nvml(tools: Callable[..., str]) -> None:
     facts = fabric_facts.gather("auto", tools("only_v1", None), 20)
     assert (facts["backend"], facts["attached"], facts["gpu_count"]) == ("nvml", False, 4)
-    assert trays.codes(facts) == ["backend_fallback", "smi_missing", "nvml_too_old"]
+    assert trays.codes(facts) == ["backend_fallback", "driver_missing", "fabric_unknown"]
 
 
 @pytest.mark.parametrize("backend", ["nvml", "nvidia_smi"])
@@ -455,7 +455,7 @@ def test_a_chosen_backend_is_the_only_one_read(tools: Callable[..., str], backen
     broken = tools("no_driver") if backend == "nvml" else tools(None, "exit 3")
     facts = fabric_facts.gather(backend, broken, 20)
     assert facts["backend"] is None
-    assert trays.codes(facts) == ["driver_missing" if backend == "nvml" else "smi_failed"]
+    assert trays.codes(facts) == ["driver_missing" if backend == "nvml" else "driver_unreadable"]
     other = "nvidia_smi" if backend == "nvml" else "nvml"
     assert fabric_facts.gather(other, broken, 20)["backend"] == other
 
@@ -494,7 +494,7 @@ def test_a_child_stuck_in_the_kernel_is_reported(
     monkeypatch.setattr(child, "calls", lambda functions, _timeout: [child.Reply(None, stuck)] * len(functions))
     monkeypatch.setattr(child, "run", lambda *_arguments, **_named: stuck)
     facts = fabric_facts.gather(backend, tools(), 20)
-    assert "child_stuck" in trays.codes(facts)
+    assert "driver_timeout" in trays.codes(facts)
     assert any("4242" in found["message"] for found in facts["findings"])
 
 

@@ -120,7 +120,7 @@ def test_gpus_without_nvlink_have_no_finding(standin: Tray) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "code", "timeout"),
-    [("no_driver", "driver_missing", 20), ("hang", "nvml_timeout", 1), ("crash", "nvml_failed", 20)],
+    [("no_driver", "driver_missing", 20), ("hang", "driver_timeout", 1), ("crash", "driver_unreadable", 20)],
 )
 def test_a_broken_driver_leaves_the_links_unknown_in_time(standin: Tray, fault: str, code: str, timeout: float) -> None:
     standin(fault)
@@ -257,4 +257,4 @@ def test_a_kernel_log_that_cannot_be_read_is_unknown(
     monkeypatch.setattr(links, "LOG_TIMEOUT", 0.3)
     journal(tmp_path, monkeypatch, script)
     found = links.gather(20)
-    assert (found["xids"], codes(found)) == (None, [("kernel_log_unread", None)])
+    assert (found["xids"], codes(found)) == (None, [("nvlink_links_unknown", None)])

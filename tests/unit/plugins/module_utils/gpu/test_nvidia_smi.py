@@ -71,7 +71,7 @@ def test_an_hgx_h100_has_a_zero_uuid_no_platform_and_no_health() -> None:
     assert set(gpu["platform"].values()) == {None}
     assert (gpu["module_id"], gpu["fabric_guid"]) == (7, None)
     # Two of the eight GPUs that it counts are described.
-    assert [found["code"] for found in readings.findings] == ["gpu_count_unclear"]
+    assert [found["code"] for found in readings.findings] == ["gpu_lost"]
     assert not readings.complete
 
 
@@ -186,7 +186,7 @@ def test_a_lost_gpu_is_reported_and_the_others_are_read() -> None:
 
 def test_a_gpu_that_needs_a_reset_is_reported() -> None:
     readings = nvidia_smi.parse_xml(trays.fixture("lost").replace("GPU is lost", "GPU requires reset"))
-    assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_reset_required", 1)]
+    assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_lost", 1)]
 
 
 def test_a_rejected_gpu_keeps_its_status() -> None:
@@ -236,9 +236,9 @@ def test_a_driver_without_the_fabric_section_gives_an_unknown_fabric() -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("\n \n", "smi_failed"),
-        ("\x00", "smi_not_xml"),
-        ("<\ud800>", "smi_broken_xml"),
+        ("\n \n", "driver_unreadable"),
+        ("\x00", "driver_unreadable"),
+        ("<\ud800>", "driver_unreadable"),
         (
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest"
             " NVIDIA driver is installed and running.\n",
@@ -248,12 +248,12 @@ def test_a_driver_without_the_fabric_section_gives_an_unknown_fabric() -> None:
             "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.1\n",
             "version_mismatch",
         ),
-        ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", "library_missing"),
+        ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", "driver_missing"),
         ("No devices were found\n", "no_gpu"),
         ("Failed to initialize NVML: Insufficient Permissions\n", "no_permission"),
         ("Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system", "gpu_lost"),
-        ("Unable to determine the device handle for GPU0000:0F:00.0: GPU requires reset\n", "gpu_reset_required"),
-        ("+------+\n| {{ 7 * 7 }} [x] |\n", "smi_not_xml"),
+        ("Unable to determine the device handle for GPU0000:0F:00.0: GPU requires reset\n", "gpu_lost"),
+        ("+------+\n| {{ 7 * 7 }} [x] |\n", "driver_unreadable"),
     ],
 )
 def test_text_instead_of_xml_is_recognized_or_quoted_safely(text: str, code: str) -> None:
@@ -306,7 +306,7 @@ def test_a_value_with_a_character_that_xml_does_not_allow_is_unknown(byte: str) 
 @pytest.mark.parametrize("part", [1, 5, 9])
 def test_truncated_xml_is_broken_xml(part: int) -> None:
     text = trays.fixture("gb200")
-    assert _failure(text[: len(text) * part // 10])["code"] == "smi_broken_xml"
+    assert _failure(text[: len(text) * part // 10])["code"] == "driver_unreadable"
 
 
 @pytest.mark.parametrize(
@@ -320,12 +320,12 @@ def test_truncated_xml_is_broken_xml(part: int) -> None:
 def test_entities_are_refused_not_expanded(declaration: str) -> None:
     inside = "<driver_version>&a;</driver_version>"
     text = f"<!DOCTYPE nvidia_smi_log [{declaration}]><nvidia_smi_log>{inside}</nvidia_smi_log>"
-    assert _failure(text)["code"] == "smi_refused_xml"
+    assert _failure(text)["code"] == "driver_unreadable"
 
 
 def test_an_undeclared_entity_is_refused_without_reading_the_dtd() -> None:
     text = trays.fixture("gb200").replace("<driver_version>580", "<driver_version>&fromdtd;580")
-    assert _failure(text)["code"] == "smi_refused_xml"
+    assert _failure(text)["code"] == "driver_unreadable"
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_an_undeclared_entity_is_refused_without_reading_the_dtd() -> None:
     ids=["deep", "many", "long", "other"],
 )
 def test_documents_beyond_the_limits_are_refused(text: str) -> None:
-    assert _failure(text)["code"] == "smi_refused_xml"
+    assert _failure(text)["code"] == "driver_unreadable"
 
 
 def test_character_references_and_predefined_entities_are_data() -> None:
@@ -421,17 +421,17 @@ def test_a_gpu_without_a_handle_next_to_the_others_is_one_finding(tmp_path: Path
     line = "Unable to determine the device handle for GPU4: 0000:5F:00.0: Unknown Error"
     readings = nvidia_smi.read(_program(tmp_path, f"echo '{line}' {where}; cat {file}"), 20)
     assert (len(readings.gpus), readings.complete) == (4, False)
-    assert [found["code"] for found in readings.findings] == ["gpu_count_unclear"]
+    assert [found["code"] for found in readings.findings] == ["gpu_lost"]
 
 
 @pytest.mark.parametrize(
     ("script", "timeout", "code"),
     [
-        ("echo '<nvidia_smi_log>'; exec sleep 600", 0.7, "smi_timeout"),
-        ("exit 4", 60, "smi_failed"),
+        ("echo '<nvidia_smi_log>'; exec sleep 600", 0.7, "driver_timeout"),
+        ("exit 4", 60, "driver_unreadable"),
         ("echo Failed to initialize NVML: Driver/library version mismatch >&2; exit 18", 60, "version_mismatch"),
-        ("kill -SEGV $$", 60, "smi_failed"),
-        ("echo '<nvidia_smi_log><gpu>'; exit 1", 60, "smi_broken_xml"),
+        ("kill -SEGV $$", 60, "driver_unreadable"),
+        ("echo '<nvidia_smi_log><gpu>'; exit 1", 60, "driver_unreadable"),
     ],
 )
 def test_a_failing_program_is_a_finding_within_the_timeout(
@@ -444,11 +444,11 @@ def test_a_failing_program_is_a_finding_within_the_timeout(
 
 def test_an_exit_code_other_than_0_with_valid_output_is_a_finding(tmp_path: Path) -> None:
     readings = nvidia_smi.read(_program(tmp_path, f"cat {trays.FIXTURES / 'gb200.xml'}; exit 14"), 20)
-    assert (len(readings.gpus), [found["code"] for found in readings.findings]) == (4, ["smi_exit"])
+    assert (len(readings.gpus), [found["code"] for found in readings.findings]) == (4, ["unusable_value"])
 
 
 def test_a_missing_program_is_a_finding_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
         nvidia_smi.read(str(tmp_path / "nvidia-smi"), 5)
-    assert caught.value.finding["code"] == "smi_missing"
+    assert caught.value.finding["code"] == "driver_missing"
     assert str(tmp_path)[:30] in caught.value.finding["message"]

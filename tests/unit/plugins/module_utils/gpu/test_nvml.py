@@ -73,7 +73,7 @@ def test_all_values_of_a_healthy_tray_are_read(standin: Tray) -> None:
         ("no_driver", "driver_missing"),
         ("version_mismatch", "version_mismatch"),
         ("no_permission", "no_permission"),
-        ("crash", "nvml_failed"),
+        ("crash", "driver_unreadable"),
     ],
 )
 def test_a_broken_driver_is_a_finding_of_its_own(standin: Tray, fault: str, code: str) -> None:
@@ -86,7 +86,7 @@ def test_a_broken_driver_is_a_finding_of_its_own(standin: Tray, fault: str, code
 def test_a_missing_library_is_a_finding_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "LIBRARY", "/nowhere/libnvidia-ml.so.1")
     found = _failure()
-    assert found["code"] == "library_missing"
+    assert found["code"] == "driver_missing"
     assert "No such file or directory" in found["message"]
 
 
@@ -94,7 +94,7 @@ def test_a_hang_ends_at_the_timeout_and_the_call_is_reported(standin: Tray) -> N
     standin(trays.tray(), "hang_fabric")
     # Long enough that the child has come to the call that hangs.
     found = _failure(5)
-    assert found["code"] == "nvml_timeout"
+    assert found["code"] == "driver_timeout"
     assert '"nvmlDeviceGetGpuFabricInfoV of GPU 0"' in found["message"]
 
 
@@ -179,7 +179,7 @@ def test_a_status_of_a_newer_driver_is_its_number() -> None:
     assert (readings.gpus[0]["fabric"]["status"], readings.findings) == ("status_31", [])
 
 
-@pytest.mark.parametrize(("fault", "noted"), [("only_v1", ["nvml_too_old"]), ("no_fabric", [])])
+@pytest.mark.parametrize(("fault", "noted"), [("only_v1", ["fabric_unknown"]), ("no_fabric", [])])
 def test_version_1_of_the_fabric_call_is_never_used(standin: Tray, fault: str, noted: list[str]) -> None:
     standin(trays.tray(), fault)
     readings = nvml.read(20)

@@ -183,7 +183,7 @@ def test_two_owners_block_a_change(owners: list[str], owner: str, stops: bool) -
 
 def test_without_a_drivers_version_nothing_is_installed() -> None:
     notes = domain.findings_of(desire(), owned(), None, None)
-    assert [note["code"] for note in notes] == ["imex_driver_unknown"]
+    assert [note["code"] for note in notes] == ["driver_missing"]
     assert domain.findings_of(desire(owner="none"), owned(), None, None) == []
 
 

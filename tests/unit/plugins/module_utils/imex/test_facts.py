@@ -47,14 +47,14 @@ def test_only_the_own_row_is_used() -> None:
     cells = {(1, 0): "INVALID", (1, 2): "NODE_MAP_MISMATCH", (2, 0): "RECOVERING"}
     facts = tray(0, answers=answers(cells=cells, states={1: "UNAVAILABLE"}, status="DEGRADED"))
     assert {peer["connection"] for peer in facts["peers"]} == {"connected"}
-    assert codes(facts) == ["imex_domain_degraded"]
+    assert codes(facts) == ["imex_peer_lost"]
 
 
 def test_an_own_row_that_was_filled_in_is_not_used() -> None:
     gone = answers(cells={(0, 1): "INVALID"}, states={0: "UNAVAILABLE"}, status="DOWN")
     facts = tray(0, answers={**gone, "state": answer("Query Status returned error code: 14\n", 1)})
     assert (facts["state"], facts["peers"]) == (None, [])
-    assert codes(facts) == ["imex_ctl_failed"]
+    assert codes(facts) == ["imex_not_ready"]
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: s
         ({**STOPPED}, []),
         ({**STOPPED, "program": None, "version": None, "package": None}, ["imex_missing"]),
         ({"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}, ["imex_unit_down"]),
-        ({**STOPPED, "unit": unit(active="failed", result="exit-code")}, ["imex_unit_failed"]),
+        ({**STOPPED, "unit": unit(active="failed", result="exit-code")}, ["imex_unit_down"]),
         ({**STOPPED, "persist": {"path": "x", "exists": True}}, ["imex_persist_left"]),
         ({"persist": {"path": "x", "exists": True}}, []),
         ({"answers": {"state": answer("READY\n"), "domain": HUNG}}, ["imex_timeout"]),
-        ({"answers": {"state": answer("READY\n"), "domain": answer("Killed")}}, ["imex_ctl_failed"]),
-        ({"answers": {"state": answer("READY\n"), "domain": answer(domain_json([]), 3)}}, ["imex_ctl_failed"]),
+        ({"answers": {"state": answer("READY\n"), "domain": answer("Killed")}}, ["imex_not_ready"]),
+        ({"answers": {"state": answer("READY\n"), "domain": answer(domain_json([]), 3)}}, ["imex_not_ready"]),
         ({"answers": {"state": answer("INIT_GPU\n"), "domain": answer(domain_json([]))}}, ["imex_not_ready"]),
         ({"driver_version": "595.58.03"}, ["imex_version_mismatch"]),
-        ({"config": {"path": "/x", "text": None}}, ["imex_config_missing"]),
+        ({"config": {"path": "/x", "text": None}}, ["imex_list_unusable"]),
         ({"config": {"path": "/x", "text": "IMEX_CMD_ENABLED=0\n"}, "answers": {}}, ["imex_cmd_disabled"]),
         ({"addresses": ["198.51.100.77"]}, ["imex_no_own_address"]),
-        ({"processes": [process(started_at=800.0)]}, ["imex_list_not_running"]),
+        ({"processes": [process(started_at=800.0)]}, ["imex_restart_pending"]),
         ({"channels": {"major": 234, "devices": []}}, ["imex_channel_missing"]),
         ({"channels": {"major": None, "devices": []}}, ["imex_channels_off"]),
         (
@@ -108,7 +108,7 @@ def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: s
         ),
         ({"prolog_files": ["/etc/slurm/prolog.d/imex.sh"]}, ["imex_two_owners"]),
         ({**STOPPED, "prolog_files": ["/etc/slurm/prolog.d/imex.sh"]}, []),
-        ({**STOPPED, "processes": [process(7, cgroup="/kubepods.slice/x", argv=["nvidia-imex"])]}, ["imex_ctl_failed"]),
+        ({**STOPPED, "processes": [process(7, cgroup="/kubepods.slice/x", argv=["nvidia-imex"])]}, ["imex_not_ready"]),
         ({"processes": [process(), process(9, "compute-domain-", cgroup="/x")]}, ["imex_two_owners"]),
         ({"processes": [process(), process(9, cgroup="/user.slice")]}, ["imex_two_owners"]),
         (
@@ -140,8 +140,8 @@ def test_waiting_for_recovery_names_the_missing_peers() -> None:
 )
 def test_a_cause_in_the_log_counts_until_the_next_start(line: str, code: str) -> None:
     failed = {"processes": [], "answers": {}, "unit": unit(active="failed", main_pid=None)}
-    assert codes(tray(**failed, log=f"{RUNS}{line}\n")) == sorted([code, "imex_unit_failed"])
-    assert codes(tray(**failed, log=f"{line}\n{RUNS}")) == ["imex_unit_failed"]
+    assert codes(tray(**failed, log=f"{RUNS}{line}\n")) == sorted([code, "imex_unit_down"])
+    assert codes(tray(**failed, log=f"{line}\n{RUNS}")) == ["imex_unit_down"]
     assert codes(tray(log=f"{RUNS}{line}\n")) == []
 
 
@@ -150,7 +150,7 @@ def test_a_list_with_a_wrong_line_and_one_that_was_edited() -> None:
     record = files.render_record(files.Record("r01", 7, files.digest("198.51.100.11\n"), "domain"))
     changes = {"nodes": {"path": "/n", "text": text, "changed_at": 900.0}, "record": {"path": "/r", "text": record}}
     facts = tray(**changes, **STOPPED)
-    assert codes(facts) == ["imex_list_edited", "imex_list_unusable"]
+    assert codes(facts) == ["imex_list_outdated", "imex_list_unusable"]
     assert facts["nodes"]["generation"] == 7
     assert "generation 7 of clique r01" in facts["findings"][1]["message"]
 
@@ -160,7 +160,7 @@ def test_an_unreadable_list_is_reported_once() -> None:
     facts = tray(
         nodes={"path": "/n", "text": None, "changed_at": None}, answers={"state": answer("", 1), "domain": refused}
     )
-    assert codes(facts).count("imex_not_configured") == 1
+    assert codes(facts).count("imex_list_unusable") == 1
 
 
 def test_a_key_pasted_into_the_configuration_is_not_shown() -> None:

@@ -208,7 +208,7 @@ def test_a_partition_whose_multi_tray_jobs_are_all_cancelled_is_a_finding(
     conf.write_text(f"PrologFlags=Alloc\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n{line}\n")
     _path, slurm = slurm_conf.read(str(conf))
     found = job_files.judge(job_files.desired_state(OPTIONS, slurm), slurm, str(conf))
-    assert [entry["code"] for entry in found[1]] == ["imex_job_shared_partition"] * reported
+    assert [entry["code"] for entry in found[1]] == ["slurm_conf_advice"] * reported
     assert found[0] == []
 
 
@@ -597,8 +597,8 @@ def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tr
 @pytest.mark.parametrize(
     ("conf", "codes"),
     [
-        (None, ["imex_job_no_slurm"]),
-        ("Prolog={0}/prolog.d/*\nEpilog={0}/epilog.d/*\n", ["imex_job_prolog_flags"]),
+        (None, ["slurm_conf_inconsistent"]),
+        ("Prolog={0}/prolog.d/*\nEpilog={0}/epilog.d/*\n", ["slurm_conf_inconsistent"]),
         # A prolog of the site's own calls the program.
         ("PrologFlags=Alloc\nProlog={0}/site-prolog\nEpilog={0}/site-epilog\n", []),
     ],
@@ -675,16 +675,16 @@ def test_a_wrong_option_is_rejected(change: dict[str, Any]) -> None:
     ("change", "refused", "noted"),
     [
         ({}, [], []),
-        ({"prologflags": []}, ["imex_job_prolog_flags"], []),
-        ({"prologflags": ["Alloc", "NoSuch"]}, ["imex_job_prolog_flags"], []),
+        ({"prologflags": []}, ["slurm_conf_inconsistent"], []),
+        ({"prologflags": ["Alloc", "NoSuch"]}, ["slurm_conf_inconsistent"], []),
         ({"prologflags": ["contain,serial"]}, [], []),
-        ({"prologepilogtimeout": ["119"]}, ["imex_job_wait_too_long"], []),
+        ({"prologepilogtimeout": ["119"]}, ["slurm_conf_inconsistent"], []),
         ({"prologepilogtimeout": ["120"]}, [], []),
-        ({"prologtimeout": ["90"]}, ["imex_job_wait_too_long"], []),
-        ({"epilogtimeout": ["49"]}, ["imex_job_wait_too_long"], []),
-        ({"prolog": ["/opt/site/prolog.sh"]}, [], ["imex_job_prolog_unset"]),
+        ({"prologtimeout": ["90"]}, ["slurm_conf_inconsistent"], []),
+        ({"epilogtimeout": ["49"]}, ["slurm_conf_inconsistent"], []),
+        ({"prolog": ["/opt/site/prolog.sh"]}, [], ["slurm_conf_inconsistent"]),
         ({"prolog": ["/opt/site/prolog.sh", "/etc/slurm/prolog.d/*"]}, [], []),
-        ({"epilog": ["/etc/slurm/epilog.d/*.sh"]}, [], ["imex_job_prolog_unset"]),
+        ({"epilog": ["/etc/slurm/epilog.d/*.sh"]}, [], ["slurm_conf_inconsistent"]),
     ],
 )
 def test_missing_settings_of_slurm_conf_are_findings(
@@ -697,7 +697,7 @@ def test_missing_settings_of_slurm_conf_are_findings(
 
 def test_policy_run_needs_a_task_prolog() -> None:
     want = job_files.desired_state({**OPTIONS, "policy": "run"}, GOOD)
-    assert [note["code"] for note in job_files.judge(want, GOOD, "x")[1]] == ["imex_job_task_prolog"]
+    assert [note["code"] for note in job_files.judge(want, GOOD, "x")[1]] == ["slurm_conf_note"]
     assert job_files.judge(want, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
 
 

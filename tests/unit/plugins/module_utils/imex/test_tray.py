@@ -56,7 +56,7 @@ def test_jobs_are_unknown_where_slurmctld_does_not_answer(tmp_path: Path, monkey
 
 def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
     found = slurm_jobs.blocking_finding([], "squeue timed out", ["a new list"])
-    assert found["code"] == "imex_jobs_unknown"
+    assert found["code"] == "slurm_unreachable"
     assert found["message"].endswith("; bring slurmctld back, or allow the stop with option allow_jobs.")
     found = slurm_jobs.blocking_finding([], "squeue: error: Invalid node name r01t01.example.com", ["a new list"])
     assert "allow_jobs" not in found["message"]

@@ -102,7 +102,7 @@ def test_an_unreachable_member_is_a_finding() -> None:
     facts = clique(3, {(0, 2): "RECOVERING", (1, 2): "RECOVERING"})
     del facts["t2"]
     judged = verdict.judge("r01", members(3), facts)
-    assert found(judged) == [("imex_member_unreachable", "t2")]
+    assert found(judged) == [("tray_unreachable", "t2")]
     assert not judged.ok
 
 

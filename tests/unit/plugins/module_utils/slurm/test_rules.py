@@ -127,7 +127,7 @@ def test_the_sites_block_sizes_are_kept_with_groups() -> None:
     assert rules.choose_sizes(blocks, NEW, aggregate=True) == ((1, 2, 4), [])
     assert rules.choose_sizes(blocks, NEW, (1, 4)) == ((1, 4), [])
     _given, found = rules.choose_sizes(blocks[:3], NEW, (1, 4))
-    assert [row["code"] for row in found] == ["slurm_groups_unaligned"]
+    assert [row["code"] for row in found] == ["slurm_block_size"]
     assert rules.choose_sizes(blocks[:3], NEW, (1,)) == ((1,), []), "without a larger size nothing is aggregated"
 
 
@@ -148,8 +148,8 @@ def test_a_bad_block_size_is_an_error_in_every_version(version: rules.Version, s
 
 
 def test_topology_yaml_needs_25_05() -> None:
-    assert "slurm_format" in codes(Candidate(OLD, "yaml", racks(4, base=(4,))))
-    assert "slurm_format" not in codes(Candidate((25, 5, 0), "yaml", racks(4, base=(4,))))
+    assert "slurm_topology_foreign" in codes(Candidate(OLD, "yaml", racks(4, base=(4,))))
+    assert "slurm_topology_foreign" not in codes(Candidate((25, 5, 0), "yaml", racks(4, base=(4,))))
 
 
 def test_placeholders_are_left_out_where_they_are_fatal() -> None:
@@ -157,7 +157,7 @@ def test_placeholders_are_left_out_where_they_are_fatal() -> None:
     assert rules.drop_placeholders(blocks, NEW) == (blocks, [])
     kept, findings = rules.drop_placeholders(blocks, OLD)
     assert [block.name for block in kept] == ["a", "c"]
-    assert [(found["code"], found["block"]) for found in findings] == [("slurm_placeholder_left_out", "b")]
+    assert [(found["code"], found["block"]) for found in findings] == [("release_old", "b")]
     assert "shifts the larger block sizes" in findings[0]["message"]
 
 
@@ -181,10 +181,10 @@ def test_a_removed_block_shifts_the_aggregates_after_it() -> None:
     before = racks(4, 4, 4, 4, base=(4, 8))
     gone = replace(before, blocks=before.blocks[:1] + before.blocks[2:])
     kept = replace(before, blocks=(before.blocks[0], Block("b"), *before.blocks[2:]))
-    assert "slurm_aggregates_shift" in codes(Candidate(NEW, "yaml", gone, previous=before))
-    assert "slurm_aggregates_shift" not in codes(Candidate(NEW, "yaml", kept, previous=before))
-    assert "slurm_aggregates_shift" not in codes(Candidate(NEW, "yaml", before, previous=before))
-    assert "slurm_aggregates_shift" not in codes(
+    assert "slurm_blocks_limited" in codes(Candidate(NEW, "yaml", gone, previous=before))
+    assert "slurm_blocks_limited" not in codes(Candidate(NEW, "yaml", kept, previous=before))
+    assert "slurm_blocks_limited" not in codes(Candidate(NEW, "yaml", before, previous=before))
+    assert "slurm_blocks_limited" not in codes(
         Candidate(NEW, "yaml", replace(gone, block_sizes=(4,)), previous=replace(before, block_sizes=(4,)))
     )
 
@@ -196,7 +196,7 @@ def test_a_removed_block_shifts_the_aggregates_after_it() -> None:
         ((24, 11, 5), (18,), ["slurm_segment"]),
         ((25, 5, 5), (18,), ["slurm_segment"]),
         ((25, 11, 4), (18,), []),
-        ((25, 11, 4), (19,), ["slurm_segment_spread"]),
+        ((25, 11, 4), (19,), ["slurm_clique_above_base"]),
         ((24, 11, 5), (0,), ["slurm_segment"]),
     ],
 )
@@ -204,27 +204,28 @@ def test_segments_that_cannot_be_used_are_findings(
     version: rules.Version, segments: tuple[int, ...], stopped: list[str]
 ) -> None:
     candidate = Candidate(version, rules.choose_style("auto", version), racks(18, 16, base=(16,)), segments=segments)
-    assert [code for code in codes(candidate) if code.startswith("slurm_segment")] == stopped
+    found = rules.lint(candidate)
+    assert [row["code"] for row in found if "segment" in row["message"]] == stopped
 
 
 @pytest.mark.parametrize(("version", "bad"), [((25, 5, 0), True), ((26, 5, 3), True), ((26, 5, 4), False)])
 def test_releases_whose_update_drops_a_node_from_another_block_are_findings(version: rules.Version, bad: bool) -> None:
     candidate = Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False)
-    assert "slurm_release" not in codes(replace(candidate, others=(Topology("flat", "flat", False, body="true"),)))
+    assert "release_old" not in codes(replace(candidate, others=(Topology("flat", "flat", False, body="true"),)))
     second = replace(racks(4, base=(4,), name="pods"), cluster_default=False)
-    assert ("slurm_release" in codes(replace(candidate, others=(second,)))) is bad
+    assert ("release_old" in codes(replace(candidate, others=(second,)))) is bad
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "x" * 200, "{{ x }}", "a\nb"])
 def test_an_invalid_topology_name_is_an_error(name: str) -> None:
-    assert codes(Candidate(NEW, "yaml", racks(4, base=(4,), name=name))) == ["slurm_topology_name"]
+    assert codes(Candidate(NEW, "yaml", racks(4, base=(4,), name=name))) == ["slurm_conf_inconsistent"]
 
 
 @pytest.mark.parametrize(("version", "bad"), [((25, 11, 0), True), ((25, 11, 2), True), ((25, 11, 3), False)])
 def test_releases_that_lose_nodes_are_findings(version: rules.Version, bad: bool) -> None:
-    assert ("slurm_release" in codes(Candidate(version, "yaml", racks(4, base=(4,))))) is bad
+    assert ("release_old" in codes(Candidate(version, "yaml", racks(4, base=(4,))))) is bad
     # They lose them only where nodes are switched off.
-    assert "slurm_release" not in codes(Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False))
+    assert "release_old" not in codes(Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_releases_that_lose_nodes_are_findings(version: rules.Version, bad: bool
             "topology/tree select/cons_tres Alloc",
             {"topologyplugin": "topology/tree"},
             False,
-            ["slurm_plugin_inconsistent"],
+            ["slurm_conf_inconsistent"],
         ),
         (
             "conf",
@@ -247,16 +248,16 @@ def test_releases_that_lose_nodes_are_findings(version: rules.Version, bad: bool
             True,
             ["slurm_conf_inconsistent"],
         ),
-        ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_plugin_inconsistent"]),
+        ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_conf_inconsistent"]),
         (
             "yaml",
             "topology/tree select/cons_tres Alloc",
             {"topologyplugin": "topology/tree"},
             True,
-            ["slurm_plugin_ignored"],
+            ["slurm_conf_note"],
         ),
         ("yaml", "topology/flat select/linear Alloc", {"selecttype": "select/cons_tres"}, False, ["slurm_select_type"]),
-        ("yaml", "topology/flat select/cons_tres ", {}, False, ["slurm_prolog_flags"]),
+        ("yaml", "topology/flat select/cons_tres ", {}, False, ["slurm_conf_advice"]),
         ("yaml", "topology/flat select/cons_tres Alloc,Contain", {"prologflags": "Contain"}, True, []),
         ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, True, ["slurm_conf_inconsistent"]),
         # 26.05 adds Alloc to DeferBatch by itself, 24.11 does not (observed).
@@ -281,9 +282,9 @@ def test_settings_that_are_missing_or_wrong_are_findings(
 @pytest.mark.parametrize(
     ("style", "version", "twin", "expected"),
     [
-        ("yaml", NEW, True, ["slurm_topology_file_left"]),
-        ("conf", NEW, True, ["slurm_topology_file_hidden"]),
-        ("conf", OLD, True, ["slurm_topology_file_left"]),
+        ("yaml", NEW, True, ["slurm_conf_advice"]),
+        ("conf", NEW, True, ["slurm_topology_foreign"]),
+        ("conf", OLD, True, ["slurm_conf_advice"]),
         ("conf", OLD, False, []),
     ],
 )

@@ -280,7 +280,7 @@ def test_the_home_of_a_user_and_any_guid_of_the_rack_are_replaced() -> None:
     host = tray(1)
     assert host.answer is not None
     message = '"/home/jroe/bin/nvidia-smi" cannot be started'
-    host.answer["findings"].append({"code": "smi_missing", "severity": "error", "message": message})
+    host.answer["findings"].append({"code": "driver_missing", "severity": "error", "message": message})
     parts = "".join(host.answer["outputs"][0]["parts"]).replace(
         "<platformInfo>", "<platformInfo><rack_guid>AB12CD34EF</rack_guid>"
     )

@@ -54,36 +54,36 @@ def dcgm(count: int = 2) -> Any:
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (lambda cluster: label(cluster, CLIQUE, None), "dra_label_missing", "is missing on r01t01"),
+        (lambda cluster: label(cluster, CLIQUE, None), "k8s_clique_label_wrong", "is missing on r01t01"),
         (
             lambda cluster: label(cluster, CLIQUE, OTHER),
-            "dra_label_wrong",
+            "k8s_clique_label_wrong",
             f"is {OTHER}, but its GPUs report {world.CLIQUE}",
         ),
         (
             lambda cluster: cluster["compute_domain_cliques"][0]["daemons"].pop(0),
-            "dra_domain_unready",
+            "dra_plugin_unready",
             "jobs/cd has 1 of 2 daemons ready: on node r01t01 no daemon has joined",
         ),
         (
             lambda cluster: (cluster["compute_domain_cliques"].clear(), label(cluster, world.KEY, None)),
-            "dra_domain_unready",
+            "dra_plugin_unready",
             "has 0 of 2 daemons ready: on node r01t01 the plugin has not set the label",
         ),
         (
             lambda cluster: (cluster["compute_domain_cliques"].clear(), label(cluster, world.KEY, "uid-of-another")),
-            "dra_domain_unready",
+            "dra_plugin_unready",
             "names another ComputeDomain (uid-of-another)",
         ),
         (
             # Its daemon's entry stays Ready, since no other writes it.
             lambda cluster: cluster["nodes"][0]["status"].update(conditions=[{"type": "Ready", "status": "Unknown"}]),
-            "dra_domain_unready",
+            "dra_plugin_unready",
             "has 1 of 2 daemons ready: on node r01t01 the kubelet does not report Ready",
         ),
         (
             lambda cluster: cluster.update(compute_domain_cliques=[world.members(r01t01="NotReady", r01t02="Ready")]),
-            "dra_domain_unready",
+            "dra_plugin_unready",
             "on node r01t01 the daemon is NotReady",
         ),
         (
@@ -95,7 +95,7 @@ def dcgm(count: int = 2) -> Any:
         ),
         (
             lambda cluster: cluster["compute_domain_cliques"][0]["daemons"][1].update(cliqueID=""),
-            "dra_domain_without_imex",
+            "dra_clique_unknown",
             "find no clique on r01t02",
         ),
         (
@@ -110,12 +110,12 @@ def dcgm(count: int = 2) -> Any:
         ),
         (
             lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Failed", world.CLIQUE)]),
-            "dra_bandwidth_failed",
+            "dra_domain_spans",
             "because default/nvbandwidth-r01 failed",
         ),
         (
             lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-x", "Succeeded", world.CLIQUE, OTHER)]),
-            "dra_bandwidth_failed",
+            "dra_domain_spans",
             "succeeded across two cliques",
         ),
         (
@@ -177,7 +177,7 @@ def test_a_label_is_compared_only_with_known_gpus_and_without_an_external_writer
     assert messages(wrong, {}) == []
     assert messages(wrong, external_label_writer=True) == []
     found = messages(world.installed(), world.trays(fabric=world.fabric(attached=False, clique=None)))
-    assert [code for code, _words in found] == ["dra_label_wrong"] * 2
+    assert [code for code, _words in found] == ["k8s_clique_label_wrong"] * 2
     assert "its GPUs are in no clique" in found[0][1]
 
 
@@ -227,7 +227,7 @@ def test_a_probe_names_the_first_step_that_fails(change: Change, words: str) -> 
     assert probe.judge(cluster, made, world.plan()) == []
     change(cluster)
     found = probe.judge(cluster, made, world.plan())
-    assert [row["code"] for row in found] == ["dra_probe_failed"]
+    assert [row["code"] for row in found] == ["dra_plugin_unready"]
     assert words in found[0]["message"]
     assert found[0]["message"].endswith(".")
 
@@ -235,7 +235,7 @@ def test_a_probe_names_the_first_step_that_fails(change: Change, words: str) -> 
 def test_leftovers_of_a_probe_are_named() -> None:
     cluster, _made = running_probe()
     found = probe.find_leftovers(cluster, ["uid-cd"])
-    assert [row["code"] for row in found] == ["dra_probe_leftovers"]
+    assert [row["code"] for row in found] == ["dra_domain_stuck"]
     assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
     assert probe.find_leftovers(cluster, ["uid-other"]) == []
 
@@ -264,7 +264,7 @@ def test_a_probe_across_two_cliques_stays_two_cliques() -> None:
     assert probe.judge(cluster, made, world.plan()) == []
     assert probe.objects(world.installed(), world.trays(), "default", "busybox", across=True) == [], "one clique alone"
     late = {**cluster, "compute_domain_cliques": cluster["compute_domain_cliques"][:1]}
-    assert [row["code"] for row in probe.judge(late, made, world.plan())] == ["dra_probe_failed"]
+    assert [row["code"] for row in probe.judge(late, made, world.plan())] == ["dra_plugin_unready"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_probe_across_two_cliques_stays_two_cliques() -> None:
 def test_a_probe_across_two_cliques_with_wrong_cliques_is_a_finding(joined: list[Any], words: str) -> None:
     cluster, made = crossing()
     found = probe.judge({**cluster, "compute_domain_cliques": joined}, made, world.plan())
-    assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
+    assert [row["code"] for row in found] == ["dra_plugin_unready"]
     assert words in found[0]["message"]
 
 

@@ -76,7 +76,7 @@ def test_a_refused_object_is_named_with_the_servers_reason() -> None:
     reason = "livenessProbe.grpc.port: Invalid value: 70000: must be between 1 and 65535"
     found, _writes = sent(Api(422, reason), DAEMON_SET)
     assert found == [
-        f"dra_object_refused: The API server would refuse DaemonSet plugin ({reason}); correct values.",
+        f"dra_value_refused: The API server would refuse DaemonSet plugin ({reason}); correct values.",
     ]
 
 
@@ -90,7 +90,7 @@ def test_a_kind_of_the_charts_own_crds_need_not_be_served() -> None:
     other = {**DOMAIN, "apiVersion": "cert-manager.io/v1", "kind": "Issuer"}
     found, writes = sent(Api(), DOMAIN, other)
     assert [row.partition(";")[0] for row in found] == [
-        "dra_object_refused: The API server would refuse Issuer x (it serves no kind Issuer of cert-manager.io/v1)"
+        "dra_value_refused: The API server would refuse Issuer x (it serves no kind Issuer of cert-manager.io/v1)"
     ]
     assert writes == []
 
@@ -103,7 +103,7 @@ def test_a_kind_of_the_charts_own_crds_need_not_be_served() -> None:
             'daemonsets.apps is forbidden: User "poor" cannot create resource "daemonsets"',
             "dra_not_readable: The API",
         ),
-        (403, 'admission webhook "policy" denied the request: no', "dra_object_refused: The API server would refuse"),
+        (403, 'admission webhook "policy" denied the request: no', "dra_value_refused: The API server would refuse"),
         (500, "Internal error occurred: failed calling webhook", "failed calling webhook"),
         (409, "object is being deleted", "object is being deleted"),
     ],

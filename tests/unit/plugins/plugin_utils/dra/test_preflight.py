@@ -56,14 +56,18 @@ def test_a_correct_cluster_has_no_finding() -> None:
     ("change", "code", "words"),
     [
         (lambda cluster: cluster.update(version="v1.31.9"), "dra_kubernetes_too_old", "needs 1.32"),
-        (lambda cluster: cluster.update(version="v1.34.1+k3s1"), "dra_kubernetes_old", "1.34.2"),
-        (lambda cluster: cluster["groups"].pop("resource.k8s.io"), "dra_api_missing", "does not serve resource.k8s.io"),
+        (lambda cluster: cluster.update(version="v1.34.1+k3s1"), "release_old", "1.34.2"),
+        (
+            lambda cluster: cluster["groups"].pop("resource.k8s.io"),
+            "dra_kubernetes_too_old",
+            "not serve resource.k8s.io",
+        ),
         (
             lambda cluster: cluster["not_readable"].append("The account may not list x; allow it"),
             "dra_not_readable",
             "may not list x",
         ),
-        (lambda cluster: cluster["nodes"].pop(), "dra_node_missing", "Tray r01t02 should be node r01t02"),
+        (lambda cluster: cluster["nodes"].pop(), "dra_node_not_selected", "Tray r01t02 should be node r01t02"),
         (
             lambda cluster: cluster["nodes"][0]["metadata"].update(labels={}),
             "dra_node_not_selected",
@@ -76,22 +80,22 @@ def test_a_correct_cluster_has_no_finding() -> None:
         ),
         (
             lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="containerd://1.7.28")),
-            "dra_runtime_cdi",
+            "dra_node_setup",
             "enable_cdi",
         ),
         (
             lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="cri-o://1.26.4")),
-            "dra_runtime_cdi",
+            "dra_node_setup",
             "CRI-O 1.27",
         ),
         (
             lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="docker://28.0.1")),
-            "dra_runtime_cdi",
+            "dra_node_setup",
             "has no CDI",
         ),
         (
             lambda cluster: cluster["daemon_sets"].append(world.gfd()),
-            "dra_label_multiple_writers",
+            "k8s_clique_label_writers",
             "gpu-feature-discovery",
         ),
         (
@@ -123,19 +127,19 @@ def test_a_correct_cluster_has_no_finding() -> None:
             lambda cluster: cluster["crds"].update(
                 {DOMAINS: world.crd(DOMAINS, managers=("helm", "argocd-controller"))}
             ),
-            "dra_crd_conflict",
+            "dra_other_install",
             "managed by argocd-controller",
         ),
         (
             lambda cluster: cluster["releases"].append(world.secret(1, "pending-install")),
-            "dra_release_pending",
+            "dra_release_failed",
             "helm uninstall",
         ),
         (
             lambda cluster: cluster["releases"].extend(
                 [world.secret(9, "deployed"), world.secret(10, "pending-upgrade")]
             ),
-            "dra_release_pending",
+            "dra_release_failed",
             "helm rollback",
         ),
         (
@@ -149,7 +153,7 @@ def test_a_correct_cluster_has_no_finding() -> None:
             lambda cluster: cluster["daemon_sets"].append(
                 world.daemon_set("nvidia-imex", "", namespace="kube-system", annotations={})
             ),
-            "dra_imex_owner",
+            "imex_two_owners",
             "kube-system/nvidia-imex runs its own IMEX",
         ),
         (
@@ -158,7 +162,7 @@ def test_a_correct_cluster_has_no_finding() -> None:
                     "plugin", "", annotations={}, containers=[{"env": [{"name": "IMEX_CHANNEL_IDS", "value": "[0]"}]}]
                 )
             ),
-            "dra_imex_owner",
+            "imex_two_owners",
             "imex.channelIDs",
         ),
     ],
@@ -174,12 +178,12 @@ def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], cod
     [
         (
             {"fabric": world.fabric(driver_version="570.124.06"), "imex": world.imex(version="570.124.06")},
-            "dra_driver_too_old",
+            "dra_driver_unsuitable",
             "570.158.01",
         ),
         ({"fabric": None}, "dra_not_readable", "no GPU facts of r01t01"),
-        ({"imex": world.imex(version="580.82.07")}, "dra_imex_version", "IMEX 580.82.07 and driver 580.173.02"),
-        ({"imex": world.imex(channels={"major": None})}, "dra_channels_missing", "nvidia-caps-imex-channels"),
+        ({"imex": world.imex(version="580.82.07")}, "imex_version_mismatch", "IMEX 580.82.07 and driver 580.173.02"),
+        ({"imex": world.imex(channels={"major": None})}, "dra_driver_unsuitable", "nvidia-caps-imex-channels"),
         (
             {"fabric": world.fabric(attached=False, clique=None, findings=[{"message": "GPU 2 is lost; reboot."}])},
             "dra_clique_unknown",
@@ -187,17 +191,17 @@ def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], cod
         ),
         (
             {"fabric": world.fabric(gpus=[{"index": 3, "fabric": {"health": {"summary": "unhealthy"}}}])},
-            "dra_fabric_unhealthy",
+            "fabric_degraded",
             "GPU 3 of tray r01t01",
         ),
-        ({"imex": world.imex(unit={"load": "loaded", "active": "active"})}, "dra_imex_unit", "driver_managed"),
-        ({"imex": world.imex(unit={"load": "loaded", "active": "inactive"})}, "dra_imex_unit", "not masked"),
+        ({"imex": world.imex(unit={"load": "loaded", "active": "active"})}, "imex_unit_down", "driver_managed"),
+        ({"imex": world.imex(unit={"load": "loaded", "active": "inactive"})}, "imex_unit_down", "not masked"),
         (
             {"imex": world.imex(owners=[{"owner": "prolog", "why": "a prolog of Slurm starts it"}])},
-            "dra_imex_owner",
+            "imex_two_owners",
             "a prolog of Slurm",
         ),
-        ({"root": False}, "dra_driver_root", "below /"),
+        ({"root": False}, "dra_node_setup", "below /"),
     ],
 )
 def test_each_fault_of_a_tray_has_its_finding(tray: dict[str, Any], code: str, words: str) -> None:
@@ -221,7 +225,7 @@ def test_each_fault_of_a_tray_has_its_finding(tray: dict[str, Any], code: str, w
 def test_host_managed_needs_a_running_service_with_its_socket(imex: dict[str, Any], words: str | None) -> None:
     plan = world.plan(shape="host_managed", external_label_writer=True)
     found = preflight.preflight(world.empty(), world.trays(1, imex=imex), plan)
-    assert codes(found) == (["dra_imex_unit"] if words else [])
+    assert codes(found) == (["imex_unit_down"] if words else [])
     assert (words or "") in (found[0]["message"] if found else "")
 
 
@@ -229,7 +233,7 @@ def test_two_drivers_in_a_clique_are_an_error_of_the_clique() -> None:
     trays = world.trays()
     trays["r01t02"] = Tray("r01t02", world.fabric(driver_version="580.95.05"), world.imex(version="580.95.05"), True)
     found = preflight.preflight(world.empty(), trays, world.plan())
-    assert codes(found) == ["dra_driver_versions"]
+    assert codes(found) == ["dra_driver_unsuitable"]
     assert found[0]["clique"] == world.CLIQUE
 
 
@@ -243,12 +247,12 @@ def test_a_clique_larger_than_an_imex_domain_is_a_finding_unless_the_limit_is_ra
 
 def test_the_clique_label_needs_exactly_one_writer() -> None:
     nobody = world.plan({})
-    assert codes(preflight.preflight(world.empty(), world.trays(), nobody)) == ["dra_label_no_writer"]
+    assert codes(preflight.preflight(world.empty(), world.trays(), nobody)) == ["k8s_clique_label_writers"]
     with_gfd = spoilt(lambda cluster: cluster["daemon_sets"].append(world.gfd()))
     assert preflight.preflight(with_gfd, world.trays(), nobody) == []
     idle = copy.deepcopy(with_gfd)
     idle["daemon_sets"][0]["status"]["desiredNumberScheduled"] = 0
-    assert codes(preflight.preflight(idle, world.trays(), nobody)) == ["dra_label_no_writer"]
+    assert codes(preflight.preflight(idle, world.trays(), nobody)) == ["k8s_clique_label_writers"]
     assert preflight.preflight(world.empty(), world.trays(), world.plan({}, external_label_writer=True)) == []
 
 
@@ -264,7 +268,7 @@ def test_a_release_of_25_12_is_upgraded_and_a_newer_one_not_downgraded() -> None
         lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="dra-driver-nvidia-gpu-0.6.0")]),
         world.installed(),
     )
-    assert codes(preflight.preflight(newer, world.trays(), world.plan())) == ["dra_downgrade"]
+    assert codes(preflight.preflight(newer, world.trays(), world.plan())) == ["dra_release_failed"]
 
 
 def test_an_upgraded_release_keeps_its_old_name() -> None:
@@ -280,7 +284,7 @@ def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None
     live = spoilt(lambda cluster: cluster["compute_domains"].append(world.domain()), world.installed())
     plan = world.plan(shape="host_managed", external_label_writer=True)
     found = preflight.preflight(live, world.trays(imex=world.hosts_imex()), plan)
-    assert codes(found) == ["dra_domains_active"]
+    assert codes(found) == ["jobs_running"]
     assert "jobs/cd" in found[0]["message"]
     assert preflight.preflight(live, world.trays(), world.plan()) == []
     # The plugin's arguments name the IMEX mode; a missing DeviceClass is another fault.
@@ -288,9 +292,9 @@ def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None
     assert preflight.preflight(live, world.trays(), world.plan()) == []
     host = [{"name": "compute-domains", "env": [{"name": "IMEX_MODE", "value": "hostManaged"}]}]
     live["daemon_sets"] = [world.daemon_set(containers=host)]
-    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_active"]
+    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["jobs_running"]
     live["daemon_sets"] = []
-    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_active"]
+    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["jobs_running"]
 
 
 def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
@@ -306,7 +310,7 @@ def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
 
 def test_kubelet_paths_are_below_its_folder() -> None:
     moved = replace(world.plan(), kubelet_root="/var/lib/k0s/kubelet")
-    assert codes(preflight.preflight(world.empty(), world.trays(), moved)) == ["dra_kubelet_root"] * 2
+    assert codes(preflight.preflight(world.empty(), world.trays(), moved)) == ["dra_node_setup"] * 2
     paths = {
         "kubeletRegistrarDirectoryPath": "/var/lib/k0s/kubelet/plugins_registry",
         "kubeletPluginsDirectoryPath": "/var/lib/k0s/kubelet/plugins/",
@@ -391,7 +395,7 @@ def test_operators_of_affinity(row: dict[str, Any], matches: bool) -> None:
 
 def test_a_crd_may_be_taken_over_from_an_allowed_manager() -> None:
     live = {DOMAINS: world.crd(DOMAINS, managers=("argocd-controller",))}
-    assert codes(crds.judge(live)) == ["dra_crd_conflict"]
+    assert codes(crds.judge(live)) == ["dra_other_install"]
     assert crds.judge(live, managers=["argocd-controller"]) == []
 
 
@@ -420,19 +424,19 @@ def test_the_real_stale_crd_is_found_with_and_without_the_charts() -> None:
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (lambda cluster: cluster.update(daemon_sets=[]), "dra_plugin_missing", "tag release"),
+        (lambda cluster: cluster.update(daemon_sets=[]), "dra_release_failed", "tag release"),
         (
             lambda cluster: cluster.update(daemon_sets=[world.daemon_set(count=1)]),
-            "dra_plugin_incomplete",
+            "dra_node_not_selected",
             "1 of 2 nodes",
         ),
         (lambda cluster: cluster.update(daemon_sets=[world.daemon_set(ready=1)]), "dra_plugin_unready", "Of 2 pods"),
         (lambda cluster: cluster["daemon_sets"][0].update(status={}), "dra_plugin_unready", "has not observed"),
-        (lambda cluster: cluster["device_classes"].pop(), "dra_class_missing", "compute-domain-daemon.nvidia.com"),
-        (lambda cluster: cluster["slices"].pop(), "dra_slice_missing", "no ResourceSlice of"),
+        (lambda cluster: cluster["device_classes"].pop(), "dra_release_failed", "compute-domain-daemon.nvidia.com"),
+        (lambda cluster: cluster["slices"].pop(), "dra_node_outdated", "no ResourceSlice of"),
         (
             lambda cluster: cluster["slices"].__setitem__(0, world.slices("r01t01", "channel-0")),
-            "dra_slice_missing",
+            "dra_node_outdated",
             "without channel-0 and daemon-0 on r01t01",
         ),
     ],
@@ -448,7 +452,7 @@ def test_a_plugin_without_pods_names_the_missing_label() -> None:
     for node in cluster["nodes"]:
         node["metadata"]["labels"] = {"nvidia.com/gpu.clique": world.CLIQUE}
     found = checks.check(cluster, world.trays(), world.plan())
-    assert codes(found) == ["dra_plugin_unscheduled"]
+    assert codes(found) == ["dra_node_not_selected"]
     assert "r01t01" in found[0]["message"]
     assert "nvidia.com/gpu.present=true" in found[0]["message"]
 
@@ -456,7 +460,7 @@ def test_a_plugin_without_pods_names_the_missing_label() -> None:
 def test_gpus_by_dra_are_published_too() -> None:
     plan = world.plan(shape="all_dra")
     found = checks.check(world.installed(), world.trays(), plan)
-    assert codes(found) == ["dra_class_missing", "dra_slice_missing"]
+    assert codes(found) == ["dra_release_failed", "dra_node_outdated"]
     cluster = spoilt(
         lambda cluster: cluster["device_classes"].append(world.device_class("gpu.nvidia.com")), world.installed()
     )
@@ -471,7 +475,7 @@ def test_claims_are_compared_before_and_after() -> None:
     assert checks.lost_claims(claims, before) == []
     after = spoilt(lambda cluster: cluster.update(claims=[world.claim("a", reserved=False)]), before)
     found = checks.lost_claims(claims, after)
-    assert codes(found) == ["dra_claim_lost"]
+    assert codes(found) == ["dra_plugin_unready"]
     assert "jobs/a was in use before and is no longer reserved" in found[0]["message"]
 
 
@@ -482,7 +486,7 @@ def test_blockers_of_an_uninstall_are_named() -> None:
         world.installed(),
     )
     found = checks.blockers(cluster)
-    assert codes(found) == ["dra_domains_active", "dra_claims_in_use"]
+    assert codes(found) == ["jobs_running", "jobs_running"]
     assert "jobs/train" in found[0]["message"]
     assert "jobs/a" in found[1]["message"]
 

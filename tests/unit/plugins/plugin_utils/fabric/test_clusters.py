@@ -122,9 +122,9 @@ def test_a_clique_takes_the_block_that_runs_in_its_own_slurm() -> None:
     placement = site.discover()
     assert blocks(site, "alpha") == [("old1", 4, R01)]
     assert blocks(site, "beta") == [("old1", 4, R02)]
-    assert "block_mismatch" not in codes(placement)
+    assert "slurm_topology_differs" not in codes(placement)
     set_site(site, R01[:2], block=("other", 5))
-    assert [row["tray"] for row in site.discover().findings if row["code"] == "block_mismatch"] == list(R01[:2])
+    assert [row["tray"] for row in site.discover().findings if row["code"] == "slurm_topology_differs"] == list(R01[:2])
 
 
 def test_two_clusters_may_each_have_a_node_of_one_name() -> None:

@@ -47,7 +47,7 @@ def placed(**simulation: Any) -> Site:
 
 def test_every_gate_is_in_the_catalogue_as_one() -> None:
     """Those of discovery and those of a running slurmctld's blocks."""
-    assert {code for code, row in CATALOGUE.items() if row.meaning.startswith("gate: ")} == {*GATES, *slurm_gates.GATES}
+    assert {code for code, row in CATALOGUE.items() if row.sentence[:6] == "gate: "} == {*GATES, *slurm_gates.GATES}
 
 
 # --- merged and split ---
@@ -84,7 +84,7 @@ def test_cliques_that_slurm_cannot_aggregate_for_want_of_a_group_are_named(data:
     reasons = [rules.blocks_of_group(blocks(of, cluster))[1] for cluster in of.slurm_clusters or [None]]
     named = {name for reason in reasons if reason.endswith("in no group") for name in re.findall(r"r\d+", reason)}
     found = gates.check(gates.Step(of, of, [], NOW), {}, Policy()).findings
-    messages = [row["message"].partition(";")[0] for row in found if row["code"] == "clique_in_no_group"]
+    messages = [row["message"].partition(";")[0] for row in found if row["code"] == "slurm_blocks_limited"]
     assert messages == [f"Cliques in no group while others have one: {', '.join(sorted(named))}"] * bool(named)
 
 
@@ -158,15 +158,16 @@ def test_a_new_domain_takes_the_name_under_which_its_trays_are_declared() -> Non
     placement = site.discover()
     assert {name: site.clique_of(name)[:6] for name in ("r01t01", "r02t04")} == {"r01t01": "hall_a", "r02t04": "hall_b"}
     assert placement.fabric.domains["hall_a"]["expected_trays"] == 5
-    assert [row["message"] for row in placement.findings if row["code"] == "expected_tray_missing"] == [
-        "Trays expected in hall_a have no place: r01t05; discover them, or correct expected."
+    assert [row["message"] for row in placement.findings if row["code"] == "domain_incomplete"] == [
+        "NVLink domain hall_a has 4 of 5 expected trays; discover the others.",
+        "Trays expected in hall_a have no place: r01t05; discover them, or correct expected.",
     ]
 
 
 def test_a_tray_in_another_rack_than_declared_is_found() -> None:
     site = Site(policy=Policy(expected={"r01": R01[:3], "r02": (*R02, "r01t04")}))
     placement = site.discover()
-    assert [row["tray"] for row in placement.findings if row["code"] == "tray_other_domain"] == ["r01t04"]
+    assert [row["tray"] for row in placement.findings if row["code"] == "tray_misplaced"] == ["r01t04"]
 
 
 # --- age ---

@@ -137,14 +137,12 @@ def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_name
 
 
 def test_findings_about_a_source_are_kept_and_are_no_outage() -> None:
-    result = SourceResult([observed("a", "rest")], [finding("trays_unnamed", "Two have no name.")])
+    result = SourceResult([observed("a", "rest")], [finding("source_list_invalid", "Two have no name.")])
     answers = [query("rest", lambda: result), query("ssh", lambda: SourceResult([observed("a", "ssh")]))]
     assert merge(answers, 100, fabric_file=False) == Merged([observed("a", "rest")], result.findings)
     assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
     # Without a fabric file, the findings of the source are the reason in the error.
-    answer = Answer(
-        "ssh", [silent("a", "ssh")], findings=[finding("source_incomplete", "ssh: no gateway; bring it back.")]
-    )
+    answer = Answer("ssh", [silent("a", "ssh")], findings=[finding("source_failed", "ssh: no gateway; bring it back.")])
     with pytest.raises(OutageError, match=r"^ssh: answers for 0 of 1 tray, .* percent \(ssh: no gateway\); restore it"):
         merge([answer], 100, fabric_file=False)
 

@@ -78,7 +78,7 @@ def test_a_failed_member_that_runs_blocks_a_restart_only() -> None:
     broken = {"failed": True, "running": True, "msg": "two owners"}
     rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
     decision = decide(rows)
-    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_change_blocked", "d")]
+    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_clique_partial", "d")]
     calm = decide({tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": broken})
     assert (calm.blocked, calm.restart, calm.outdated) == (None, False, ("d",))
 

@@ -70,15 +70,15 @@ def test_running_writers_are_read_from_the_daemon_sets(sets: list[Any], running:
         ("auto", [], (), COLLECTION, []),
         ("auto", [GFD_RUNS], ("nfd-master",), GFD, []),
         ("auto", [DRA_RUNS], ("compute-domain-kubelet-plugin",), DRA, []),
-        ("auto", [GFD_RUNS, DRA_RUNS], ("nfd-master",), "multiple", ["k8s_clique_label_multiple_writers"]),
-        ("auto", [], ("nfd-master",), COLLECTION, ["k8s_clique_label_orphaned"]),
+        ("auto", [GFD_RUNS, DRA_RUNS], ("nfd-master",), "multiple", ["k8s_clique_label_writers"]),
+        ("auto", [], ("nfd-master",), COLLECTION, ["k8s_clique_label_unknown_writer"]),
         ("auto", [], ("kubectl-label",), "unknown", ["k8s_clique_label_unknown_writer"]),
         ("collection", [], ("kubectl-label",), COLLECTION, ["k8s_clique_label_unknown_writer"]),
-        ("collection", [GFD_RUNS], ("nfd-master",), "multiple", ["k8s_clique_label_multiple_writers"]),
+        ("collection", [GFD_RUNS], ("nfd-master",), "multiple", ["k8s_clique_label_writers"]),
         ("collection", [], ("rackscale.nvlink-clique",), COLLECTION, []),
         ("auto", [], ("nfd-master", "rackscale.nvlink-clique"), COLLECTION, []),
-        ("gfd", [], (), "none", ["k8s_clique_label_no_writer"]),
-        ("dra_driver", [DRA_SILENT], (), "none", ["k8s_clique_label_no_writer"]),
+        ("gfd", [], (), "none", ["k8s_clique_label_writers"]),
+        ("dra_driver", [DRA_SILENT], (), "none", ["k8s_clique_label_writers"]),
     ],
 )
 def test_there_is_one_writer_or_a_finding(
@@ -112,9 +112,9 @@ def test_written_labels_agree_with_the_gpus(live: dict[str, str | None], gpus: d
         (OTHER, {}, "k8s_clique_label_wrong", "not compared with its GPUs"),
         (OTHER, {"r01t02": OTHER}, "k8s_clique_label_wrong", "as its GPUs report"),
         (OTHER, {"r01t02": None}, "k8s_clique_label_wrong", "which its GPUs do not report"),
-        (OTHER, {"r01t02": TEXT}, "k8s_clique_label_stale", "is still"),
-        (TEXT, {"r01t02": OTHER}, "k8s_clique_label_stale", f"report {OTHER}"),
-        (TEXT, {"r01t02": None}, "k8s_clique_label_stale", "are in no clique"),
+        (OTHER, {"r01t02": TEXT}, "k8s_clique_label_wrong", "is still"),
+        (TEXT, {"r01t02": OTHER}, "k8s_clique_label_wrong", f"report {OTHER}"),
+        (TEXT, {"r01t02": None}, "k8s_clique_label_wrong", "are in no clique"),
     ],
 )
 def test_a_wrong_label_is_one_finding(label: str | None, gpus: dict[str, str | None], code: str, words: str) -> None:
@@ -129,14 +129,14 @@ def test_nodes_that_are_missing_or_unknown_are_findings() -> None:
     found = k8s_labels.compare(TOPOLOGY, nodes, {})
     assert [(row["code"], row["tray"]) for row in found] == [
         ("k8s_node_missing", "r01t04"),
-        ("k8s_clique_label_unplaced", "new"),
+        ("tray_unplaced", "new"),
     ]
 
 
 def test_nodes_with_other_names_are_one_finding() -> None:
     nodes = [node(f"{name}.example.com", {**FLAVOR, CLIQUE: TEXT}) for name in TOPOLOGY.cliques[0].nodes]
     found = k8s_labels.compare(TOPOLOGY, nodes, {}, flavored=False)
-    assert codes(found) == ["k8s_node_renamed"]
+    assert codes(found) == ["node_renamed"]
     assert found[0]["message"] == (
         "Kubernetes calls r01t01 r01t01.example.com (and 3 more alike): set fabric_kubernetes_node:"
         ' "{{ inventory_hostname }}.example.com" for the group nvlink, then discover and accept again.'
@@ -149,7 +149,7 @@ def test_a_label_that_a_kubelet_can_set_is_a_hint_and_stops_nothing() -> None:
     found = k8s_labels.compare(TOPOLOGY, [*cluster()[:-1], claim], {}, flavored=False)
     assert [(row["code"], row["severity"], row["tray"]) for row in found] == [
         ("k8s_node_missing", "warning", "r01t04"),
-        ("k8s_clique_label_unplaced", "warning", "n1"),
+        ("tray_unplaced", "warning", "n1"),
     ]
     assert found[0]["message"] == (
         "No Node exists for r01t04 of clique r01 (by host name or address: n1): join it, or set fabric_kubernetes_node"
@@ -167,7 +167,7 @@ def test_a_node_is_known_by_its_host_name_and_its_addresses() -> None:
 def test_a_flavor_that_selects_no_node_is_a_finding() -> None:
     nodes = [node(name, {CLIQUE: TEXT}) for name in TOPOLOGY.cliques[0].nodes]
     (found,) = k8s_labels.compare(TOPOLOGY, nodes, {})
-    assert found["code"] == "k8s_flavor_label_missing"
+    assert found["code"] == "k8s_label_missing"
     assert k8s_labels.compare(TOPOLOGY, nodes, {}, flavored=False) == []
     assert all(name in found["message"] for name in TOPOLOGY.cliques[0].nodes)
 

@@ -68,15 +68,15 @@ def test_a_changed_immutable_field_is_named(
     [
         (None, KAI, False, "create", None),
         (live(KAI), KAI, False, "update", None),
-        (live(KAI), WIDER_KAI, False, None, "k8s_recreate_required"),
+        (live(KAI), WIDER_KAI, False, None, "jobs_running"),
         (live(KAI), WIDER_KAI, True, "recreate", None),
-        ({**live(KAI), "metadata": {"name": "nvlink"}}, WIDER_KAI, True, None, "k8s_object_unmanaged"),
+        ({**live(KAI), "metadata": {"name": "nvlink"}}, WIDER_KAI, True, None, "object_unmanaged"),
         (
             {**live(KAI), "metadata": {"labels": {schedulers.MANAGED_BY: "Helm"}}},
             KAI,
             True,
             None,
-            "k8s_object_unmanaged",
+            "object_unmanaged",
         ),
     ],
 )

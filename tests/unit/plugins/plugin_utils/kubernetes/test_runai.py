@@ -70,7 +70,7 @@ def test_only_the_topology_fields_of_an_existing_pool_are_set(standin: Standin) 
 def test_a_topology_with_other_levels_is_not_changed(standin: Standin) -> None:
     standin.rows[runai.TOPOLOGIES] = [{"id": "1", "name": "nvlink", "clusterId": CLUSTER, "levels": ["a", "b"]}]
     steps, (found,) = standin.client().plan(TOPOLOGY)
-    assert (steps, found["code"]) == ([], "k8s_runai_conflict")
+    assert (steps, found["code"]) == ([], "object_unmanaged")
     assert "a, b" in found["message"]
 
 

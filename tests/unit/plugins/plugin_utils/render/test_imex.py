@@ -31,7 +31,7 @@ def test_a_retired_clique_gets_no_list() -> None:
     assert list(files) == ["imex/r01/nodes_config.cfg"]
 
 
-@pytest.mark.parametrize(("address", "code"), [(None, "imex_address_missing"), ("10.0.2.1", "imex_address_duplicate")])
+@pytest.mark.parametrize(("address", "code"), [(None, "imex_address_invalid"), ("10.0.2.1", "imex_address_invalid")])
 def test_a_list_with_errors_is_a_finding_and_not_written(address: str | None, code: str) -> None:
     fabric = fabrics.fabric()
     fabric.trays["r02t05"]["imex_address"] = address

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 GOLDEN = Path(__file__).parents[3] / "fixtures" / "metrics"
-FAILURE = {"code": "slurm_tray_other_block", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
+FAILURE = {"code": "slurm_blocks_differ", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
 VERDICT = {
     "ok": False,
     "checked_at": "2026-11-21T06:00:00+01:00",

@@ -173,7 +173,7 @@ def test_a_verdict_shows_stranded_gpus_and_the_compute_domains_that_have_the_nod
 def test_a_verdict_shows_layers_failures_causes_and_remediations() -> None:
     fabric = fabrics.fabric()
     failure = {
-        "code": "slurm_tray_other_block", "severity": "warning", "layer": "slurm", "tray": "r01t07", "clique": "r01",
+        "code": "slurm_blocks_differ", "severity": "warning", "layer": "slurm", "tray": "r01t07", "clique": "r01",
         "message": "r01t07 is in another block.", "cause": "it was <edited>", "remediation": "ansible-playbook a && b",
     }  # fmt: skip
     layers = {"hardware": "checked", "slurm": "checked", "tiers": "skipped: none are given"}

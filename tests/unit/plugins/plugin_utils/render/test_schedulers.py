@@ -121,7 +121,7 @@ def test_an_invalid_node_name_is_a_finding_and_omitted() -> None:
     fabric = small()
     fabric.trays["r01t02"]["kubernetes_node"] = "R01_T02"
     (found,) = schedulers.findings(fabric, State())
-    assert (found["code"], found["tray"], found["severity"]) == ("k8s_node_name", "r01t02", "warning")
+    assert (found["code"], found["tray"], found["severity"]) == ("k8s_node_missing", "r01t02", "warning")
     assert "R01_T02" not in "".join(rendered(fabric).values())
 
 
@@ -134,7 +134,7 @@ def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
     trays: Any = {name: {**row, "clique": new.get(row["clique"], row["clique"])} for name, row in fabric.trays.items()}
     bent = model.Fabric(fabric.domains, cliques, trays, [])
     (found,) = schedulers.findings(bent, State())
-    assert (found["code"], found["clique"]) == ("k8s_object_name", "R02-A")
+    assert (found["code"], found["clique"]) == ("name_conflict", "R02-A")
     assert [row["metadata"]["name"] for row in schedulers.volcano(schedulers.describe(bent))] == [
         "nvlink-r01",
         "nvlink-r02-a",

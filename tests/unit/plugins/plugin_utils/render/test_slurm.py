@@ -66,7 +66,7 @@ def grouped(fabric: Fabric, **groups: str) -> Fabric:
 )
 def test_groups_that_slurm_cannot_aggregate_are_not_rendered(groups: dict[str, str], problem: str | None) -> None:
     fabric = grouped(fabrics.fabric(racks=4, split=()), **groups)
-    found = [row for row in slurm.findings(fabric, State()) if row["code"] == "slurm_groups_unaligned"]
+    found = [row for row in slurm.findings(fabric, State()) if row["code"] == "slurm_block_size"]
     assert bool(render(fabric)) == (problem is None)
     assert [row["message"] for row in found] == (
         []
@@ -118,7 +118,7 @@ def test_a_retired_clique_keeps_its_position_from_25_05() -> None:
     assert topology["block"]["blocks"][1] == {"block": "r02a"}
     assert "r02a" not in texts[CONF_FILE]
     codes = {finding["code"] for finding in slurm.findings(fabric, fabrics.state(fabric))}
-    assert codes == {"slurm_placeholder_left_out", "slurm_clique_above_base"}
+    assert codes == {"release_old", "slurm_clique_above_base"}
 
 
 def test_blocks_have_node_names_and_not_inventory_names() -> None:
@@ -130,7 +130,7 @@ def test_blocks_have_node_names_and_not_inventory_names() -> None:
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("r01t02", "slurm_block_overlap"), ("r01 t01", "slurm_node_name"), ("r01t[01-02]", "slurm_node_name")],
+    [("r01t02", "slurm_block_overlap"), ("r01 t01", "slurm_block_invalid"), ("r01t[01-02]", "slurm_block_invalid")],
 )
 def test_an_invalid_topology_is_not_rendered(name: str, code: str) -> None:
     fabric = fabrics.fabric(racks=1, trays=2, split=())

@@ -12,7 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
     verdict,
 )
 
-FAILURE = {"code": "slurm_tray_other_block", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
+FAILURE = {"code": "slurm_blocks_differ", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
 
 
 def _document(*failures: dict[str, Any], **layers: str) -> dict[str, Any]:

@@ -133,13 +133,13 @@ def test_channels_fit_the_smallest_driver(driver_counts: tuple[int, ...], before
     ("driver_counts", "settings", "codes"),
     [
         ((2048,), {}, set()),
-        ((2048, 64), {"imex_channel_count": 64}, {"slurm_channels_beyond_driver"}),
+        ((2048, 64), {"imex_channel_count": 64}, {"slurm_channels_few"}),
         # Slurm never uses channel 0, and this driver has no other: none of Slurm's numbers exists there.
-        ((1,), {}, {"slurm_channels_beyond_driver"}),
+        ((1,), {}, {"slurm_channels_few"}),
         ((0,), {"imex": False}, set()),
         ((18,), {}, {"slurm_channels_few"}),
         # The one that is left next to channel 0 is one that Slurm before 25.11 does not assign.
-        ((2,), {}, {"slurm_channels_few", "slurm_channels_none"}),
+        ((2,), {}, {"slurm_channels_few"}),
     ],
 )
 def test_channels_that_cannot_serve_the_cluster_are_findings(
@@ -293,7 +293,7 @@ def test_any_answer_of_one_tray_changes_nothing_of_the_others(
 def test_impossible_hardware_is_a_finding_of_its_tray(change: dict[str, Any], words: str) -> None:
     record, count, findings = slurm_conf.accepted(ODD, {"hardware": {**GRACE, **change}, "channel_count": -1})
     assert (record, count) == (None, None)
-    assert [(row["code"], row["tray"]) for row in findings] == [("slurm_hardware_invalid", ODD)] * 2
+    assert [(row["code"], row["tray"]) for row in findings] == [("slurm_hardware_assumed", ODD)] * 2
     assert words in findings[0]["message"]
 
 
@@ -318,7 +318,7 @@ def test_a_smaller_driver_is_a_finding_of_its_tray_and_changes_no_other() -> Non
     nodes = slurm_conf.nodes_of(of, None, {}, {})
     made = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, {})
     assert cluster.settings(made.texts[cluster.CONF])["switchparameters"] == "imex_channel_count=2047"
-    assert [(row["code"], row["tray"]) for row in made.findings] == [("slurm_channels_beyond_driver", ODD)]
+    assert [(row["code"], row["tray"]) for row in made.findings] == [("slurm_channels_few", ODD)]
     # What an earlier release has made of such a tray does not stay.
     lowered = {cluster.CONF: "SwitchParameters=imex_channel_count=1\n"}
     healed = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, lowered)

@@ -146,7 +146,7 @@ def test_a_node_that_is_not_ready_keeps_its_clique_as_old_as_its_heartbeat() -> 
 def test_an_invalid_clique_label_is_a_finding(label: Any) -> None:
     bad, good = found(node("t1", clique=label), node("t2"))
     assert bad.identity is None
-    assert [(row["code"], row["tray"]) for row in bad.findings] == [("clique_label_unusable", "t1")]
+    assert [(row["code"], row["tray"]) for row in bad.findings] == [("unusable_value", "t1")]
     assert "{{" not in bad.findings[0]["message"]
     assert good.identity == (UUID, 32766)
 
@@ -188,15 +188,15 @@ def test_nodes_without_a_usable_name_are_counted_and_left_out() -> None:
     with served(ApiServer(nodes)) as server:
         result = kubernetes.discover({"api_url": server.url, "timeout": 60, "label_selector": "all"}, NOW)
     assert [(row.tray, row.findings) for row in result.observations] == [("t1", ())]
-    assert [row["code"] for row in result.findings] == ["trays_unnamed"]
+    assert [row["code"] for row in result.findings] == ["source_list_invalid"]
     assert "4 of 5 nodes" in result.findings[0]["message"]
 
 
 def test_one_name_for_all_nodes_is_found() -> None:
     (observed,) = found(node("a"), node("b"), tray_name="'t1'")
-    assert (observed.identity, [row["code"] for row in observed.findings]) == ((UUID, 32766), ["tray_listed_twice"])
+    assert (observed.identity, [row["code"] for row in observed.findings]) == ((UUID, 32766), ["source_list_invalid"])
     (observed,) = found(node("a"), node("b", clique=f"{UUID}.1"), tray_name="'t1'")
-    assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["tray_listed_twice"])
+    assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["source_list_invalid"])
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_trays_without_a_name_are_counted_and_none_at_all_is_an_error(tmp_path: 
     assert reported.observations == [Observation("t1", "rest", observed_at=NOW)]
     assert reported.findings == [
         {
-            "code": "trays_unnamed",
+            "code": "source_list_invalid",
             "severity": "warning",
             "message": "Source rest lists 2 of 3 items without a usable tray name, first at position 1; correct the "
             "expression name, or exclude such items in trays.",

@@ -121,7 +121,7 @@ def test_a_tray_is_matched_by_its_node_host_name(tmp_path: Path) -> None:
 def test_a_failed_node_query_is_a_finding_and_no_outage(tmp_path: Path) -> None:
     result = slurm.discover(scontrol(tmp_path, TOPOCONF, nodes=None), NOW)
     assert [row.tray for row in result.observations] == [row.slurm_node for row in result.observations]
-    assert [(row["code"], row["severity"]) for row in result.findings] == [("source_incomplete", "warning")]
+    assert [(row["code"], row["severity"]) for row in result.findings] == [("source_failed", "warning")]
     assert result.findings[0]["message"].endswith(" fails (no access); each NodeName counts as the name of its host.")
 
 
@@ -144,7 +144,7 @@ def test_a_block_of_unknown_trays_is_a_finding(tmp_path: Path) -> None:
     ]
     found = merge(answers, 100, fabric_file=True, blocks=())
     # hall-a has the attached trays of the site; nobody has those of hall-b, and spare has none to lose.
-    assert [(row["code"], row["block"]) for row in found.findings] == [("block_unclaimed", "hall-b")]
+    assert [(row["code"], row["block"]) for row in found.findings] == [("tray_unplaced", "hall-b")]
     assert found.unclaimed == (("hall-b", 0), ("spare", 1))
     # Trays that a run does not query come from the fabric file, as do the blocks of its cliques.
     merged = merge(answers, 100, fabric_file=True, blocks={"spare"}, nodes={"t1": "r02t01"})

@@ -111,14 +111,14 @@ def test_the_requests_and_their_number() -> None:
 def test_a_domain_that_is_no_clique_gives_no_place(domain: str) -> None:
     (observed,) = found(f"# b1={domain}\nBlockName=b1 Nodes=t1\n")
     assert (observed.tray, observed.reachable, observed.identity) == ("t1", True, None)
-    assert [(row["code"], row["tray"]) for row in observed.findings] == [("domain_no_clique", "t1")]
+    assert [(row["code"], row["tray"]) for row in observed.findings] == [("unusable_value", "t1")]
     assert "{{" not in observed.findings[0]["message"]
 
 
 def test_topology_yaml_has_no_domains() -> None:
     observed = found(YAML)
     assert [(row.tray, row.identity) for row in observed] == [("r01t01", None), ("r01t02", None)]
-    assert {row["code"] for tray in observed for row in tray.findings} == {"domain_no_clique"}
+    assert {row["code"] for tray in observed for row in tray.findings} == {"unusable_value"}
 
 
 def test_blocks_with_the_name_of_their_domain() -> None:
@@ -133,7 +133,7 @@ def test_a_site_names_its_trays_by_expression() -> None:
 
 def test_a_node_in_two_cliques_is_in_neither() -> None:
     (observed,) = found(f"# a={UUID}.1\nBlockName=a Nodes=t1\n# b={UUID}.2\nBlockName=b Nodes=t1\n")
-    assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["tray_listed_twice"])
+    assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["source_list_invalid"])
 
 
 def test_polling_ends_at_the_deadline() -> None:
@@ -266,8 +266,8 @@ def test_instances_of_the_engine_graph() -> None:
     ]
     assert [[row["code"] for row in tray.findings] for tray in observed] == [
         [],
-        ["domain_no_clique"],
-        ["domain_no_clique"],
+        ["unusable_value"],
+        ["unusable_value"],
     ]
 
 

@@ -155,27 +155,27 @@ def judged(given: dict[str, Any], isolated: bool | None = True) -> list[tuple[st
 def test_where_and_with_which_channels_jobs_ran() -> None:
     assert judged(row()) == []
     assert judged(row(refused_reason="Requested nodes are busy")) == [
-        ("benchmark_blocked", None, list(TRAY_OF.values()))
+        ("slurm_jobs_unanswered", None, list(TRAY_OF.values()))
     ]
     other = row()
     other["placement"][1]["tasks"]["0"] = place("n3", "r02", "channel1,")
-    assert judged(other) == [("benchmark_misplaced", "r01t03", ["r01t03"])]
+    assert judged(other) == [("benchmark_failed", "r01t03", ["r01t03"])]
     short = row()
     del short["placement"][0]["tasks"]["1"]
-    assert judged(short) == [("benchmark_misplaced", None, ["r01t02"])]
+    assert judged(short) == [("benchmark_failed", None, ["r01t02"])]
     bare = row()
     bare["placement"][1]["tasks"]["0"] = place("n3", channels="")
-    assert judged(bare) == [("benchmark_no_channel", "r01t03", ["r01t03"])]
+    assert judged(bare) == [("benchmark_failed", "r01t03", ["r01t03"])]
     assert judged(bare, None) == []
     shared = row()
     shared["placement"][1]["tasks"]["0"] = place("n3")
-    assert judged(shared) == [("benchmark_channel_shared", None, list(TRAY_OF.values()))]
+    assert judged(shared) == [("benchmark_failed", None, list(TRAY_OF.values()))]
     assert judged(shared, False) == []
 
 
 def test_a_result_is_attributed_to_the_clique_or_the_tray() -> None:
     slow = row(programs=[job({"0": NVBANDWIDTH, "1": ""}, name="bw")])
-    assert judged(slow) == [("benchmark_slow", None, [])]
+    assert judged(slow) == [("benchmark_failed", None, [])]
     late = row(programs=[job({}, None, name="bw")])
     assert judged(late) == [("benchmark_failed", None, [])]
     healthy = DCGM_4.replace('"Fail"', '"Pass"')

@@ -133,7 +133,7 @@ def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() ->
     degraded = gpu(1, "B", {}, links=[{"state": "active", "speed": 53125, "links": list(range(17))}], link_count=17)
     notes = facts.judge([gpu(0, "A", {}), degraded])
     world.trays[TRAY]["findings"] += [dict(note, part="links") for note in notes]
-    world.report(TRAY, "gpu", "fabric_degraded_bandwidth")
+    world.report(TRAY, "gpu", "fabric_degraded")
     [row] = world.verdict()["failures"]
     assert (row["layer"], row["code"], row["severity"], row["tray"]) == (
         "hardware",

@@ -12,7 +12,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, INFO, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, INFO, LAYERS, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     correlation,
@@ -53,7 +54,7 @@ def test_a_finding_of_no_weight_on_this_host_is_no_failure(world: World) -> None
 
 def lost_gpu(world: World) -> None:
     world.attach(A[0], None, None)
-    world.report(A[0], "gpu", "gpu_lost", "gpu_count_unclear")
+    world.report(A[0], "gpu", "gpu_lost", "gpu_lost")
     world.kubernetes["slices"] = [
         row for row in world.kubernetes["slices"] if row["metadata"]["name"] != f"{A[0]}-gpu.nvidia.com"
     ]
@@ -78,7 +79,7 @@ def disagreeing_gpus(world: World) -> None:
 
 def unhealthy(world: World) -> None:
     world.gpus(A[3])[1]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
-    world.report(A[3], "gpu", "fabric_unhealthy", "fabric_route_unhealthy")
+    world.report(A[3], "gpu", "fabric_unhealthy", "fabric_unhealthy")
 
 
 def moved(world: World) -> None:
@@ -218,7 +219,7 @@ def stopped_daemon(world: World) -> None:
         for peer in world.trays[tray]["imex"]["peers"]:
             if peer["host"] == own:
                 peer["connection"] = "disconnected"
-        world.report(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
+        world.report(tray, "imex", "imex_peer_lost", "imex_peer_lost")
 
 
 def hanging_daemon(world: World) -> None:
@@ -248,7 +249,7 @@ def unreachable(world: World) -> None:
         for peer in world.trays[tray]["imex"]["peers"]:
             if peer["host"] == own:
                 peer["connection"] = "disconnected"
-        world.report(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
+        world.report(tray, "imex", "imex_peer_lost", "imex_peer_lost")
     # nvidia-imex-ctl -N waits for the unreachable member until its timeout.
     world.trays[B[0]]["imex"]["peers"] = []
     world.report(B[0], "imex", "imex_timeout")
@@ -289,7 +290,7 @@ def two_blocks(world: World) -> None:
 
 def no_block(world: World) -> None:
     world.block("r01").remove(A[0])
-    world.info["findings"] = [finding("slurm_node_uncovered", "Partition gpu has r01t01.")]
+    world.info["findings"] = [finding("tray_unplaced", "Partition gpu has r01t01.")]
 
 
 def renamed_block(world: World) -> None:
@@ -393,18 +394,18 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (broken_part, "hardware", "tray_subset_failed", A[:1]),
     (moved, "fabric_file", "tray_moved", A[1:2]),
     (moved_alone, "fabric_file", "tray_moved", A[1:2]),
-    (whole_clique_moved, "fabric_file", "clique_moved", A),
+    (whole_clique_moved, "fabric_file", "tray_moved", A),
     (other_clique_id, "fabric_file", "clique_id_changed", A),
     (other_cluster_uuid, "fabric_file", "domain_uuid_changed", A),
-    (clique_cut_in_two, "fabric_file", "clique_moved", A),
+    (clique_cut_in_two, "fabric_file", "tray_moved", A),
     (split_per_tray, "fabric_file", "tray_partitions", A[1:]),
     (two_moved_together, "fabric_file", "tray_moved", A[:2]),
     (put_into_the_other_rack, "fabric_file", "tray_moved", A[1:2]),
-    (swapped, "fabric_file", "trays_swapped", [A[0], B[3]]),
+    (swapped, "fabric_file", "tray_moved", [A[0], B[3]]),
     (replaced, "fabric_file", "tray_replaced", B[:1]),
     (tray_without_a_place, "fabric_file", "acceptance_pending", ["r09t01"]),
     (wrong_driver, "driver", "drivers_differ", B[1:2]),
-    (package_waits, "driver", "imex_package_pending", B[1:2]),
+    (package_waits, "driver", "imex_restart_pending", B[1:2]),
     (newer_slurmd, "driver", "slurmd_newer", A[:1]),
     (imex_of_another_version, "driver", "imex_version_mismatch", A[:1]),
     (no_driver, "driver", "driver_missing", A[:1]),
@@ -415,28 +416,28 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (stopped_daemon, "imex", "imex_unit_down", A[3:]),
     (hanging_daemon, "imex", "imex_timeout", A[1:2]),
     (blind_pair, "imex", "imex_pair_disconnected", []),
-    (wrong_block, "slurm", "slurm_tray_other_block", A[:1]),
+    (wrong_block, "slurm", "slurm_blocks_differ", A[:1]),
     (two_blocks, "slurm", "slurm_block_overlap", A[:1]),
-    (no_block, "slurm", "slurm_tray_no_block", A[:1]),
-    (renamed_block, "slurm", "slurm_block_missing", A),
-    (other_node_names, "slurm", "slurm_node_renamed", [*A, *B]),
-    (block_gone, "slurm", "slurm_block_missing", B),
-    (unknown_block, "slurm", "block_unclaimed", []),
+    (no_block, "slurm", "slurm_blocks_differ", A[:1]),
+    (renamed_block, "slurm", "slurm_blocks_differ", A),
+    (other_node_names, "slurm", "node_renamed", [*A, *B]),
+    (block_gone, "slurm", "slurm_blocks_differ", B),
+    (unknown_block, "slurm", "tray_unplaced", []),
     (node_of_no_tray, "slurm", "slurm_node_unclaimed", []),
     (file_not_loaded, "slurm", "slurm_topology_differs", []),
-    (dropped_tray, "slurm", "slurm_block_refused", A[1:2]),
-    (ignored_segments, "slurm", "slurm_segments_ignored", []),
-    (refused_whole, "slurm", "slurm_all_refused", []),
+    (dropped_tray, "slurm", "slurm_reconfigure_needed", A[1:2]),
+    (ignored_segments, "slurm", "slurm_reconfigure_needed", []),
+    (refused_whole, "slurm", "slurm_reconfigure_needed", []),
     (no_test_jobs, "slurm", "slurm_jobs_unanswered", []),
-    (no_topology, "slurm", "slurm_topology_missing", []),
+    (no_topology, "slurm", "slurm_blocks_differ", []),
     (qos_by_hand, "tiers", "slurm_tier_differs", []),
-    (database_down, "tiers", "slurm_tier_unreadable", []),
-    (stale_label, "kubernetes", "k8s_clique_label_stale", B[1:2]),
+    (database_down, "tiers", "slurm_unreachable", []),
+    (stale_label, "kubernetes", "k8s_clique_label_wrong", B[1:2]),
     (no_label, "kubernetes", "k8s_clique_label_missing", B[1:2]),
     (no_node, "kubernetes", "k8s_node_missing", B[2:3]),
-    (no_slice, "kubernetes", "dra_slice_missing", B[:1]),
-    (fewer_gpus_in_the_slice, "kubernetes", "dra_gpus_differ", B[:1]),
-    (compute_domain_in_the_wrong_clique, "kubernetes", "k8s_domain_clique_wrong", B[:1]),
+    (no_slice, "kubernetes", "dra_node_outdated", B[:1]),
+    (fewer_gpus_in_the_slice, "kubernetes", "dra_node_outdated", B[:1]),
+    (compute_domain_in_the_wrong_clique, "kubernetes", "dra_node_outdated", B[:1]),
     (daemon_not_ready, "kubernetes", "k8s_domain_daemon_down", A[1:2]),
 ]
 
@@ -459,7 +460,7 @@ def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> No
     world.fabric = replace(world.fabric, trays=trays, clusters=clusters)
     # No tray has that name any more.
     world.block("r02").remove(B[0])
-    assert of_slurm(world) == [("slurm", "slurm_tray_other_block", B[1:2])]
+    assert of_slurm(world) == [("slurm", "slurm_blocks_differ", B[1:2])]
     world.block("r02").remove(B[1])
     assert of_slurm(world) == []
 
@@ -518,7 +519,7 @@ def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) ->
         answer_on(world, **refused, **more)
         assert world.verdict()["failures"] == []
     answer_on(world, **refused)
-    assert rows(world.verdict()) == [("slurm", "slurm_all_refused", [])]
+    assert rows(world.verdict()) == [("slurm", "slurm_reconfigure_needed", [])]
     # A cluster that does what its files say may be meant so.
     answer_on(world, kind="block", block="r01", outcome="refused", reason="not available", rehearsed="refused")
     [row] = world.verdict()["failures"]
@@ -532,7 +533,7 @@ def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) ->
     assert rows(world.verdict()) == [("slurm", "slurm_select_type", [])]
     world.info["findings"] = []
     block_gone(world)
-    assert [row[1] for row in rows(world.verdict())] == ["slurm_block_missing"]
+    assert [row[1] for row in rows(world.verdict())] == ["slurm_blocks_differ"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -588,19 +589,19 @@ def test_a_skipped_layer_has_its_reason(world: World) -> None:
     assert quick["failures"] == []
     assert quick["queried"] == 0
     reasons = {layer for layer, state in quick["layers"].items() if "--tags quick" in state}
-    assert reasons == {failure.HARDWARE, failure.DRIVER, failure.CHANNELS, failure.IMEX}
+    assert reasons == {findings.HARDWARE, findings.DRIVER, findings.CHANNELS, findings.IMEX}
 
     only_imex = world.verdict(slurm=None, kubernetes=None)
     assert [layer for layer, state in only_imex["layers"].items() if state != "checked"] == [
-        failure.SLURM,
-        failure.TIERS,
-        failure.KUBERNETES,
+        findings.SLURM,
+        findings.TIERS,
+        findings.KUBERNETES,
     ]
     world.tiers = None
-    assert "no tiers are defined" in world.verdict()["layers"][failure.TIERS]
+    assert "no tiers are defined" in world.verdict()["layers"][findings.TIERS]
     for row in world.trays.values():
         row["imex"].update(installed=False, running=False)
-    assert "no queried tray has nvidia-imex" in world.verdict()["layers"][failure.IMEX]
+    assert "no queried tray has nvidia-imex" in world.verdict()["layers"][findings.IMEX]
 
 
 def test_a_controller_or_api_server_that_does_not_answer_is_a_failure(world: World) -> None:
@@ -633,10 +634,10 @@ def test_a_clique_without_a_majority_driver_version_is_one_failure(world: World)
 
 
 def test_every_code_of_the_tables_is_in_the_catalogue() -> None:
-    codes = {*failure.REASONS, *correlation.EXPLAINS, *(code for row in correlation.EXPLAINS.values() for code in row)}
+    codes = {*correlation.EXPLAINS, *(code for row in correlation.EXPLAINS.values() for code in row)}
     assert codes <= set(CATALOGUE)
     assert not [code for code, row in correlation.EXPLAINS.items() if code in row], "no code explains itself"
-    assert {row.layer for row in failure.REASONS.values()} == set(failure.LAYERS)
+    assert {row.layer for row in CATALOGUE.values()} == {"", *LAYERS}
 
 
 def test_a_root_cause_has_the_worst_severity_of_its_consequences(world: World) -> None:
@@ -649,8 +650,8 @@ def test_a_root_cause_has_the_worst_severity_of_its_consequences(world: World) -
 
 @pytest.mark.parametrize(("off", "left"), [(["r01t01"], True), (["r01t01", "r01t02"], False)])
 def test_a_failure_of_several_trays_stays_until_each_has_a_root_cause(off: list[str], left: bool) -> None:
-    down = [failure.failure("tray_unreachable", failure.HARDWARE, f"{tray} is off.", tray) for tray in off]
-    pair = failure.failure("imex_pair_disconnected", failure.IMEX, "They do not connect.", trays=["r01t01", "r01t02"])
+    down = [failure.failure("tray_unreachable", findings.HARDWARE, f"{tray} is off.", tray) for tray in off]
+    pair = failure.failure("imex_pair_disconnected", findings.IMEX, "They do not connect.", trays=["r01t01", "r01t02"])
     found = correlation.correlate([*down, pair])
     assert ("imex_pair_disconnected" in [row["code"] for row in found]) is left
 

@@ -233,15 +233,15 @@ def verdict(outcome: Outcome | None = None, base: int = 4, **more: Any) -> list[
 @pytest.mark.parametrize(
     ("outcome", "base", "expected"),
     [
-        (Outcome("block", 4, "p", 0, "a", "placed", "x", ["a", "b"]), 4, [("error", "slurm_rehearsal_block")]),
-        (Outcome("block", 4, "p", 0, "a", "refused"), 2, [("error", "slurm_rehearsal_block")]),
+        (Outcome("block", 4, "p", 0, "a", "placed", "x", ["a", "b"]), 4, [("error", "slurm_rehearsal_refused")]),
+        (Outcome("block", 4, "p", 0, "a", "refused"), 2, [("error", "slurm_rehearsal_refused")]),
         (Outcome("spread", 4, "p", 0, "", "refused"), 4, []),
-        (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 4, [("error", "slurm_rehearsal_block")]),
-        (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 2, [("warning", "slurm_rehearsal_spread")]),
+        (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 4, [("error", "slurm_rehearsal_refused")]),
+        (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 2, [("warning", "slurm_clique_above_base")]),
         (Outcome("larger", 5, "p", 0, "", "refused"), 4, []),
-        (Outcome("all", 8, "p", 0, "", "refused"), 4, [("warning", "slurm_rehearsal_all")]),
+        (Outcome("all", 8, "p", 0, "", "refused"), 4, [("warning", "slurm_rehearsal_job")]),
         (Outcome("site", 9, "p", 3, "", "refused"), 4, [("warning", "slurm_rehearsal_job")]),
-        (Outcome("site", 9, "", 0, "", "refused", required=True), 4, [("error", "slurm_rehearsal_job_required")]),
+        (Outcome("site", 9, "", 0, "", "refused", required=True), 4, [("error", "slurm_rehearsal_refused")]),
     ],
 )
 def test_each_outcome_has_its_findings(outcome: Outcome, base: int, expected: list[tuple[str, str]]) -> None:
@@ -261,17 +261,17 @@ def test_a_job_of_all_trays_gets_a_segment_with_which_it_starts(
     job = Outcome("all", sum(sizes.values()), "p", 0, "", "refused")
     made = Rehearsal(ran=True, loaded=True, outcomes=[job])
     [found] = rehearsal.findings(made, candidate(sizes, base=base))
-    assert found["code"] == "slurm_rehearsal_all"
+    assert found["code"] == "slurm_rehearsal_job"
     assert expected in found["message"]
     assert "set --segment=9 for" in found["message"]
 
 
 def test_a_missing_or_unfinished_rehearsal_is_a_finding() -> None:
     assert verdict(ran=False, why="it needs root") == [("info", "slurm_rehearsal_skipped")]
-    assert verdict(ran=False, why="no", fatal="words") == [("warning", "slurm_rehearsal_unfinished")]
-    assert verdict(ran=False, why="late", complete=False) == [("warning", "slurm_rehearsal_unfinished")]
+    assert verdict(ran=False, why="no", fatal="words") == [("warning", "slurm_rehearsal_job")]
+    assert verdict(ran=False, why="late", complete=False) == [("warning", "slurm_rehearsal_job")]
     assert verdict(loaded=False, fatal="words") == [("error", "slurm_rehearsal_refused")]
-    assert verdict(complete=False) == [("warning", "slurm_rehearsal_unfinished")]
+    assert verdict(complete=False) == [("warning", "slurm_rehearsal_job")]
     rehearsed = candidate({"a": 4})
     for missing in (
         Rehearsal(ran=False),
@@ -279,5 +279,5 @@ def test_a_missing_or_unfinished_rehearsal_is_a_finding() -> None:
         Rehearsal(ran=True, loaded=True, complete=False),
     ):
         assert [found["code"] for found in rehearsal.findings(missing, rehearsed, mandatory=True)] == [
-            "slurm_rehearsal_missing"
+            "slurm_rehearsal_refused"
         ]

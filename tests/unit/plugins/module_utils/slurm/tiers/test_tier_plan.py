@@ -81,14 +81,14 @@ def of_records(present: tier_plan.TierSurvey, want: tiers.DesiredTiers, **policy
 @pytest.mark.parametrize(
     ("tier", "more", "code"),
     [
-        (GOLD, {"foreign": {"gold": "/etc/slurm/slurm.conf"}}, "slurm_tier_partition_foreign"),
-        (GOLD, {"nodes": frozenset({"a1"})}, "slurm_tier_node_unknown"),
-        ({**GOLD, "topology": "elsewhere"}, {}, "slurm_tier_topology"),
-        ({**GOLD, "segment": {"max": 3}}, {}, "slurm_tier_segment"),
+        (GOLD, {"foreign": {"gold": "/etc/slurm/slurm.conf"}}, "slurm_conf_inconsistent"),
+        (GOLD, {"nodes": frozenset({"a1"})}, "slurm_tier_unknown"),
+        ({**GOLD, "topology": "elsewhere"}, {}, "slurm_tier_unknown"),
+        ({**GOLD, "segment": {"max": 3}}, {}, "slurm_segment"),
         (
             {**GOLD, "allow_groups": ["wheel"]},
             {"foreign": {"all": "slurm.conf"}, "partitions": [{"PartitionName": "all", "Nodes": "a[1-2],b1"}]},
-            "slurm_tier_open_partition",
+            "slurm_conf_advice",
         ),
     ],
 )
@@ -103,19 +103,19 @@ def test_an_unrestricted_partition_is_a_finding_only_where_it_shares_trays(tmp_p
     assert of_partitions(present, desired({**GOLD, "allow_groups": ["wheel"]})) == []
     # An unrestricted tier gives all users the trays of a restricted one.
     both = desired({**GOLD, "allow_groups": ["wheel"]}, {"name": "all", "all": True})
-    assert of_partitions(survey(tmp_path), both) == ["slurm_tier_open_partition"]
+    assert of_partitions(survey(tmp_path), both) == ["slurm_conf_advice"]
 
 
 def test_a_partition_over_several_blocks_above_the_base_size_is_a_finding(tmp_path: Path) -> None:
     wide, each = {"name": "wide", "all": True}, {"name": "each", "all": True, "per_block": True}
-    assert of_partitions(survey(tmp_path, OLD), desired(wide, version=OLD)) == ["slurm_tier_spans"]
+    assert of_partitions(survey(tmp_path, OLD), desired(wide, version=OLD)) == ["slurm_clique_above_base"]
     assert of_partitions(survey(tmp_path, OLD), desired(each, version=OLD)) == []
     assert of_partitions(survey(tmp_path, NEW), desired(wide)) == []
 
 
 def test_a_segment_above_the_base_size_is_an_error_where_slurm_refuses_it(tmp_path: Path) -> None:
     tier = {"name": "b", "blocks": ["b"], "segment": {"default": 3}}
-    assert of_partitions(survey(tmp_path, OLD), desired(tier, version=OLD)) == ["slurm_tier_segment"]
+    assert of_partitions(survey(tmp_path, OLD), desired(tier, version=OLD)) == ["slurm_segment"]
     assert of_partitions(survey(tmp_path, NEW), desired(tier)) == []
 
 
@@ -123,21 +123,21 @@ def test_a_manual_state_is_a_finding_until_the_tier_changes(tmp_path: Path) -> N
     want = desired(GOLD)
     text = tiers.render(want.partitions)
     running = [{"PartitionName": "gold", "State": "DRAIN"}]
-    assert of_partitions(survey(tmp_path, file=text, partitions=running), want) == ["slurm_tier_state"]
+    assert of_partitions(survey(tmp_path, file=text, partitions=running), want) == ["slurm_conf_note"]
     assert of_partitions(survey(tmp_path, file=text, partitions=running), desired({**GOLD, "state": "down"})) == []
 
 
 @pytest.mark.parametrize(
     ("tier", "more", "code"),
     [
-        ({"qos": {}}, {"records": Records({"gold": Record("gold", "gold")})}, "slurm_tier_qos_foreign"),
-        ({"qos": {"grp_tres": {"gres/gpu": 4}}}, {}, "slurm_tier_tres_unknown"),
-        ({"qos": {"preempt": ["lead"]}}, {}, "slurm_tier_qos_unknown"),
-        ({"qos": {}, "accounts": ["x"]}, {}, "slurm_tier_account_missing"),
-        ({"allow_accounts": ["x"]}, {}, "slurm_tier_account_missing"),
-        ({"qos": {}}, {"config": {"accountingstorageenforce": "associations,limits"}}, "slurm_tier_enforce"),
-        ({"qos": {"priority": 1}}, {"config": {"priorityweightqos": "0"}}, "slurm_tier_priority"),
-        ({"qos": {"preempt": ["gold"]}}, {"config": {"preempttype": "preempt/none"}}, "slurm_tier_preempt"),
+        ({"qos": {}}, {"records": Records({"gold": Record("gold", "gold")})}, "object_unmanaged"),
+        ({"qos": {"grp_tres": {"gres/gpu": 4}}}, {}, "slurm_tier_unknown"),
+        ({"qos": {"preempt": ["lead"]}}, {}, "slurm_tier_unknown"),
+        ({"qos": {}, "accounts": ["x"]}, {}, "slurm_tier_unknown"),
+        ({"allow_accounts": ["x"]}, {}, "slurm_tier_unknown"),
+        ({"qos": {}}, {"config": {"accountingstorageenforce": "associations,limits"}}, "slurm_conf_advice"),
+        ({"qos": {"priority": 1}}, {"config": {"priorityweightqos": "0"}}, "slurm_conf_note"),
+        ({"qos": {"preempt": ["gold"]}}, {"config": {"preempttype": "preempt/none"}}, "slurm_conf_advice"),
     ],
 )
 def test_findings_of_records(tmp_path: Path, tier: dict[str, Any], more: dict[str, Any], code: str) -> None:
@@ -148,7 +148,7 @@ def test_only_accounts_that_are_granted_a_qos_are_created(tmp_path: Path) -> Non
     granted = desired({**GOLD, "qos": {}, "accounts": ["x"], "allow_accounts": ["x"]})
     assert of_records(survey(tmp_path), granted, create_accounts=True) == []
     assert of_records(survey(tmp_path), desired({**GOLD, "allow_accounts": ["x"]}), create_accounts=True) == [
-        "slurm_tier_account_missing"
+        "slurm_tier_unknown"
     ]
 
 
@@ -167,14 +167,14 @@ def test_without_slurmdbd_plain_tiers_are_planned_and_qos_refused(tmp_path: Path
     assert plain.findings == []
     assert list(plain.writes) == [os.path.join(str(tmp_path), tiers.INCLUDE_NAME)]
     refused = tier_plan.plan(present, desired({**GOLD, "qos": {}}), BLOCKS, tier_plan.Policy())
-    assert [found["code"] for found in refused.stopped_by()] == ["slurm_tier_accounting"]
+    assert [found["code"] for found in refused.stopped_by()] == ["slurm_tier_unknown"]
 
 
 def test_a_missing_include_line_is_an_error_or_added(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=lab")
     present = survey(tmp_path, includes_ours=False)
     refused = tier_plan.plan(present, desired(GOLD), BLOCKS, tier_plan.Policy())
-    assert [found["code"] for found in refused.stopped_by()] == ["slurm_tier_include"]
+    assert [found["code"] for found in refused.stopped_by()] == ["slurm_conf_inconsistent"]
     done = tier_plan.plan(present, desired(GOLD), BLOCKS, tier_plan.Policy(manage_conf=True))
     assert done.writes[str(tmp_path / "slurm.conf")] == b"ClusterName=lab\nInclude nvlink_partitions.conf\n"
     assert tier_plan.plan(present, desired(), BLOCKS, tier_plan.Policy()).writes == {}
@@ -202,9 +202,9 @@ def test_on_a_standby_only_the_file_is_written(tmp_path: Path) -> None:
     ("job_submit", "script", "codes", "writes"),
     [
         (None, None, [], {"job_submit.lua", "nvlink_segments.lua", tiers.INCLUDE_NAME}),
-        ("lua", "function slurm_job_submit() end", ["slurm_tier_segment_script"], None),
+        ("lua", "function slurm_job_submit() end", ["slurm_conf_inconsistent"], None),
         ("lua", "dofile('nvlink_segments.lua')", [], {"nvlink_segments.lua", tiers.INCLUDE_NAME}),
-        ("throttle", None, ["slurm_tier_segment_script"], None),
+        ("throttle", None, ["slurm_conf_inconsistent"], None),
     ],
 )
 def test_the_script_for_segments_is_added_to_the_sites(
@@ -227,8 +227,8 @@ def test_the_script_for_segments_is_added_to_the_sites(
         ("idle_on_node_suspend,enable_configless", None, None, True, []),
         ("enable_configless", "lua", None, False, []),
         # On a host without the script sbatch would fail.
-        ("", None, None, False, ["slurm_tier_segment_script"]),
-        ("enable_configless", "lua", "-- the site's own", None, ["slurm_tier_segment_script"]),
+        ("", None, None, False, ["slurm_conf_inconsistent"]),
+        ("enable_configless", "lua", "-- the site's own", None, ["slurm_conf_inconsistent"]),
     ],
 )
 def test_before_25_11_2_the_policy_is_a_script_of_the_commands_that_submit(
@@ -258,7 +258,7 @@ def test_a_slurm_without_lua_gets_no_script(tmp_path: Path) -> None:
         present = survey(tmp_path, OLD, config=config)
         made = tier_plan.plan(present, want, BLOCKS, tier_plan.Policy(segment_script=True))
         assert (str(tmp_path / segments.CLIENT_NAME) in made.writes) is plugin
-        assert ["slurm_tier_segment_script"] * (not plugin) == [found["code"] for found in made.findings]
+        assert ["slurm_conf_inconsistent"] * (not plugin) == [found["code"] for found in made.findings]
 
 
 def test_a_manual_grant_is_a_finding_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_a_manual_grant_is_a_finding_and_kept(tmp_path: Path, monkeypatch: pytes
     )
     monkeypatch.setattr(tier_plan.Sacctmgr, "records", lambda _self: records)
     made = tier_plan.plan(survey(tmp_path), want, BLOCKS, tier_plan.Policy())
-    assert [found["code"] for found in made.findings] == ["slurm_tier_grant_by_hand"]
+    assert [found["code"] for found in made.findings] == ["slurm_conf_note"]
     assert made.before == []
     assert made.after == []
     # A grant of an earlier run that no tier has any more is revoked, a manual one is not.
@@ -289,5 +289,5 @@ def test_a_qos_that_another_partition_names_is_kept(tmp_path: Path, monkeypatch:
         partitions=[{"PartitionName": "special", "QoS": "gold", "AllowAccounts": "x"}],
     )
     made = tier_plan.plan(present, desired(), BLOCKS, tier_plan.Policy())
-    assert [found["code"] for found in made.findings] == ["slurm_tier_qos_used"]
+    assert [found["code"] for found in made.findings] == ["slurm_conf_advice"]
     assert [step.description for step in made.after] == ["qos old: removed"]
