@@ -272,7 +272,7 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
         "mig_enabled": Row(
             WARNING,
-            "MIG mode is on, which disables NVLink between GPUs (info on a host without a multi-node fabric)",
+            "MIG mode is on, which disables NVLink between GPUs of a multi-node fabric",
             "disable MIG on trays that run multi-node jobs",
         ),
     },

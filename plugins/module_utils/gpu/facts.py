@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted, tally_cliques
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
@@ -325,8 +325,8 @@ def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[dict[str, An
     index, fabric, health = gpu["index"], gpu["fabric"], gpu["fabric"]["health"]
     notes: list[dict[str, Any]] = []
 
-    def note(code: str, message: str, **severity: str) -> None:
-        notes.append(finding(code, f"GPU {index} {message}", gpu=index, **severity))
+    def note(code: str, message: str) -> None:
+        notes.append(finding(code, f"GPU {index} {message}", gpu=index))
 
     if fabric["state"] == "not_started":
         note(
@@ -378,13 +378,7 @@ def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[dict[str, An
             "fabric_manager_disconnected",
             f"is disconnected from the fabric manager; check {host}the NMX controller.",
         )
-    if gpu["mig_enabled"] and local:
-        note(
-            "mig_enabled",
-            "has MIG mode on; no action needed, because this host has no multi-node fabric.",
-            severity=INFO,
-        )
-    elif gpu["mig_enabled"]:
+    if gpu["mig_enabled"] and not local:
         note("mig_enabled", "has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.")
     if gpu["recovery_action"] not in (None, "none"):
         note(

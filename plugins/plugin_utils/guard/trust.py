@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable, sentence
@@ -88,7 +88,8 @@ def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) 
 
     Texts that a terminal shows lose their control characters. schema: key -> check. The keys of `ansible_facts` are
     checked by `ansible_facts.KEY`. Any other key, fact or statistic is dropped with the finding `tray_answer_invalid`,
-    which is added to `findings`.
+    which is added to `findings`. The severity of a host's finding is that of its code, whatever the host reports; one
+    of an unknown code is dropped.
     """
     kept: dict[str, Any] = {}
     dropped: list[str] = []
@@ -105,6 +106,8 @@ def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) 
         elif _valid(value, schema[key]) if key in schema else _is_standard(key, value):
             try:
                 kept[key] = _cleaned(value) if key in _PRINTED else value
+                if key == "findings":
+                    kept[key] = _rated(kept[key])
             except ValueError:
                 dropped.append(key)
         else:
@@ -129,11 +132,18 @@ def _facts(value: Any, schema: Mapping[str, Check]) -> tuple[dict[str, Any], lis
             is_valid = str(name).startswith("discovered_interpreter_") and isinstance(fact, str) and len(fact) < 1024
         else:
             is_valid = _valid(fact, check)
-        if is_valid:
+        if is_valid and isinstance(fact, Mapping) and fact.get("findings"):
+            kept[name] = {**fact, "findings": _rated(fact["findings"])}
+        elif is_valid:
             kept[name] = fact
         else:
             dropped.append(f"ansible_facts.{name}")
     return kept, dropped
+
+
+def _rated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Findings of a host, those of known codes, with the severity of their code."""
+    return [{**row, "severity": CATALOGUE[row["code"]].severity} for row in rows if row.get("code") in CATALOGUE]
 
 
 def _is_standard(key: str, value: Any) -> bool:

@@ -9,13 +9,12 @@ as attached only when the rows of its GPUs agree with that.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
@@ -41,8 +40,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 
 SOURCE = "ansible_facts"
 
-_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_SEVERITIES = ("error", "warning", "info")
 # Ansible's messages where a module did not even start.
 _NO_RESULT = ("MODULE FAILURE", "Module result deserialization failed", "The module failed to execute correctly")
 _SSH = "Failed to connect to the host via ssh: "
@@ -211,12 +208,10 @@ def _addresses(facts: Mapping[str, Any]) -> tuple[Address, ...]:
 
 
 def _findings(facts: Mapping[str, Any], tray: str) -> list[Finding]:
-    """The tray's own findings, with the tray as subject."""
+    """The tray's own findings of known codes, with the tray as subject and the severity of their code."""
     found = []
     for row in as_list(facts.get("findings")):
-        if isinstance(row, Mapping) and row.get("severity") in _SEVERITIES:
-            code, message = text(_CODE)(row.get("code")), sentence(row.get("message"))
-            if code and message:
-                kept = {"code": code, "severity": str(row["severity"]), "message": f"{message}."}
-                found.append({**kept, "tray": tray, "gpu": whole(row.get("gpu"))})
+        code, message = str(mapped(row).get("code")), sentence(mapped(row).get("message"))
+        if code in CATALOGUE and message:
+            found.append(finding(code, f"{message}.", tray=tray, gpu=whole(row.get("gpu"))))
     return found

@@ -62,16 +62,10 @@ def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:
     """Findings of the tray's own facts on its GPUs, once a code, and facts that could not be read."""
     reported = set()
     for note in as_list(evidence.trays[tray].get("findings")):
-        code, part = mapped(note).get("code"), mapped(note).get("part")
-        # A code may be of less weight on one host: MIG mode, where there is no multi-node fabric.
-        about_gpus = part == "gpu" and mapped(note).get("severity") != INFO
+        code, part = str(mapped(note).get("code")), mapped(note).get("part")
         is_missing = code in _MISSING
-        if (
-            (about_gpus or is_missing)
-            and code in CATALOGUE
-            and code not in reported
-            and CATALOGUE[code].severity != INFO
-        ):
+        is_listed = code in CATALOGUE and code not in reported and CATALOGUE[code].severity != INFO
+        if (part == "gpu" or is_missing) and is_listed:
             reported.add(code)
             message = f"{tray}: {sentence(mapped(note).get('message'))}"
             severity = ERROR if is_missing else None

@@ -92,6 +92,12 @@ def test_what_a_terminal_shows_has_no_control_characters(value: dict[str, Any]) 
     assert repr(kept) == repr(value).replace(repr(RED), repr(CLEAN))
 
 
+def test_a_host_does_not_decide_the_severity_of_its_findings() -> None:
+    rows = [{"code": code, "severity": "info", "message": "x"} for code in ("gpu_lost", "no_such_code")]
+    (kept,) = trust.accepted("r01t01", {"findings": rows}, SCHEMA)["findings"]
+    assert (kept["code"], kept["severity"]) == ("gpu_lost", "error")
+
+
 def test_a_message_that_is_nested_too_deeply_is_dropped_with_a_finding() -> None:
     event = _messages.Event(msg="x")
     for _level in range(100):

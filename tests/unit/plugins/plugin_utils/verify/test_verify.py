@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, INFO, LAYERS, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, LAYERS, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     correlation,
@@ -44,12 +44,6 @@ def rows(verdict: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
 
 def identity(world: World, clique: str) -> tuple[str, int]:
     return world.fabric.cluster_uuid(clique), world.fabric.cliques[clique]["clique_id"]
-
-
-def test_a_finding_of_no_weight_on_this_host_is_no_failure(world: World) -> None:
-    note = finding("mig_enabled", "GPU 0 has MIG mode on; no action needed.", severity=INFO, gpu=0)
-    world.trays[A[0]]["findings"].append(dict(note, part="gpu"))
-    assert rows(world.verdict()) == []
 
 
 def lost_gpu(world: World) -> None:
