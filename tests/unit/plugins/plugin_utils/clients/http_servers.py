@@ -45,6 +45,7 @@ class Reply:
 
     def __init__(self, handler: BaseHTTPRequestHandler, stopped: threading.Event) -> None:
         self._handler, self._stopped, self.raw = handler, stopped, handler.wfile
+        self._closes = handler.close_connection
         self.port: int = handler.client_address[1]
         """The client's port, the same for all requests of one connection."""
 
@@ -55,6 +56,9 @@ class Reply:
             self._handler.send_header(name.replace("_", "-"), value)
         if "Content_Length" not in headers:
             self._handler.send_header("Content-Length", str(len(body)))
+        if self._closes:
+            # Else a client may send its next request on a connection whose end it has not seen yet.
+            self._handler.send_header("Connection", "close")
         self._handler.end_headers()
         self.raw.write(body)
 
