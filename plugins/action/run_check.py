@@ -148,11 +148,13 @@ class ActionModule(GuardedAction):
         names = [name for name in (*options["trays"], *options["placed"], *options["cliques"]) if value(name)]
         if names:
             fabric = self._fabric(value("fabric_file") or value("nvlink_fabric_file"))
+            # A discovery in check mode places new trays in no file.
+            placed = () if self._task.check_mode else options["placed"]
             for name in names:
                 if name in options["cliques"]:
                     yield targets.wrong_clique(fabric, name, value(name))
                 else:
-                    yield targets.wrong_trays(run, fabric, name, value(name), name in options["placed"])
+                    yield targets.wrong_trays(run, fabric, name, value(name), name in placed)
 
     def _value(self, name: str, task_vars: Mapping[str, Any]) -> Any:
         """A variable of the play, which ranks above those of a host, or as localhost has it."""

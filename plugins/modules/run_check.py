@@ -72,7 +72,9 @@ options:
     elements: str
     default: []
   placed:
-    description: Hostlists of trays, cliques and domains of the fabric file.
+    description:
+      - Hostlists of trays, cliques and domains of the fabric file.
+      - In check mode hosts of the inventory too, since a discovery before it places them in no file.
     type: list
     elements: str
     default: []
