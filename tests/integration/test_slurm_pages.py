@@ -33,7 +33,6 @@ TIERS = [
 SITE = {
     **LAB,
     **UNCONSTRAINED,
-    "fabric_hosts": "trays",
     "slurm_cluster_name": "nvl",
     "slurm_tiers": TIERS,
     "imex_owner": "job",
