@@ -291,7 +291,7 @@ def read_tiers_option(rows: Any) -> None:
     """The option as its argument_spec lets it through."""
     try:
         checked = ArgumentSpecValidator({"tiers": slurm_tiers.ARGUMENT_SPEC["tiers"]}).validate({"tiers": rows})
-    except TypeError:  # Ansible's own, for a suboption that is no mapping: it ends there with a message of Ansible
+    except (TypeError, OverflowError):  # Ansible's own, for a suboption that is no mapping and an infinite number
         return
     if not checked.error_messages:
         rows = checked.validated_parameters["tiers"] or []

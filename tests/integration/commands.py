@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 
 # Facts stay variables and pipelining stays off, as users have them: neither may be set here.
@@ -38,18 +37,15 @@ def ansible(
     *arguments: str | Path,
     check: bool = True,
     timeout: float = 300.0,
-    inside: Sequence[str] = (),
     **more: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of ansible-core's programs; with `check` a failure fails the test, and so do two kinds of warnings.
-
-    inside: a command that runs the rest of its line, as in another network.
 
     By module name rather than by script, since a chroot of tests has the libraries but not their scripts.
     """
     entry = program.removeprefix("ansible-") if program != "ansible" else "adhoc"
     done = subprocess.run(
-        [*inside, sys.executable, "-m", "ansible", entry, *map(str, arguments)],
+        [sys.executable, "-m", "ansible", entry, *map(str, arguments)],
         env=environment(**{"ANSIBLE_CONFIG": str(CONFIG), **more}),
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -5,6 +5,7 @@
 """Run mypy on all plugins, as the package that Ansible imports it as.
 
 mypy must see ansible_collections.rackscale.nvlink once, under that name, in a folder that holds only the link to it.
+What it knows of a file depends on the file's content alone, so all checkouts share one cache.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+from make_venv import CACHE, CHECKOUT
 
 
 def main() -> int:
@@ -23,7 +24,7 @@ def main() -> int:
     if not link.is_symlink():
         link.symlink_to(CHECKOUT)
     packages = ["-p", "ansible_collections.rackscale.nvlink.plugins"]
-    config = ["--config-file", str(CHECKOUT / "pyproject.toml"), "--cache-dir", str(CHECKOUT / ".mypy_cache")]
+    config = ["--config-file", str(CHECKOUT / "pyproject.toml"), "--cache-dir", str(CACHE / "mypy")]
     mypy = [str(Path(sys.executable).parent / "mypy"), *config, *packages]
     return subprocess.run(mypy, cwd=root.parents[1], check=False).returncode
 

@@ -249,10 +249,7 @@ class Scratch:
         }
 
     def make(self) -> None:
-        """Copy the checkout anew. The cache of mypy stays, since it is of files at these paths."""
         copy_checkout(self.copy)
-        (self.root / "mypy").mkdir(exist_ok=True)
-        (self.copy / ".mypy_cache").symlink_to(self.root / "mypy")
         _status, output = self.run([sys.executable, "-c", PROOF])
         if not output.startswith(str(self.copy)):
             raise RuntimeError(f"faults: the collection is imported from {output.strip()}, not from {self.copy}.")

@@ -184,7 +184,11 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     if isinstance(value, (Mapping, list)) and (kind == "path" or choices):
         yield place, f"{what}, write a text"
         return
-    result = ArgumentSpecValidator({place: {"type": kind, "choices": choices}}).validate({place: value})
+    try:
+        result = ArgumentSpecValidator({place: {"type": kind, "choices": choices}}).validate({place: value})
+    except OverflowError:  # Ansible's own, for an infinite number
+        yield place, f"{what}, write {_EXPECTED[kind]}"
+        return
     if result.error_messages:
         if not isinstance(result.errors[0], ArgumentTypeError):
             yield place, what + nearest(value, filter(None, map(str, choices or ())))

@@ -82,6 +82,7 @@ def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
     [
         ("fabric_moved_percent", "abc", "fabric_moved_percent (-e) is 'abc', write a number."),
         ("imex_server_port", "5e4x", "imex_server_port (-e) is '5e4x', write an integer."),
+        ("imex_server_port", float("inf"), "imex_server_port (-e) is inf, write an integer."),
         ("imex_allow_jobs", "maybe", "imex_allow_jobs (-e) is 'maybe', write true or false."),
         ("imex_channels", [0, "x"], "imex_channels[1] (-e) is 'x', write an integer."),
         ("imex_config_extra", "x", "imex_config_extra (-e) is not a dictionary, write key: value lines under it."),

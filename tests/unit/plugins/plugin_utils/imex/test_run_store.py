@@ -43,9 +43,12 @@ def test_a_clique_without_a_list_is_an_error_of_its_trays_only(tmp_path: Path) -
 
 def test_a_changed_fabric_file_is_read_again(tmp_path: Path) -> None:
     path = fabric(tmp_path / "fabric.json")
-    assert len(imex_run_store.clique_of(str(tmp_path), path, "r01t01").trays) == 3  # type: ignore[union-attr]
+    before = imex_run_store.clique_of(str(tmp_path), path, "r01t01")
     os.utime(fabric(tmp_path / "fabric.json", trays=4), ns=(1, 1))
-    assert len(imex_run_store.clique_of(str(tmp_path), path, "r01t01").trays) == 4  # type: ignore[union-attr]
+    after = imex_run_store.clique_of(str(tmp_path), path, "r01t01")
+    assert before is not None
+    assert after is not None
+    assert (len(before.trays), len(after.trays)) == (3, 4)
 
 
 def test_rows_are_stored_by_play_and_phase(tmp_path: Path) -> None:
