@@ -13,7 +13,7 @@ from typing import Any
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages, verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
@@ -360,7 +360,7 @@ class ActionModule(GuardedAction):
         row = {**row, "host": self.variables["inventory_hostname"]}
         imex_run_store.write_row(self.folder, self.play, phase, self.tray, row)
 
-    def _add_findings(self, result: Result, findings: Sequence[dict[str, Any]], clique: Clique) -> None:
+    def _add_findings(self, result: Result, findings: Sequence[Finding], clique: Clique) -> None:
         """Add findings on the clique to the result; its reporting host prints them as warnings."""
         result["findings"] = [*result.get("findings", []), *findings]
         if findings and self.tray == _reporting_host(clique, self._rows("inspect", clique.trays)):
@@ -419,7 +419,7 @@ def _unchanged(**more: Any) -> Result:
     return {"changed": False, "changes": [], "findings": [], **more}
 
 
-def _as_warnings(findings: Sequence[dict[str, Any]]) -> list[str]:
+def _as_warnings(findings: Sequence[Finding]) -> list[str]:
     return [f"{entry['code']}: {entry['message']}" for entry in findings]
 
 
@@ -460,7 +460,7 @@ def _reporting_host(clique: Clique, rows: dict[str, dict[str, Any]]) -> str | No
     return next((tray for tray in clique.trays if tray in rows and not rows[tray].get("failed")), None)
 
 
-def _port_findings(clique: Clique, waited: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _port_findings(clique: Clique, waited: dict[str, dict[str, Any]]) -> list[Finding]:
     """Ports that other members cannot connect to although the daemon runs.
 
     What one member alone reports is a finding on itself: it, or the network at it, may be at fault, or compromised.

@@ -17,7 +17,10 @@ docs/findings.md is generated from this table (make reference), and verify takes
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 
@@ -25,6 +28,29 @@ HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX = "hardware", "fabric_file", "driv
 SLURM, TIERS, KUBERNETES = "slurm", "tiers", "kubernetes"
 LAYERS = (HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX, SLURM, TIERS, KUBERNETES)
 """From the lowest up: a fault in one layer often causes failures in those after it."""
+
+
+class Subject(TypedDict, total=False):
+    """What a finding is about; a key that does not apply is null or left out."""
+
+    tray: str | None
+    gpu: int | None
+    clique: str | None
+    domain: str | None
+    block: str | None
+    node: str
+    crd: str
+    key: str
+
+
+class _Stated(TypedDict):
+    code: str
+    severity: str
+    message: str
+
+
+class Finding(_Stated, Subject):
+    """One finding, as the module's text says."""
 
 
 class Row(NamedTuple):
@@ -1084,6 +1110,6 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
 CATALOGUE: dict[str, Row] = {code: row for rows in SYMPTOMS.values() for code, row in rows.items()}
 
 
-def finding(code: str, message: str, **subject: Any) -> dict[str, Any]:
+def finding(code: str, message: str, **subject: Unpack[Subject]) -> Finding:
     """One finding; KeyError for a code without a row, which is a bug of this collection."""
     return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}

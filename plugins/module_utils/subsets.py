@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 
@@ -118,7 +118,7 @@ class _Tray:
             "links": self._links,
         }
         self._parts: dict[str, dict[str, Any] | None] = {}
-        self._failures: dict[str, dict[str, Any]] = {}
+        self._failures: dict[str, Finding] = {}
 
     def part(self, name: str) -> dict[str, Any] | None:
         """The facts of a subset; None where reading them failed."""
@@ -134,7 +134,7 @@ class _Tray:
                 self._failures[name] = finding("tray_subset_failed", message)
         return self._parts[name]
 
-    def findings(self, name: str) -> list[dict[str, Any]]:
+    def findings(self, name: str) -> list[Finding]:
         """The findings of a subset that was read, or why it could not be read."""
         part = self.part(name)
         return [self._failures[name]] if part is None else list(part["findings"])

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted, tally_cliques
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
@@ -83,12 +83,12 @@ def check_options(backend: Any, nvidia_smi: Any, timeout: Any) -> None:
 
 def _read(
     backend: str, program: str, timeout: float, replies: Sequence[child.Reply]
-) -> tuple[Readings | None, str | None, list[dict[str, Any]]]:
+) -> tuple[Readings | None, str | None, list[Finding]]:
     """The readings, the backend that gave them, and the findings about the backends themselves.
 
     ``replies``: NVML's first, empty where NVML is not to be read.
     """
-    notes: list[dict[str, Any]] = []
+    notes: list[Finding] = []
     reserve: Readings | None = None
     smi_timeout = timeout
     if replies:
@@ -134,7 +134,7 @@ def assemble(
     observed_at: str,
     hostname: Any,
     addresses: Sequence[dict[str, Any]],
-    findings: Sequence[dict[str, Any]] = (),
+    findings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """The facts made of ``readings``; None: nothing could be read, everything is unknown."""
     notes = list(findings)
@@ -197,7 +197,7 @@ def _is_hostname(text: str) -> bool:
     return 0 < len(text) <= 253 and text[0] in letters and not text.strip(letters + ".-")
 
 
-def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[str, Any]:
+def _platform(gpus: list[dict[str, Any]], notes: list[Finding]) -> dict[str, Any]:
     """The values that all GPUs of a tray share; null where they differ."""
     platform: dict[str, Any] = {}
     for key, word in (
@@ -221,7 +221,7 @@ def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[s
 
 
 def _place(
-    gpus: list[dict[str, Any]], complete: bool, chassis_serial: str | None, notes: list[dict[str, Any]]
+    gpus: list[dict[str, Any]], complete: bool, chassis_serial: str | None, notes: list[Finding]
 ) -> dict[str, Any]:
     """Whether the tray is attached, and its clique: every GPU is completed and success with a UUID, and all agree."""
     nowhere = {"attached": False, "cluster_uuid": None, "clique_id": None, "clique": None}
@@ -297,7 +297,7 @@ def _place(
     }
 
 
-def _smaller_cliques(cliques: list[dict[str, list[int]]]) -> list[dict[str, Any]]:
+def _smaller_cliques(cliques: list[dict[str, list[int]]]) -> list[Finding]:
     """The findings about operations that the GPUs of an attached tray, one row each, cannot all do with each other."""
     notes = []
     for operation, _text in constants.CLIQUE_TYPES.values():
@@ -315,7 +315,7 @@ def _smaller_cliques(cliques: list[dict[str, list[int]]]) -> list[dict[str, Any]
     return notes
 
 
-def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[dict[str, Any]]:
+def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[Finding]:
     """The findings about one GPU's fabric, health, MIG mode and recovery action.
 
     ``in_rack``: the host reports a chassis serial, as the trays of a rack do, and an HGX baseboard does not (captures
@@ -323,7 +323,7 @@ def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[dict[str, An
     """
     host = "" if in_rack else "nvidia-fabricmanager on this host if it is HGX, else "
     index, fabric, health = gpu["index"], gpu["fabric"], gpu["fabric"]["health"]
-    notes: list[dict[str, Any]] = []
+    notes: list[Finding] = []
 
     def note(code: str, message: str) -> None:
         notes.append(finding(code, f"GPU {index} {message}", gpu=index))
@@ -390,7 +390,7 @@ def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[dict[str, An
 
 def addresses(
     ip: str | None = None, found: list[dict[str, Any]] | None = None
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[dict[str, Any]], list[Finding]]:
     """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings).
 
     From the C library, or from the program ``ip`` where one is set. ``found``: what the C library has returned before.

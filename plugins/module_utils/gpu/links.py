@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import library_call
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, quoted
@@ -142,7 +142,7 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     ``why_not``: why NVML is not to be read, None where it is. Problems are findings, nothing is raised.
     """
     gpus: list[dict[str, Any]] | None = None
-    notes: list[dict[str, Any]] = []
+    notes: list[Finding] = []
     if why_not is None:
         try:
             gpus = interpret(nvml.answer(child.call(query, timeout), timeout), notes)
@@ -166,12 +166,12 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     }
 
 
-def interpret(raw: Mapping[str, Any], notes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def interpret(raw: Mapping[str, Any], notes: list[Finding]) -> list[dict[str, Any]]:
     """The GPUs of a result of query() in the shape of the facts; adds findings to ``notes``."""
     return [_gpu(row, notes) for row in raw["gpus"]]
 
 
-def _gpu(raw: Mapping[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
+def _gpu(raw: Mapping[str, Any], notes: list[Finding]) -> dict[str, Any]:
     index = raw["index"]
     check = Checker("NVML", notes, index)
     gpu: dict[str, Any] = {
@@ -245,7 +245,7 @@ def _most(counter: collections.Counter[int]) -> int | None:
     return max(counter, key=lambda value: (counter[value], value)) if counter else None
 
 
-def judge(gpus: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def judge(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """The findings nvlink_links_degraded: a GPU of which not all links are active at full speed."""
     links, speed = expected(gpus)
     if links is None:
@@ -288,7 +288,7 @@ def _degraded(gpu: Mapping[str, Any], links: int, speed: int | None) -> Degraded
 # --- The kernel log.
 
 
-def _kernel_xids(gpus: Sequence[Mapping[str, Any]], notes: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+def _kernel_xids(gpus: Sequence[Mapping[str, Any]], notes: list[Finding]) -> list[dict[str, Any]] | None:
     command = ["journalctl", "--no-pager", "--quiet", "--output=short-unix", f"--since=-{LOG_DAYS}d"]
     command += [f"--lines={LOG_LINES}", "_TRANSPORT=kernel"]
     result = child.run(command, LOG_TIMEOUT, env={**os.environ, "LC_ALL": "C"})
@@ -354,7 +354,7 @@ def address(pci_bus_id: str) -> str:
     return pci_bus_id.partition(".")[0].upper().rjust(len("00000000:00:00"), "0")
 
 
-def xid_finding(row: Mapping[str, Any]) -> dict[str, Any]:
+def xid_finding(row: Mapping[str, Any]) -> Finding:
     """The finding nvlink_xid of a row of xids()."""
     return finding(
         "nvlink_xid",

@@ -17,7 +17,7 @@ from xml.parsers import expat
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import NO_PERMISSION_TEXT, lost_gpu, stuck
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
@@ -97,7 +97,7 @@ _NAMED_GPU = re.compile(
 class NvidiaSmiError(NvlinkError):
     """nvidia-smi's output cannot be used; ``finding`` is the reason, ``others`` are further findings."""
 
-    def __init__(self, found: dict[str, Any], *others: dict[str, Any]) -> None:
+    def __init__(self, found: Finding, *others: Finding) -> None:
         super().__init__(found["message"])
         self.finding = found
         self.others = others
@@ -186,7 +186,7 @@ def parse_xml(text: str) -> Readings:
     return readings
 
 
-def _not_xml(text: str, rc: int | None) -> dict[str, Any]:
+def _not_xml(text: str, rc: int | None) -> Finding:
     lowered = text.lower()
     for part, code, message in _TEXTS:
         if part in lowered:
@@ -324,7 +324,7 @@ def _driver_version(root: Element, check: Checker) -> str | None:
     return None
 
 
-def _gpu(index: int, element: Any, notes: list[dict[str, Any]]) -> dict[str, Any]:
+def _gpu(index: int, element: Any, notes: list[Finding]) -> dict[str, Any]:
     texts = {text.lower() for text in _texts_read(element)}
     if _LOST in texts:
         return lost_gpu(index, notes)

@@ -22,7 +22,7 @@ from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     MAX_GPUS,
@@ -150,7 +150,7 @@ SIZES = {FabricInfoV2: 36, FabricInfoV3: 40, FabricInfoV4: 548, PlatformInfo: 44
 class NvmlError(NvlinkError):
     """NVML could not be read; ``finding`` is the reason, ``others`` are further findings."""
 
-    def __init__(self, found: dict[str, Any], *others: dict[str, Any]) -> None:
+    def __init__(self, found: Finding, *others: Finding) -> None:
         super().__init__(found["message"])
         self.finding = found
         self.others = others
@@ -370,7 +370,7 @@ def answer(reply: child.Reply, timeout: float) -> dict[str, Any]:
     return reply.value
 
 
-def stuck(result: child.Result, what: str) -> list[dict[str, Any]]:
+def stuck(result: child.Result, what: str) -> list[Finding]:
     """The finding for a child that survived SIGKILL, or none."""
     if result.survivor_pid is None:
         return []
@@ -409,7 +409,7 @@ def interpret(raw: dict[str, Any]) -> Readings:
     return readings
 
 
-def _failure(error: dict[str, Any]) -> dict[str, Any]:
+def _failure(error: dict[str, Any]) -> Finding:
     code, call = error["code"], error["call"]
     if call == "load":
         return finding(
@@ -439,7 +439,7 @@ def _failure(error: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def lost_gpu(index: int, notes: list[dict[str, Any]], *, is_reset: bool = False) -> dict[str, Any]:
+def lost_gpu(index: int, notes: list[Finding], *, is_reset: bool = False) -> dict[str, Any]:
     """Add the finding of a GPU that no longer responds (gpu_lost); all its values are unknown."""
     if is_reset:
         message = f"GPU {index} needs a reset before it responds; drain the tray and reset the GPU, or reboot."
@@ -449,7 +449,7 @@ def lost_gpu(index: int, notes: list[dict[str, Any]], *, is_reset: bool = False)
     return unknown_gpu(index)
 
 
-def _gpu(raw: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
+def _gpu(raw: dict[str, Any], notes: list[Finding]) -> dict[str, Any]:
     index, codes = raw["index"], raw["codes"]
     if GPU_IS_LOST in codes:
         return lost_gpu(index, notes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Callable
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
 
@@ -84,7 +84,7 @@ class Readings:
     def __init__(self, driver_version: str | None = None) -> None:
         self.driver_version = driver_version
         self.gpus: list[dict[str, Any]] = []
-        self.findings: list[dict[str, Any]] = []
+        self.findings: list[Finding] = []
         self.complete = True
 
 
@@ -164,7 +164,7 @@ def quoted(value: Any) -> str:
 class Checker:
     """Checks the values of one tray or GPU, and adds to ``findings`` those that cannot be used."""
 
-    def __init__(self, source: str, findings: list[dict[str, Any]], gpu: int | None = None) -> None:
+    def __init__(self, source: str, findings: list[Finding], gpu: int | None = None) -> None:
         self._source = source
         self._findings = findings
         self._gpu = gpu

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
@@ -276,7 +276,7 @@ class Difference:
     restart: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     stop: bool = False
-    findings: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 def difference(
@@ -361,7 +361,7 @@ def _must_add(key: str, value: str) -> bool:
 
 def findings_of(
     desired: DesiredState, facts: Mapping[str, Any], offer: packages.Offer | None, driver: str | None
-) -> list[dict[str, Any]]:
+) -> list[Finding]:
     """The findings that block a change on this tray."""
     findings = [entry for entry in facts["findings"] if entry["code"] == "imex_two_owners"]
     foreign = [entry["why"] for entry in facts["owners"] if entry["owner"] == "foreign"]
@@ -416,7 +416,7 @@ def findings_of(
     return findings
 
 
-def unused_channels() -> dict[str, Any]:
+def unused_channels() -> Finding:
     """The finding for option channels together with Slurm's plugin."""
     return finding(
         "imex_channel_slurm_conflict",
@@ -426,7 +426,7 @@ def unused_channels() -> dict[str, Any]:
     )
 
 
-def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> dict[str, Any]:
+def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> Finding:
     """The finding for repositories without a package of the driver's version."""
     names = packages.names(driver, given)
     others = sorted({f"{offer.name} {offer.version}" for offer in offers if offer.name in names})
@@ -438,7 +438,7 @@ def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -
     )
 
 
-def reboot_needed(desired: DesiredState, params: str | None, changed: bool) -> dict[str, Any] | None:
+def reboot_needed(desired: DesiredState, params: str | None, changed: bool) -> Finding | None:
     """The finding for a loaded driver with other options than the desired ones, or None.
 
     ``params``: the text of /proc/driver/nvidia/params, None where that does not exist. ``changed``: whether this run

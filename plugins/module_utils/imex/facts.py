@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import CHANNELS, DAEMON, UNIT
@@ -31,7 +31,6 @@ _LOG_CAUSES = {
 }
 _LOG_START = "is running "
 _LOST = ("never_connected", "recovering", "disconnected", "invalid", "authenticating")
-_Findings = list[dict[str, Any]]
 # A path or a variable's name, but no text of a key; and texts that no template and no terminal would interpret.
 _CREDENTIAL = re.compile(r"[A-Za-z0-9_./-]{0,255}")
 _PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")
@@ -39,7 +38,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")
 
 def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
     """The facts in the shape that fabric_facts documents, from the dict that survey() returns."""
-    notes: _Findings = []
+    notes: list[Finding] = []
     config = files.Config(read["config"]["text"] or "")
     nodes = _nodes(read, notes)
     daemons = [process for process in read["processes"] if process["name"] == DAEMON]
@@ -103,7 +102,7 @@ def _config(read: Mapping[str, Any], config: files.Config) -> dict[str, Any]:
     }
 
 
-def _nodes(read: Mapping[str, Any], notes: _Findings) -> dict[str, Any]:
+def _nodes(read: Mapping[str, Any], notes: list[Finding]) -> dict[str, Any]:
     text = read["nodes"]["text"]
     parsed = files.parse_nodes(text or "")
     record = files.parse_record(read["record"]["text"] or "")
@@ -139,7 +138,7 @@ def _nodes(read: Mapping[str, Any], notes: _Findings) -> dict[str, Any]:
     }
 
 
-def _state(read: Mapping[str, Any], notes: _Findings) -> str | None:
+def _state(read: Mapping[str, Any], notes: list[Finding]) -> str | None:
     answer = read["answers"].get("state")
     if answer is None:
         return None
@@ -149,7 +148,7 @@ def _state(read: Mapping[str, Any], notes: _Findings) -> str | None:
     return status.parse_state(answer.stdout) if answer.rc == 0 else None
 
 
-def _domain(read: Mapping[str, Any], notes: _Findings) -> status.Domain | None:
+def _domain(read: Mapping[str, Any], notes: list[Finding]) -> status.Domain | None:
     answer = read["answers"].get("domain")
     if answer is None:
         return None
@@ -180,7 +179,7 @@ def _domain(read: Mapping[str, Any], notes: _Findings) -> status.Domain | None:
         return None
 
 
-def _hangs(answer: Any, option: str, notes: _Findings) -> None:
+def _hangs(answer: Any, option: str, notes: list[Finding]) -> None:
     stuck = f" and its process {answer.survivor_pid} hangs in the kernel" if answer.survivor_pid else ""
     notes.append(
         finding(
@@ -239,7 +238,7 @@ def _owner_of(process: Mapping[str, Any], unit: Mapping[str, Any], has_prolog: b
 # --- Findings.
 
 
-def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Findings) -> None:
+def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: list[Finding]) -> None:
     unit = facts["unit"] or {}
     if not facts["installed"]:
         if not facts["running"]:
@@ -308,7 +307,7 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
 
 
 def _judge_daemon(
-    facts: Mapping[str, Any], daemons: Sequence[Mapping[str, Any]], read: Mapping[str, Any], notes: _Findings
+    facts: Mapping[str, Any], daemons: Sequence[Mapping[str, Any]], read: Mapping[str, Any], notes: list[Finding]
 ) -> None:
     unit = facts["unit"] or {}
     codes = {note["code"] for note in notes}
@@ -402,7 +401,7 @@ _DISCONNECTED = {
 }
 
 
-def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
+def _judge_peers(facts: Mapping[str, Any], notes: list[Finding]) -> None:
     by_connection: dict[str, list[str]] = {}
     for peer in facts["peers"]:
         by_connection.setdefault(peer["connection"] or "invalid", []).append(peer["host"])
@@ -435,7 +434,7 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         )
 
 
-def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes: _Findings) -> None:
+def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes: list[Finding]) -> None:
     """Slurm's plugin creates its devices where only the job has them: those in the folder are not Slurm's."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
@@ -477,7 +476,7 @@ def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
         )
 
 
-def _judge_owners(facts: Mapping[str, Any], notes: _Findings) -> None:
+def _judge_owners(facts: Mapping[str, Any], notes: list[Finding]) -> None:
     owners = facts["owners"]
     if len(owners) > 1:
         words = " and ".join(f"{entry['owner']} ({entry['why']})" for entry in owners)

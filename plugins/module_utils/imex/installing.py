@@ -11,14 +11,14 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, status, survey
 
 
 def offer_for(
     host: Host, desired: domain.DesiredState, observed: Mapping[str, Any], driver: str | None
-) -> tuple[packages.Offer | None, list[dict[str, Any]]]:
+) -> tuple[packages.Offer | None, list[Finding]]:
     """(the package to install or keep, findings). None where no package is managed, or none was found."""
     owners = (*domain.SERVICE_OWNERS, domain.JOB)
     if desired.owner not in owners or not driver:

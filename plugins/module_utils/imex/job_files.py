@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -170,7 +170,7 @@ def sources() -> dict[str, str]:
 
 def judge(
     desired: DesiredState, slurm: Mapping[str, Sequence[str]], path: str, calling: Collection[str] = ()
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[Finding], list[Finding]]:
     """(errors that block the installation, other findings), from the settings of the tray's slurm.conf.
 
     ``slurm``: key in lower case -> its values in order. ``calling``: Prolog or Epilog, where the site's own program

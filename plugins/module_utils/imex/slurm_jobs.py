@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -46,7 +45,7 @@ def job_steps() -> list[str]:
     return [f"{count(len(steps), 'job step')} on this tray"] if steps else []
 
 
-def blocking_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str]) -> dict[str, Any]:
+def blocking_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str]) -> Finding:
     """The finding that blocks a change. ``jobs``, ``unknown``: of running_on(). ``why``: what needs the stop."""
     what = "; ".join(why) or "a change"
     if unknown:

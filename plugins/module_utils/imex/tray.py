@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, own_source
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
@@ -97,7 +97,7 @@ class Tray:
 
     def _pending(
         self, observed: dict[str, Any], offer: packages.Offer | None, record: Mapping[str, Any] | None
-    ) -> tuple[list[str], list[dict[str, Any]]]:
+    ) -> tuple[list[str], list[Finding]]:
         """(changes, findings) of stop_and_write on this tray, with the record as it is."""
         dry_run = Tray(self.desired, self.ctl_timeout, check=True)
         known = record or {"generation": 0, "outdated": []}
@@ -152,7 +152,7 @@ class Tray:
         offer: packages.Offer | None = None,
     ) -> dict[str, Any]:
         """The row of the phase stop_and_write. ``observed``, ``offer``: where the caller has just read them."""
-        findings: list[dict[str, Any]] = []
+        findings: list[Finding] = []
         if observed is None:
             observed = self.facts()
             driver = self.desired.version or observed["driver_version"]
@@ -324,7 +324,7 @@ def _daemons() -> list[dict[str, Any]]:
     return survey.processes(lambda name: name == survey.DAEMON)
 
 
-def _unmanaged_daemons() -> list[dict[str, Any]]:
+def _unmanaged_daemons() -> list[Finding]:
     """The finding for an IMEX daemon that the DRA driver did not start."""
     pids = [
         process["pid"]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import digest, normal_address
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
     ok: bool
     disconnected: tuple[tuple[str, str, str], ...]
     waiting: tuple[str, ...]
-    findings: tuple[dict[str, Any], ...]
+    findings: tuple[Finding, ...]
 
 
 def disconnected_peers(facts: Mapping[str, Any], expected: Iterable[str]) -> list[str]:
@@ -62,7 +62,7 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
     ``members``: (tray, its line in the node list) in the list's order. ``facts``: tray -> nvlink_imex, None for a tray
     that did not answer.
     """
-    findings: list[dict[str, Any]] = []
+    findings: list[Finding] = []
     known = {tray: facts[tray] for tray, _entry in members if facts.get(tray) is not None}
     _judge_lists(clique, members, known, findings)
     _judge_versions(clique, known, findings)
@@ -101,12 +101,12 @@ def _has_no_status(entry: Mapping[str, Any]) -> bool:
     return entry["ready"] and not entry["peers"] and any(found["code"] in _NO_STATUS for found in entry["findings"])
 
 
-def _add(findings: list[dict[str, Any]], code: str, clique: str, tray: str | None, message: str) -> None:
+def _add(findings: list[Finding], code: str, clique: str, tray: str | None, message: str) -> None:
     findings.append(finding(code, message, clique=clique, tray=tray))
 
 
 def _judge_lists(
-    clique: str, members: Sequence[tuple[str, str]], known: Mapping[str, Any], findings: list[dict[str, Any]]
+    clique: str, members: Sequence[tuple[str, str]], known: Mapping[str, Any], findings: list[Finding]
 ) -> None:
     """Find node lists that differ: from the expected entries, and by hash from each other."""
     hashes = {tray: entry["nodes"]["sha256"] for tray, entry in known.items() if entry["nodes"]["sha256"]}
@@ -136,7 +136,7 @@ def _judge_lists(
         )
 
 
-def _judge_versions(clique: str, known: Mapping[str, Any], findings: list[dict[str, Any]]) -> None:
+def _judge_versions(clique: str, known: Mapping[str, Any], findings: list[Finding]) -> None:
     versions = {tray: entry["version"] for tray, entry in known.items() if entry["running"] and entry["version"]}
     # One that a release shortens counts as each version that it may be.
     given = set(versions.values())
@@ -159,7 +159,7 @@ def _judge_versions(clique: str, known: Mapping[str, Any], findings: list[dict[s
 
 
 def _judge_state(
-    clique: str, tray: str, entry: Mapping[str, Any], members: Sequence[tuple[str, str]], findings: list[dict[str, Any]]
+    clique: str, tray: str, entry: Mapping[str, Any], members: Sequence[tuple[str, str]], findings: list[Finding]
 ) -> None:
     """Report why a member is not ready: by its own first error, where it has one."""
     if entry["state"] == "waiting_for_recovery":
@@ -207,7 +207,7 @@ def _judge_pairs(
     members: Sequence[tuple[str, str]],
     answered: Mapping[str, Any],
     disconnected: Sequence[tuple[str, str, str]],
-    findings: list[dict[str, Any]],
+    findings: list[Finding],
 ) -> None:
     """Report pairs that no finding explains yet; members that are down or unreachable explain theirs."""
     codes = {entry["code"] for entry in findings}

@@ -11,8 +11,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 
-Findings = list[dict[str, Any]]
+Findings = list[Finding]
 WARNINGS = 20
 """The number of warnings that are printed; all of them are in the result's findings."""
 

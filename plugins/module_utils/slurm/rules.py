@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, groupby
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
@@ -35,7 +35,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 Version = tuple[int, int, int]
-Finding = dict[str, Any]
 # A rule yields the message and the finding's subject for each objection.
 Objection = tuple[str, dict[str, Any]]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, preflight, values, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 
 SPEC: dict[str, dict[str, Any]] = {

@@ -14,13 +14,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar, cast
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Block,
     Clique,
     Clusters,
     Fabric,
-    Finding,
     Identity,
     Observation,
     SlurmCluster,

@@ -14,13 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, partitions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
-    Finding,
     TrayState,
     natural_sorted,
 )
@@ -183,7 +182,8 @@ def _shrank(step: Step, policy: Policy) -> Iterator[Finding]:
                 f"{what} {name} shrinks from {before[name]} to {after[name]} of {count(sizes[name], 'expected tray')}; "
                 "find the missing trays before you accept it."
             )
-            yield finding("clique_shrank", message, **{word: name})
+            subject: Subject = {"clique": name} if word == "clique" else {"domain": name}
+            yield finding("clique_shrank", message, **subject)
 
 
 def _unknown(step: Step, policy: Policy) -> Iterator[Finding]:
@@ -373,7 +373,8 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
             message = (
                 f"Trays expected in {name} have no place: {summarize(missing)}; discover them, or correct expected."
             )
-            yield finding("domain_incomplete", message, **({"domain": name} if name in fabric.domains else {}))
+            subject: Subject = {"domain": name} if name in fabric.domains else {}
+            yield finding("domain_incomplete", message, **subject)
     elsewhere = {}
     for tray, name in policy.expected_in.items():
         clique = fabric.trays[tray]["clique"] if tray in fabric.trays else name

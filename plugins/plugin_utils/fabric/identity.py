@@ -25,13 +25,12 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Clique,
     Domain,
     Fabric,
-    Finding,
     Identity,
     Observation,
     natural_sorted,

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
@@ -88,7 +89,10 @@ def unpack(packed: Any) -> Merged | None:
     if not isinstance(packed, Mapping) or packed.get("format") != FORMAT:
         return None
     try:
-        return Merged([_unpacked(row) for row in packed["observations"]], [dict(row) for row in packed["findings"]])
+        return Merged(
+            [_unpacked(row) for row in packed["observations"]],
+            [cast("Finding", dict(row)) for row in packed["findings"]],
+        )
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 
 SCHEMA_VERSION = 1
@@ -23,7 +23,6 @@ SCHEMA_VERSION = 1
 Identity = tuple[str, int]
 """A clique: (cluster UUID, clique ID)."""
 
-Finding = dict[str, Any]
 """code, severity, message and the subject: tray, clique, domain, block (strings), gpu (index)."""
 
 # Values of the host variables nvlink_state and nvlink_health.

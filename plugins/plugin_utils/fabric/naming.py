@@ -11,13 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Domain,
     Fabric,
-    Finding,
     Identity,
     natural_sorted,
     tray_finding,

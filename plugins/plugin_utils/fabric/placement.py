@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     addresses,
     blocks,
@@ -38,7 +39,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
-    Finding,
     Observation,
     State,
     natural_sorted,

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
     FabricFileError,
     check_version,
@@ -26,7 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     SCHEMA_VERSION,
     Change,
     Fabric,
-    Finding,
     State,
     natural_sorted,
 )

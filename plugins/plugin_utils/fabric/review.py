@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -18,7 +19,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     UNPLACED,
     Change,
     Fabric,
-    Finding,
     State,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import Proposal, structure_diff
@@ -180,7 +180,9 @@ def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[
         lines.extend(f"{word}: {text}" for text in causes.grouped(reasons))
         others = [name for name in trays if name not in targets]
         lines.extend([f"{word}: {causes.folded(others)}, not in this run"] if others else [])
-    no_trays = [row["tray"] for row in state.findings if row["code"] == "not_a_tray" and row["tray"] in targets]
+    no_trays = [
+        name for row in state.findings if row["code"] == "not_a_tray" and (name := row["tray"]) and name in targets
+    ]
     if no_trays:
         lines.append(f"not a tray: {causes.folded(no_trays, 'host')}: no GPU found; leave them out of fabric_hosts")
     lines += [row["message"] for row in state.findings if row["code"] in _SHOWN]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -21,7 +21,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     UNPLACED,
     Change,
     Fabric,
-    Finding,
     Observation,
     State,
     Tray,
@@ -58,7 +57,8 @@ def observe(
         if row["code"] == "not_a_tray" and row.get("tray") not in observed
     ]
     for row in found:
-        (of_tray[row["tray"]] if "tray" in row else of_fabric).append(row)
+        subject = row.get("tray")
+        (of_tray[subject] if subject else of_fabric).append(row)
     states: dict[str, TrayState] = {}
     for name, tray in before.items():
         if name in observed:
@@ -173,4 +173,4 @@ def may_be_a_tray(observation: Observation) -> bool:
 
 def _finding_key(row: Finding) -> tuple[Any, ...]:
     gpu = row.get("gpu")
-    return row["code"], natural_key(row.get("tray", "")), -1 if gpu is None else gpu, row["message"]
+    return row["code"], natural_key(row.get("tray") or ""), -1 if gpu is None else gpu, row["message"]

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import MAX_GENERATION
@@ -55,7 +55,7 @@ class Decision:
     generation: int
     outdated: tuple[str, ...]
     blocked: str | None = None
-    findings: tuple[dict[str, Any], ...] = field(default=())
+    findings: tuple[Finding, ...] = field(default=())
 
 
 def decide(
@@ -128,7 +128,7 @@ def decide(
 
 def leaves_partially(
     clique: Clique, rows: Mapping[str, Row], options: Mapping[str, Any], play: Collection[str]
-) -> dict[str, Any] | None:
+) -> Finding | None:
     """The finding on a clique whose new owner runs no IMEX domain, while trays that the run leaves out stay in it.
 
     Their daemons would keep the others in their node lists. Such a tray offers its record, or is connected to a member
@@ -214,7 +214,7 @@ def pending_without_list(own: Row | None) -> list[str]:
     return list(own["pending"])
 
 
-def outdated_findings(clique: Clique, outdated: Sequence[str], generation: int) -> list[dict[str, Any]]:
+def outdated_findings(clique: Clique, outdated: Sequence[str], generation: int) -> list[Finding]:
     return [
         finding(
             "imex_list_outdated",
@@ -251,7 +251,7 @@ def _count(step: Any, total: int) -> int:
     return int(text)
 
 
-def startable(clique: Clique, sha256: str, rows: Mapping[str, Row]) -> tuple[list[str], list[dict[str, Any]]]:
+def startable(clique: Clique, sha256: str, rows: Mapping[str, Row]) -> tuple[list[str], list[Finding]]:
     """From the rows of `stop_and_write`: (trays whose list has the right hash, findings on the others)."""
     verified = [tray for tray in clique.trays if tray in rows and rows[tray].get("sha256") == sha256]
     other = [

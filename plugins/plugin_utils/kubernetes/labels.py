@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
     OWNER,
@@ -275,7 +275,7 @@ def compare(
 def _compare_label(node: str, label: str, fabric: str, clique: str, known: bool, gpus: str | None) -> list[Finding]:
     if label == fabric and (not known or gpus == fabric):
         return []
-    subject = {"tray": node, "clique": clique}
+    subject: Subject = {"tray": node, "clique": clique}
     if label == fabric:
         reported = f"report {gpus}" if gpus else "are in no clique"
         message = f"The label of {node} names clique {clique} as the fabric file does, but its GPUs {reported}: "

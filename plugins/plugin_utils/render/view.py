@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
@@ -22,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import span
 HEALTH = (model.HEALTHY, model.DEGRADED, model.UNHEALTHY, model.UNKNOWN)
 STATES = (model.PRESENT, model.STALE, model.CONFLICT, model.UNPLACED)
 SEVERITIES = ("error", "warning", "info")
-NO_SUBJECT: model.Finding = dict.fromkeys(("tray", "gpu", "clique", "domain", "block"))
+NO_SUBJECT: Subject = {"tray": None, "gpu": None, "clique": None, "domain": None, "block": None}
 # A tray index is one byte in NVML; a larger one in a fabric file must not draw a million slots.
 MAX_SLOTS = 256
 # Where the switch trays stand among the compute trays, by the number of compute trays that a domain expects:
@@ -116,7 +117,7 @@ class Picture:
     domains: tuple[Domain, ...]
     cliques: tuple[Clique, ...]
     unplaced: tuple[Tray, ...]
-    findings: tuple[model.Finding, ...]
+    findings: tuple[Finding, ...]
     has_state: bool
     has_jobs: bool
 
@@ -134,8 +135,9 @@ def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[s
     findings = _findings(fabric, state)
     bad_gpus: dict[str, set[int]] = {}
     for finding in findings:
-        if finding.get("severity") == "error" and isinstance(finding.get("gpu"), int) and finding.get("tray"):
-            bad_gpus.setdefault(finding["tray"], set()).add(finding["gpu"])
+        tray, gpu = finding.get("tray"), finding.get("gpu")
+        if finding.get("severity") == "error" and gpu is not None and tray:
+            bad_gpus.setdefault(tray, set()).add(gpu)
     cliques = {block.clique: _clique(fabric, state, block) for block in fabric.blocks()}
     # One base for the whole fabric, except in racks of several domains: a rack without its first tray must not be drawn
     # one slot lower.
@@ -191,7 +193,7 @@ def letters(rank: int) -> str:
     return text
 
 
-def subject(finding: model.Finding) -> str:
+def subject(finding: Finding) -> str:
     """The subject of a finding as text; empty where it concerns the whole fabric."""
     if finding["tray"]:
         return f"{finding['tray']} GPU {finding['gpu']}" if finding["gpu"] is not None else str(finding["tray"])
@@ -314,8 +316,8 @@ def _sharing(fabric: model.Fabric, domains: Mapping[str, Collection[str]]) -> di
     }
 
 
-def _findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
-    found: list[model.Finding] = [{**NO_SUBJECT, **finding} for finding in state.findings]
+def _findings(fabric: model.Fabric, state: model.State) -> list[Finding]:
+    found: list[Finding] = [{**NO_SUBJECT, **finding} for finding in state.findings]
     for name, entry in state.trays.items():
         found += [{**NO_SUBJECT, "tray": name, **finding} for finding in entry["findings"]]
     for finding in found:
@@ -323,7 +325,7 @@ def _findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
         if tray and not finding["clique"]:
             finding["clique"] = tray["clique"]
 
-    def key(finding: model.Finding) -> tuple[Any, ...]:
+    def key(finding: Finding) -> tuple[Any, ...]:
         severity, gpu = finding.get("severity"), finding.get("gpu")
         return (
             SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES),

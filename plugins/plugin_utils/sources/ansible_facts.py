@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
-    Finding,
     Observation,
     gpu_health,
     worst_health,

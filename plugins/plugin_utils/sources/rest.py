@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -23,7 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     UNHEALTHY,
     UNKNOWN,
     Address,
-    Finding,
     Observation,
     SourceResult,
 )

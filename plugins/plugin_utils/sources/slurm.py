@@ -17,14 +17,14 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     SlurmError,
     parse_show_topology,
     parse_yaml,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MAX_OUTPUT
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     NODE_NAME,

@@ -54,8 +54,9 @@ def check(evidence: Evidence) -> Iterator[Failure]:
     yield from _split_per_tray(followed_evidence, single)
     yield from _places(followed_evidence, {tray for trays in single.values() for tray in trays})
     for note in operations.smaller(followed, evidence.observations):
-        trays = [tray for tray in evidence.answered(note["clique"]) if tray in evidence.observations]
-        yield failure(note["code"], HARDWARE, note["message"], None, note["clique"], trays=trays)
+        clique = note["clique"] or ""
+        trays = [tray for tray in evidence.answered(clique) if tray in evidence.observations]
+        yield failure(note["code"], HARDWARE, note["message"], None, clique, trays=trays)
 
 
 def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:

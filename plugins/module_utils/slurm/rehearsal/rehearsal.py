@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
@@ -56,7 +56,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.pl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
-Finding = dict[str, Any]
 # Up to this many blocks or partitions each is tested with every size. Above it, each is tested with its full size, and
 # one of each shape with the other sizes.
 MAX_DETAILED = 64

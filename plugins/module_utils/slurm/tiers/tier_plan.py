@@ -16,10 +16,9 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
@@ -30,8 +29,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-
-Finding = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live as live_changes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
-Finding = dict[str, Any]
 # A folded list up to this length is shown; names that do not fold are summarized.
 MAX_HOSTLIST = 120
 DEFAULT = "cluster_default_changes"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
@@ -27,8 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import difference
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.planning import same_named
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import from_shown, survey
-
-Finding = dict[str, Any]
 
 
 def report(slurm: Slurm, conf_dir: str, name: str, owner: str | None = None) -> dict[str, Any]:

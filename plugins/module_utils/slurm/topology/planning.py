@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host, node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
@@ -28,8 +28,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.co
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-
-Finding = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, HEADER, YAML
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
     NODE_RANK_SINCE,
@@ -21,7 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules impor
     Version,
 )
 
-Finding = dict[str, Any]
 PLUGIN = "topology/block"
 NODE_RANK = "BlockAsNodeRank"
 _LINE_LENGTH = 120
