@@ -18,7 +18,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child, int
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted, tally_cliques
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
+    Cliques,
+    Gpu,
+    Readings,
+    quoted,
+    tally_cliques,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
@@ -197,7 +203,7 @@ def _is_hostname(text: str) -> bool:
     return 0 < len(text) <= 253 and text[0] in letters and not text.strip(letters + ".-")
 
 
-def _platform(gpus: list[dict[str, Any]], notes: list[Finding]) -> dict[str, Any]:
+def _platform(gpus: Sequence[Gpu], notes: list[Finding]) -> dict[str, Any]:
     """The values that all GPUs of a tray share; null where they differ."""
     platform: dict[str, Any] = {}
     for key, word in (
@@ -220,9 +226,7 @@ def _platform(gpus: list[dict[str, Any]], notes: list[Finding]) -> dict[str, Any
     return platform
 
 
-def _place(
-    gpus: list[dict[str, Any]], complete: bool, chassis_serial: str | None, notes: list[Finding]
-) -> dict[str, Any]:
+def _place(gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, notes: list[Finding]) -> dict[str, Any]:
     """Whether the tray is attached, and its clique: every GPU is completed and success with a UUID, and all agree."""
     nowhere = {"attached": False, "cluster_uuid": None, "clique_id": None, "clique": None}
     if not gpus:
@@ -297,7 +301,7 @@ def _place(
     }
 
 
-def _smaller_cliques(cliques: list[dict[str, list[int]]]) -> list[Finding]:
+def _smaller_cliques(cliques: list[Cliques]) -> list[Finding]:
     """The findings about operations that the GPUs of an attached tray, one row each, cannot all do with each other."""
     notes = []
     for operation, _text in constants.CLIQUE_TYPES.values():
@@ -315,7 +319,7 @@ def _smaller_cliques(cliques: list[dict[str, list[int]]]) -> list[Finding]:
     return notes
 
 
-def _judge(gpu: dict[str, Any], in_rack: bool, local: bool) -> list[Finding]:
+def _judge(gpu: Gpu, in_rack: bool, local: bool) -> list[Finding]:
     """The findings about one GPU's fabric, health, MIG mode and recovery action.
 
     ``in_rack``: the host reports a chassis serial, as the trays of a rack do, and an HGX baseboard does not (captures

@@ -25,6 +25,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     UINT8,
     UINT32,
     Checker,
+    Cliques,
+    Fabric,
+    Gpu,
+    Health,
     Readings,
     cliques_by_kind,
     quoted,
@@ -324,7 +328,7 @@ def _driver_version(root: Element, check: Checker) -> str | None:
     return None
 
 
-def _gpu(index: int, element: Any, notes: list[Finding]) -> dict[str, Any]:
+def _gpu(index: int, element: Any, notes: list[Finding]) -> Gpu:
     texts = {text.lower() for text in _texts_read(element)}
     if _LOST in texts:
         return lost_gpu(index, notes)
@@ -368,8 +372,8 @@ def _texts_read(element: Any) -> list[str]:
     return [text for text in (_first(element, *path) for path in paths) if text is not None]
 
 
-def _fabric(element: Any, check: Checker) -> dict[str, Any]:
-    fabric: dict[str, Any] = unknown_gpu(0)["fabric"]
+def _fabric(element: Any, check: Checker) -> Fabric:
+    fabric = unknown_gpu(0)["fabric"]
     state = _first(element, "fabric", "state")
     if state is None:
         return fabric  # a driver from before the fabric section
@@ -401,7 +405,7 @@ def _status(text: str, check: Checker) -> str | None:
     return known
 
 
-def _cliques(element: Any, check: Checker) -> dict[str, list[int]] | None:
+def _cliques(element: Any, check: Checker) -> Cliques | None:
     """The rows clique_entry of R615, None where there are none."""
     fabric = element["fabric"][0]
     cliques = fabric["cliques"][0] if "cliques" in fabric else None
@@ -418,7 +422,7 @@ _BANDWIDTH = {"degraded": True, "full": False}
 _CONNECTION = {"connected": True, "disconnected": False}
 
 
-def _health(element: Any, check: Checker) -> dict[str, Any]:
+def _health(element: Any, check: Checker) -> Health:
     """Every row is optional: R570 has no summary, partition_assigned was added during R580, gfm_state in R615."""
     rows = unknown_health()
 

@@ -29,6 +29,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     UINT8,
     UINT32,
     Checker,
+    Fabric,
+    Gpu,
+    Health,
     Readings,
     cliques_by_kind,
     quoted,
@@ -439,7 +442,7 @@ def _failure(error: dict[str, Any]) -> Finding:
     )
 
 
-def lost_gpu(index: int, notes: list[Finding], *, is_reset: bool = False) -> dict[str, Any]:
+def lost_gpu(index: int, notes: list[Finding], *, is_reset: bool = False) -> Gpu:
     """Add the finding of a GPU that no longer responds (gpu_lost); all its values are unknown."""
     if is_reset:
         message = f"GPU {index} needs a reset before it responds; drain the tray and reset the GPU, or reboot."
@@ -449,7 +452,7 @@ def lost_gpu(index: int, notes: list[Finding], *, is_reset: bool = False) -> dic
     return unknown_gpu(index)
 
 
-def _gpu(raw: dict[str, Any], notes: list[Finding]) -> dict[str, Any]:
+def _gpu(raw: dict[str, Any], notes: list[Finding]) -> Gpu:
     index, codes = raw["index"], raw["codes"]
     if GPU_IS_LOST in codes:
         return lost_gpu(index, notes)
@@ -488,8 +491,8 @@ def _gpu(raw: dict[str, Any], notes: list[Finding]) -> dict[str, Any]:
     return gpu
 
 
-def _fabric(raw: dict[str, Any], check: Checker) -> dict[str, Any]:
-    fabric: dict[str, Any] = unknown_gpu(0)["fabric"]
+def _fabric(raw: dict[str, Any], check: Checker) -> Fabric:
+    fabric = unknown_gpu(0)["fabric"]
     if "code" in raw:
         if raw["code"] == NOT_SUPPORTED:
             fabric["state"] = "not_supported"
@@ -508,7 +511,7 @@ def _fabric(raw: dict[str, Any], check: Checker) -> dict[str, Any]:
     return settle_fabric(fabric)
 
 
-def health(mask: int, summary: int, check: Checker) -> dict[str, Any]:
+def health(mask: int, summary: int, check: Checker) -> Health:
     """The health rows of a mask and a summary; 0 in either means that the driver does not report it."""
     rows = unknown_health()
     if summary:

@@ -10,7 +10,7 @@ finding; a value that the tool reports as absent (N/A, Not Supported) is null wi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Callable
+from typing import Any, Callable, TypedDict, Union
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
@@ -73,22 +73,52 @@ def _is_number(text: str) -> bool:
     return _only(_DIGITS, 1, 10, text)
 
 
-class Readings:
-    """The readings of one tray by one backend.
+Health = dict[str, Union[str, bool, None]]
+Cliques = dict[str, list[int]]
+"""Kind of operation -> IDs of a GPU's cliques."""
 
-    ``gpus``: dicts with the keys of the contract's gpus, plus ``platform`` (chassis_serial, slot_number, tray_index,
-    host_id) that the contract has on the tray. ``complete`` is False when the backend left GPUs out.
+
+class Fabric(TypedDict):
+    """A GPU's place in the NVLink fabric; null where the driver does not say it."""
+
+    state: str | None
+    status: str | None
+    cluster_uuid: str | None
+    clique_id: int | None
+    cliques: Cliques | None
+    health: Health
+
+
+class Gpu(TypedDict):
+    """One GPU of the contract's gpus, plus ``platform``: chassis_serial, slot_number, tray_index and host_id.
+
+    The contract has these on the tray, whose GPUs share them.
     """
+
+    index: int
+    uuid: str | None
+    name: str | None
+    pci_bus_id: str | None
+    module_id: int | None
+    fabric_guid: str | None
+    mig_enabled: bool | None
+    recovery_action: str | None
+    fabric: Fabric
+    platform: dict[str, str | int | None]
+
+
+class Readings:
+    """The readings of one tray by one backend; ``complete`` is False when the backend left GPUs out."""
 
     # No dataclass: importing that module takes longer than reading the GPUs.
     def __init__(self, driver_version: str | None = None) -> None:
         self.driver_version = driver_version
-        self.gpus: list[dict[str, Any]] = []
+        self.gpus: list[Gpu] = []
         self.findings: list[Finding] = []
         self.complete = True
 
 
-def unknown_gpu(index: int) -> dict[str, Any]:
+def unknown_gpu(index: int) -> Gpu:
     """A GPU of which only the index is known: one that is lost or needs a reset."""
     return {
         "index": index,
@@ -111,7 +141,7 @@ def unknown_gpu(index: int) -> dict[str, Any]:
     }
 
 
-def unknown_health() -> dict[str, Any]:
+def unknown_health() -> Health:
     """Every health row null: the driver reports no health (older drivers, HGX H100)."""
     return {
         "summary": None,
@@ -125,12 +155,12 @@ def unknown_health() -> dict[str, Any]:
     }
 
 
-def cliques_by_kind(entries: Iterable[tuple[str | None, int | None]]) -> dict[str, list[int]] | None:
+def cliques_by_kind(entries: Iterable[tuple[str | None, int | None]]) -> Cliques | None:
     """Kind of operation -> IDs of a GPU's cliques, from (kind, ID) in the driver's order; None without any.
 
     An entry with a kind of a newer driver or an unusable ID, None here, is left out.
     """
-    ids: dict[str, list[int]] = {kind: [] for kind, _text in CLIQUE_TYPES.values()}
+    ids: Cliques = {kind: [] for kind, _text in CLIQUE_TYPES.values()}
     for kind, clique_id in entries:
         if kind is not None and clique_id is not None:
             ids[kind].append(clique_id)
@@ -246,7 +276,7 @@ class Checker:
         return int(text)
 
 
-def settle_fabric(fabric: dict[str, Any]) -> dict[str, Any]:
+def settle_fabric(fabric: Fabric) -> Fabric:
     """Clear status, domain and cliques of a fabric whose probe is not completed: nvml.h defines them as not valid."""
     if fabric["state"] != "completed":
         fabric["status"] = fabric["cluster_uuid"] = fabric["clique_id"] = fabric["cliques"] = None
