@@ -51,7 +51,7 @@ class ActionModule(GuardedAction):
         ]
         result["failures"] = failures
         result["findings"] = result.get("findings", []) + [
-            {key: failure[key] for key in OF_FINDING} for failure in failures
+            {key: value for key, value in failure.items() if key in OF_FINDING} for failure in failures
         ]
         result["ok"] = not any(failure["severity"] == ERROR for failure in failures)
         were = "would be" if self._task.check_mode else "was" if len(trays) == 1 else "were"

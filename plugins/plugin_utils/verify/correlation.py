@@ -86,7 +86,7 @@ def correlate(failures: Iterable[Failure]) -> list[Failure]:
     A failure is dropped where each of its trays has a root cause that explains it. A root cause takes the worst
     severity of its consequences: a tray without a cluster UUID may need none, but not where the fabric file places it.
     """
-    rows = [dict(row) for row in failures]
+    rows = [row.copy() for row in failures]
     on_tray: dict[str, list[Failure]] = defaultdict(list)
     for row in rows:
         for tray in row["trays"]:

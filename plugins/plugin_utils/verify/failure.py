@@ -6,12 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 
-Failure = dict[str, Any]
-"""code, severity, layer, tray, clique (a name or None), trays (all it is about), message, cause, remediation."""
+
+class Failure(TypedDict):
+    """One row of the verdict's failures."""
+
+    code: str
+    severity: str
+    layer: str
+    tray: str | None
+    clique: str | None
+    trays: list[str]
+    """All that it is about."""
+    message: str
+    cause: str
+    remediation: str
 
 
 def failure(

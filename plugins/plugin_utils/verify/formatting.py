@@ -42,8 +42,8 @@ def first_error(failures: Sequence[Failure]) -> str:
 
 def message(rows: Sequence[Failure]) -> str:
     """The message of equal failures: ``r01t[01-17]: The driver has no IMEX channels.``"""
-    first = rows[0]
-    return first["message"] if len(rows) == 1 else first["message"].replace(first["tray"], _fold(rows))
+    text, tray = rows[0]["message"], rows[0]["tray"]
+    return text if len(rows) == 1 or tray is None else text.replace(tray, _fold(rows))
 
 
 def _equal(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
@@ -79,4 +79,4 @@ def _remediation(rows: Sequence[Failure]) -> str:
 
 
 def _fold(rows: Sequence[Failure]) -> str:
-    return hostlist.fold(natural_sorted(row["tray"] for row in rows))
+    return hostlist.fold(natural_sorted(row["tray"] or "" for row in rows))
