@@ -82,7 +82,11 @@ def members(**answers: Any) -> Iterator[int]:
                         with link:
                             link.sendall(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
-            threading.Thread(target=serve, daemon=True).start()
+            server = threading.Thread(target=serve, daemon=True)
+            server.start()
+            # A child is forked by later tests, and must not be by a process with threads.
+            stack.callback(server.join)
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)
         yield port
 
 
