@@ -52,12 +52,14 @@ def check_count(values: int, max_size: int) -> None:
         raise TooManyValuesError(f"has more than {max_size // BYTES_PER_VALUE} values")
 
 
-def json_document(data: bytes | bytearray, max_size: int) -> Any:
-    """The JSON document in an answer; ValueError or RecursionError if it is none, or has too many values.
-
-    Values are counted by commas and opening brackets, those in texts too, before the document is parsed.
-    """
+def count_values(data: bytes | bytearray, max_size: int) -> None:
+    """check_count() of a JSON document, by its commas and opening brackets, those in texts too."""
     check_count(sum(map(data.count, (b",", b"[", b"{"))), max_size)
+
+
+def json_document(data: bytes | bytearray, max_size: int) -> Any:
+    """The JSON document in an answer; ValueError or RecursionError if it is none, or has too many values."""
+    count_values(data, max_size)
     return json.loads(data)
 
 

@@ -13,33 +13,41 @@ schema. Pure functions.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import count_values, printable, sentence
 
 OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlink_versions", "nvlink_links"})
 """The facts that modules of this collection return."""
 
 MAX_DEPTH = 20
-MAX_ITEMS = 200_000
-MAX_TEXT = 4 * 1024 * 1024
+MAX_SIZE = 16 * 1024 * 1024
 MAX_MESSAGE = 256 * 1024
 MAX_MESSAGES = 100
-"""Limits of any answer: levels of nesting; values in all; characters of one text (slurm.conf of 10,000 trays with their
-addresses has 0.5 MB), of a message to a person; warnings."""
+"""Limits of any value: levels of nesting; bytes as JSON, which also limit how many values it has (slurm.conf of 10,000
+trays with their addresses has 0.5 MB); characters of a message to a person; warnings."""
 
 Check = Callable[[Any], Any]
 """A compiled JSON Schema (fastjsonschema.compile): raises ValueError for data that does not match."""
 
+_FACT = "ansible_facts."
 _TEXTS = ("msg", "stdout", "stderr", "module_stdout", "module_stderr")
-# ansible_parsed: of ansible-core 2.22, whether the answer was JSON.
+_STANDARD: dict[str, Any] = {
+    **dict.fromkeys((*_TEXTS, "exception"), str),
+    # ansible_parsed: of ansible-core 2.22, whether the answer was JSON.
+    **dict.fromkeys(("changed", "failed", "skipped", "unreachable", "ansible_parsed"), bool),
+    "rc": int,
+    "invocation": Mapping,
+    "diff": (Mapping, list),
+}
+"""Key that any module may return -> its type."""
 # What callbacks print as it is.
 _PRINTED = (*_TEXTS, "warnings", "deprecations", "exception", "diff", "findings")
-_FLAGS = ("changed", "failed", "skipped", "unreachable", "ansible_parsed")
 
 
 def foreign_variables(facts: Any) -> list[str]:
@@ -91,27 +99,13 @@ def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) 
     which is added to `findings`. The severity of a host's finding is that of its code, whatever the host reports; one
     of an unknown code is dropped.
     """
-    kept: dict[str, Any] = {}
-    dropped: list[str] = []
-    for key, value in answer.items():
-        if not isinstance(key, str):
-            dropped.append("a key that is no text")
-        elif key == "ansible_facts":
-            facts, wrong = _facts(value, schema)
-            dropped += wrong
-            if facts:
-                kept[key] = facts
-        elif key == "ansible_stats":
-            dropped.append(key)
-        elif _valid(value, schema[key]) if key in schema else _is_standard(key, value):
-            try:
-                kept[key] = _cleaned(value) if key in _PRINTED else value
-                if key == "findings":
-                    kept[key] = _rated(kept[key])
-            except ValueError:
-                dropped.append(key)
-        else:
-            dropped.append(key)
+    rest = dict(answer)
+    given = rest.pop("ansible_facts") if isinstance(rest.get("ansible_facts"), Mapping) else {}
+    facts, dropped = _reduced(given, schema, _FACT)
+    kept, more = _reduced(rest, schema)
+    dropped += more
+    if facts:
+        kept["ansible_facts"] = facts
     if dropped:
         names = summarize([sentence(name)[:60] or "an unprintable name" for name in sorted(set(dropped))])
         message = f"{host} returned more or other than what was asked ({names}), which is dropped; check the host."
@@ -120,25 +114,32 @@ def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) 
     return kept
 
 
-def _facts(value: Any, schema: Mapping[str, Check]) -> tuple[dict[str, Any], list[str]]:
-    """(the facts that are kept, the names of the others)."""
-    if not isinstance(value, Mapping):
-        return {}, ["ansible_facts"] if value is not None else []
+def _reduced(
+    values: Mapping[str, Any], schema: Mapping[str, Check], prefix: str = ""
+) -> tuple[dict[str, Any], list[str]]:
+    """(what is kept of an answer or of its facts, the names of the others)."""
     kept, dropped = {}, []
-    for name, fact in value.items():
-        check = schema.get(f"ansible_facts.{name}")
-        if check is None:
-            # Of Ansible itself, which removes such facts from what a module printed.
-            is_valid = str(name).startswith("discovered_interpreter_") and isinstance(fact, str) and len(fact) < 1024
-        else:
-            is_valid = _valid(fact, check)
-        if is_valid and isinstance(fact, Mapping) and fact.get("findings"):
-            kept[name] = {**fact, "findings": _rated(fact["findings"])}
-        elif is_valid:
-            kept[name] = fact
-        else:
-            dropped.append(f"ansible_facts.{name}")
+    for name, value in values.items():
+        try:
+            kept[name] = _checked(f"{prefix}{name}", value, schema)
+        except ValueError:
+            dropped.append(f"{prefix}{name}")
     return kept, dropped
+
+
+def _checked(key: str, value: Any, schema: Mapping[str, Check]) -> Any:
+    """What is kept of the value of a key, or of a fact (`ansible_facts.KEY`); ValueError if it is dropped."""
+    if key not in schema:
+        is_valid = _is_standard(key, value)
+    elif is_valid := is_bounded(value):
+        schema[key](value)
+    if not is_valid:
+        raise ValueError
+    if key == "findings":
+        return _rated(_cleaned(value))
+    if key.startswith(_FACT) and isinstance(value, Mapping) and value.get("findings"):
+        return {**value, "findings": _rated(value["findings"])}
+    return _cleaned(value) if key in _PRINTED else value
 
 
 def _rated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -151,21 +152,16 @@ def _is_standard(key: str, value: Any) -> bool:
     if key.startswith("_ansible_"):
         # Written by the controller's side of Ansible, which removes such keys from what a module printed.
         return True
-    if key in _FLAGS:
-        return isinstance(value, bool)
-    if key in _TEXTS:
-        return isinstance(value, str) and len(value) <= MAX_MESSAGE and is_bounded(value)
-    if key == "rc":
-        return isinstance(value, int)
+    if key.startswith(f"{_FACT}discovered_interpreter_"):
+        # Of Ansible itself, which removes such facts too.
+        return isinstance(value, str) and len(value) < 1024 and is_bounded(value)
     if key in ("warnings", "deprecations"):
         return isinstance(value, list) and len(value) <= MAX_MESSAGES
-    if key == "invocation":
-        return isinstance(value, Mapping) and is_bounded(value)
-    if key == "diff":
-        return isinstance(value, (Mapping, list)) and is_bounded(value)
-    if key == "exception":
-        return not isinstance(value, str) or is_bounded(value)
-    return False
+    if key == "exception" and not isinstance(value, str):
+        return True
+    if key in _TEXTS and isinstance(value, str) and len(value) > MAX_MESSAGE:
+        return False
+    return isinstance(value, _STANDARD.get(key, ())) and is_bounded(value)
 
 
 def _cleaned(value: Any, levels: int = MAX_DEPTH) -> Any:
@@ -187,45 +183,16 @@ def _cleaned(value: Any, levels: int = MAX_DEPTH) -> Any:
     return value
 
 
-def _valid(value: Any, check: Check) -> bool:
-    if not is_bounded(value):
-        return False
-    try:
-        check(value)
-    except ValueError:
-        return False
-    return True
-
-
 def is_bounded(value: Any) -> bool:
-    """Whether plain data keeps to the limits above and all its texts are valid Unicode (no lone surrogate)."""
-    count = 0
-    level = [value]
-    for _depth in range(MAX_DEPTH):
-        below: list[Any] = []
-        for one in level:
-            if isinstance(one, str):
-                if len(one) > MAX_TEXT or not _is_unicode(one):
-                    return False
-            elif isinstance(one, Mapping):
-                below += one.keys()
-                below += one.values()
-            elif isinstance(one, (list, tuple)):
-                below += one
-            elif not (one is None or isinstance(one, (bool, int, float))):
-                return False
-        count += len(below)
-        if count > MAX_ITEMS:
-            return False
-        if not below:
-            return True
-        level = below
-    return False
-
-
-def _is_unicode(text: str) -> bool:
+    """Whether it is plain data within the limits above, as JSON in valid Unicode (no lone surrogate)."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        data = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        count_values(data, MAX_SIZE)
+        return len(data) <= MAX_SIZE and _depth(value) <= MAX_DEPTH
+    except (TypeError, ValueError, RecursionError):
         return False
-    return True
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return 1 + max(map(_depth, inner), default=0)
