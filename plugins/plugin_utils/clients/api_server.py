@@ -27,27 +27,20 @@ class ApiServer(http.Client):
     ) -> list[Any]:
         """All objects of a list; keep: what of an object is returned, since thousands of them fill the memory.
 
-        A list whose continue token expires is read again from its start, once: two parts of different lists could lack
-        objects that changed meanwhile.
+        An API server keeps the continue token of a list for at least five minutes; one that expires is an error.
         """
-        url = self.url + path
-        for _attempt in (1, 2):
-            found: list[Any] = []
-            rest: dict[str, Any] = {}
-            while True:
-                parameters = urllib.parse.urlencode({"limit": PAGE, **query, **rest})
-                answer = self.get(f"{url}?{parameters}", (410,), accept)
-                if answer.status == 410:
-                    break
-                page = mapped(self.json(answer))
-                token = mapped(page.get("metadata")).get("continue") or None
-                # Null is what Go writes for no item, as of metadata alone.
-                items = [] if "items" in page and page["items"] is None else page.get("items")
-                if not isinstance(items, list) or (token and token == rest.get("continue")):
-                    what = "returned no list of objects, or the same page again"
-                    self.fail(url, what, "set the address of a Kubernetes API server")
-                found += [kept for item in items for kept in keep(item)]
-                if token is None:
-                    return found
-                rest = {"continue": token}
-        self.fail(url, "expires its list while it is read (HTTP 410)", "run it again, or use larger pages")
+        found: list[Any] = []
+        rest: dict[str, Any] = {}
+        while True:
+            parameters = urllib.parse.urlencode({"limit": PAGE, **query, **rest})
+            page = mapped(self.json(self.get(f"{self.url}{path}?{parameters}", accept=accept)))
+            token = mapped(page.get("metadata")).get("continue") or None
+            # Null is what Go writes for no item, as of metadata alone.
+            items = [] if "items" in page and page["items"] is None else page.get("items")
+            if not isinstance(items, list) or (token and token == rest.get("continue")):
+                what = "returned no list of objects, or the same page again"
+                self.fail(self.url + path, what, "set the address of a Kubernetes API server")
+            found += [kept for item in items for kept in keep(item)]
+            if token is None:
+                return found
+            rest = {"continue": token}

@@ -70,6 +70,7 @@ _REFUSALS = {
     403: ("refuses access", "give the account that permission"),
     404: ("does not exist", "correct the address"),
     409: ("has a conflict", "resolve the conflict with the other writer"),
+    410: ("expires its list while it is read", "run it again, or use larger pages"),
 }
 _URL = re.compile(r"https?://(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(:[1-9][0-9]{0,4})?([/?#][!-~]*)?", re.IGNORECASE)
 _HEADER_VALUE = re.compile(r"[ -~]*")

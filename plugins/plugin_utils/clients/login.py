@@ -11,10 +11,8 @@ what it does not know, so such files are refused.
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -49,21 +47,6 @@ _SECRET = ("token", "password", "client-key-data", "auth-provider")
 
 class LoginError(Exception):
     """A login cannot be read: what is wrong, and the remedy."""
-
-
-class _Log(logging.NullHandler):
-    """Keeps what the client logs, which may hold a plugin's secrets, from the log of Ansible and from the terminal.
-
-    As a filter of the root logger it takes the messages; as its handler it prevents that Python adds one that prints.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        self.messages.append(record.getMessage())
-        return False
 
 
 def of_kubeconfig(options: Mapping[str, Any], source: str) -> http.ClientConfig:
@@ -155,36 +138,43 @@ def _document(path: str) -> dict[str, Any]:
     from kubernetes.config.kube_config import KubeConfigMerger
 
     try:
-        merged = KubeConfigMerger(path).config
-        if merged is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        lists = {key: [row.value for row in merged.value[key]] for key in ("clusters", "contexts", "users")}
-        return {**merged.value, **lists}
-    except OSError as error:
-        raise LoginError(f"cannot be read ({error.strerror}); correct it") from None
-    except Exception:
+        merged = KubeConfigMerger(path).config.value
+        lists = {key: [row.value for row in merged[key]] for key in ("clusters", "contexts", "users")}
+        return {**merged, **lists}
+    except Exception as error:
         # The client expects a valid file, and ends in any exception otherwise, which may quote it.
-        raise LoginError("is no kubeconfig; name the file that kubectl uses") from None
+        reason = http.reason_of(error) or "no such file, or no kubeconfig"
+        raise LoginError(f"cannot be read ({reason}); name the file that kubectl uses") from None
 
 
 def _load(load: Callable[[], None], who: str, user: Mapping[str, Any], seconds: float) -> None:
-    """Let the client read a login; LoginError if it fails, or does not end in time."""
-    log, root = _Log(), logging.getLogger()
-    root.addHandler(log)
-    root.addFilter(log)
+    """Let the client read a login; LoginError if it fails, or does not end in time.
+
+    What the client logs, which may hold a plugin's secrets, reaches neither the log of Ansible nor the terminal.
+    """
+    messages: list[str] = []
+    root, silent = logging.getLogger(), logging.NullHandler()
+
+    def take(record: logging.LogRecord) -> bool:
+        messages.append(record.getMessage())
+        return False
+
+    # Without any handler Python would add one that prints.
+    root.addHandler(silent)
+    root.addFilter(take)
     try:
         # Without a terminal for the standard output, the client asks the plugin not to prompt.
         with deadline(seconds) as end, contextlib.redirect_stdout(io.StringIO()):
             http.within(seconds + GRACE, load)
     except Exception as error:
-        log.messages.append(str(error))
+        messages.append(str(error))
     finally:
-        root.removeFilter(log)
-        root.removeHandler(log)
+        root.removeFilter(take)
+        root.removeHandler(silent)
     if end.expired:
         what = f"did not end in {seconds:g} seconds and was killed; try it by hand, or raise timeout"
         raise LoginError(f"logs in as {who}, which {what}")
-    if log.messages:
+    if messages:
         secrets = texts([*map(user.get, _SECRET), mapped(user.get("exec")).get("env")])
-        reason = sentence(redacted(hidden(log.messages[-1], secrets))[-300:], 300)
+        reason = sentence(redacted(hidden(messages[-1], secrets))[-300:], 300)
         raise LoginError(f"logs in as {who}, which failed ({reason}); {REMEDY}")

@@ -23,9 +23,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server import ApiServer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -98,7 +98,7 @@ class Reader:
     """Reads snapshots of one API server."""
 
     def __init__(self, config: http.ClientConfig) -> None:
-        self._client = ApiServer("dra_driver", config)
+        self._client = Cluster("dra_driver", config)
         self._not_readable: list[str] = []
 
     def snapshot(self, pods: bool = False) -> dict[str, Any]:
@@ -109,11 +109,7 @@ class Reader:
         self._not_readable = []
         read_at = datetime.datetime.now(datetime.timezone.utc)
         version = self._object("/version").get("gitVersion")
-        groups = {
-            group["name"]: [row.get("version") for row in as_list(group.get("versions")) if isinstance(row, Mapping)]
-            for group in map(mapped, as_list(self._object("/apis").get("groups")))
-            if isinstance(group.get("name"), str)
-        }
+        groups = self._client.served()
         if not isinstance(version, str) or not groups:
             self._client.fail(self._client.url, "is no Kubernetes API server", "write the address of one")
         found: dict[str, Any] = {

@@ -31,7 +31,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     NODE,
     Cluster,
     Kind,
-    Work,
     run_concurrently,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
@@ -297,11 +296,11 @@ class PluginRollout:
 
     def delete_pods(self, pods: Collection[Mapping[str, Any]]) -> None:
         """Delete exactly these pods, by their UIDs."""
-        works = [
-            Work(preflight.name_of(pod), partial(self._cluster.delete, _pods(str(pod["metadata"]["namespace"])), pod))
-            for pod in pods
-        ]
-        _done, errors = run_concurrently(works)
+
+        def delete(pod: Mapping[str, Any]) -> None:
+            self._cluster.delete(_pods(str(pod["metadata"]["namespace"])), pod)
+
+        _done, errors = run_concurrently(([pod] for pod in pods), delete)
         if errors:
             raise errors[0]
 
@@ -311,13 +310,9 @@ class PluginRollout:
         return [row for row in rows if LABEL in k8s_labels.owned(row, "labels", MANAGER)]
 
     def _write(self, bodies: Sequence[Mapping[str, Any]], done: set[str]) -> None:
-        names = [str(body["metadata"]["name"]) for body in bodies]
-        works = [
-            Work(name, partial(self._cluster.apply, NODE, body, MANAGER, force=True, metadata=True))
-            for name, body in zip(names, bodies, strict=True)
-        ]
-        written, errors = run_concurrently(works)
-        done.update(names[position] for position in written)
+        write = partial(self._cluster.apply, NODE, manager=MANAGER, force=True, metadata=True)
+        written, errors = run_concurrently(([body] for body in bodies), write)
+        done.update(str(body["metadata"]["name"]) for body in written)
         if errors:
             raise errors[0]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
@@ -26,6 +26,8 @@ MAX_WORKERS = 8
 _METADATA = f"application/json;as=PartialObjectMetadata{{}};g=meta.k8s.io;v=v1,{http.JSON}"
 # Rejections that concern one object alone.
 _SINGLE_OBJECT_ERRORS = (404, 409, 422)
+
+Item = TypeVar("Item")
 
 
 class KubernetesError(NvlinkError):
@@ -54,44 +56,32 @@ NODE = Kind("v1", "Node", "nodes")
 DAEMON_SET = Kind("apps/v1", "DaemonSet", "daemonsets")
 
 
-class Work(NamedTuple):
-    """One call; calls with the same key run one after the other."""
+def run_concurrently(
+    queues: Iterable[Sequence[Item]], call: Callable[[Item], Any]
+) -> tuple[list[Item], list[NvlinkError]]:
+    """Call a function with each item, for MAX_WORKERS queues at a time: (items that are done, errors of others).
 
-    key: str
-    run: Callable[[], Any]
-
-
-def run_concurrently(works: Sequence[Work]) -> tuple[set[int], list[NvlinkError]]:
-    """Run works, MAX_WORKERS at a time: (positions of the completed ones, errors of the failed ones).
-
-    The works of one key end with their first error. Works of other keys still start only if that error concerns one
-    object alone: an unreachable server or a missing right would fail all of them.
+    A queue ends with its first error. Others continue only if that error concerns one object alone: an unreachable
+    server or a missing right would fail all of them.
     """
-    queues: dict[str, list[int]] = {}
-    for position, work in enumerate(works):
-        queues.setdefault(work.key, []).append(position)
-    done: set[int] = set()
     errors: list[NvlinkError] = []
     stopped = threading.Event()
 
-    def run_queue(positions: Sequence[int]) -> None:
-        for position in positions:
+    def run_queue(queue: Sequence[Item]) -> Sequence[Item]:
+        for number, item in enumerate(queue):
             if stopped.is_set():
-                return
+                return queue[:number]
             try:
-                works[position].run()
-            except BaseException as error:
+                call(item)
+            except NvlinkError as error:
+                errors.append(error)
                 if getattr(error, "status", None) not in _SINGLE_OBJECT_ERRORS:
                     stopped.set()
-                if not isinstance(error, NvlinkError):
-                    raise
-                errors.append(error)
-                return
-            done.add(position)
+                return queue[:number]
+        return queue
 
     with ThreadPoolExecutor(MAX_WORKERS) as pool:
-        for _none in pool.map(run_queue, queues.values()):
-            pass
+        done = [item for queue in pool.map(run_queue, queues) for item in queue]
     return done, errors
 
 

@@ -27,7 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     Cluster,
     Kind,
     KubernetesError,
-    Work,
     run_concurrently,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, RECREATE, UPDATE, Step
@@ -112,9 +111,11 @@ class Plan:
     def apply(self) -> None:
         """Make all changes, those of Nodes concurrently; stops at an error, which names the number of further ones."""
         for _of_nodes, rows in itertools.groupby(self.changes, lambda change: change.node is not None):
-            changes = list(rows)
-            done, errors = run_concurrently([Work(change.node or "", change.make) for change in changes])
-            self.done += [change for position, change in enumerate(changes) if position in done]
+            queues: dict[str | None, list[Change]] = {}
+            for change in rows:
+                queues.setdefault(change.node, []).append(change)
+            done, errors = run_concurrently(queues.values(), lambda change: change.make())
+            self.done += done
             if errors:
                 more = f" (and {count(len(errors) - 1, 'more error')})" if len(errors) > 1 else ""
                 raise KubernetesError(f"{errors[0]}{more}")
