@@ -99,7 +99,7 @@ def _build(module: str, target: Path) -> None:
         go = _go(re.search(r"(?m)^go ([0-9.]+)$", text)[1])  # type: ignore[index]
         linking = "-s -w" if module == KWOK else f"-s -w -X k8s.io/component-base/version.gitVersion=v{module}"
         programs = re.findall(r"(?m)^(?:tool |\t)([a-z0-9./-]+/cmd/[a-z-]+)$", text)
-        command = ["nice", "-n", "15", str(go), "build", *FLAGS, f"-ldflags={linking}", "-o", f"{target}/", *programs]
+        command = ["nice", "-n", "5", str(go), "build", *FLAGS, f"-ldflags={linking}", "-o", f"{target}/", *programs]
         # The one that is here must do: another would have to be downloaded from elsewhere.
         environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
         done = subprocess.run(
