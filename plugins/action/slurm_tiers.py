@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The action plugin of slurm_tiers: reads blocks and node names from the fabric file, and runs slurm_tiers_apply."""
+"""The controller's half of slurm_tiers: reads blocks and node names from the fabric file; the module applies them."""
 
 from __future__ import annotations
 
@@ -21,31 +21,30 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 SCHEMA = schemas.of_return(RETURN)
-# Passed as they are, since the host validates them: ~ is the home there.
-ON_HOST = ("conf_dir", "bin_dir", "timeout")
+# Options that the host has no use for.
+_CONTROLLER_OPTIONS = ("fabric_file", "cluster", "rehearsal_file")
 
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF)
-        request = {key: value for key, value in options.items() if key not in ON_HOST}
-        stored_in = request.pop("rehearsal_file")
-        if request["state"] == "present":
-            if not request["fabric_file"]:
+        # As they are, since the host validates them too: ~ is the home there.
+        arguments = {key: value for key, value in self._task.args.items() if key not in _CONTROLLER_OPTIONS}
+        if options["state"] == "present":
+            path = options["fabric_file"]
+            if not path:
                 raise AnsibleActionFail("slurm_tiers: the option fabric_file is empty; name the fabric file.")
-            path = request["fabric_file"]
             if self._task.check_mode and not os.path.exists(path):
                 # On a new site --check of all playbooks comes here before anything was accepted.
                 warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."
                 return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
             try:
-                request["clusters"] = _clusters(path, request["cluster"])
+                arguments["clusters"] = _clusters(path, options["cluster"])
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
-        arguments = {key: self._task.args[key] for key in ON_HOST if key in self._task.args}
         end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
-        arguments["request"] = request
-        result = self.run_module("rackscale.nvlink.slurm_tiers_apply", arguments, task_vars, SCHEMA, end)
+        result = self.run_module("rackscale.nvlink.slurm_tiers", arguments, task_vars, SCHEMA, end)
+        stored_in = options["rehearsal_file"]
         warnings = rehearsal_file.store(self._loader.path_dwim(stored_in), result) if stored_in else []
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_tiers import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, CLUSTERS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 TIERS = [{"name": "gold", "all": True, "segment": {"max": 2}, "allow_groups": ["wheel"]}]
@@ -34,7 +36,8 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     given: dict[str, Any] = {}
 
     def execute(_self: ActionModule, module_name: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        given.update(module_args, module=module_name)
+        assert module_name == "rackscale.nvlink.slurm_tiers"
+        given.update(module_args)
         return {}
 
     monkeypatch.setattr(ActionModule, "_execute_module", execute)
@@ -82,16 +85,15 @@ def test_the_host_gets_the_blocks_of_the_cluster_or_of_all(
 ) -> None:
     options = {"cluster": cluster} if cluster else {}
     run_action(ActionModule, tiers=TIERS, fabric_file=fabric_file(tmp_path, *clusters), conf_dir="~/slurm", **options)
-    assert passed["module"] == "rackscale.nvlink.slurm_tiers_apply"
     assert passed["conf_dir"] == "~/slurm", "expanded on the host"
-    request = passed["request"]
-    assert {row["name"]: row["blocks"][0]["nodes"] for row in request["clusters"]} == nodes
-    assert request["tiers"][0]["state"] == "up", "defaults are filled in"
-    assert request["rehearse"] == "auto"
+    checked = ArgumentSpecValidator({**ARGUMENT_SPEC, "clusters": CLUSTERS}).validate(passed)
+    assert not checked.error_messages
+    options = checked.validated_parameters
+    assert {row["name"]: row["blocks"][0]["nodes"] for row in options["clusters"]} == nodes
+    assert options["tiers"][0]["state"] == "up", "defaults are filled in"
+    assert options["rehearse"] == "auto"
 
 
 def test_state_absent_needs_no_fabric_file(run_action: Any, passed: dict[str, Any]) -> None:
     run_action(ActionModule, state="absent", timeout=5)
-    assert passed["timeout"] == 5
-    assert passed["request"]["state"] == "absent"
-    assert "clusters" not in passed["request"]
+    assert passed == {"state": "absent", "timeout": 5}
