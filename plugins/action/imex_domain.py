@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decides each phase of an IMEX change on the controller, clique by clique, and runs imex_domain_phase on the trays."""
+"""Decides each phase of an IMEX change on the controller, clique by clique, and runs it on the trays."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ _REPEATED = {"inspect": CHANGE_PHASES, "preview": ("preview",)}
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
 # Options that the tray has no use for.
-_CONTROLLER_OPTIONS = (
-    *("phase", "fabric_file", "tray", "allow_outdated", "tls_files", "await_certificates", "extra_changes"),
-)
+_CONTROLLER_OPTIONS = (*("fabric_file", "tray", "allow_outdated", "tls_files", "await_certificates", "extra_changes"),)
 # Seconds to connect, to copy the module, to read the tray and to write its files.
 _REST = 300.0
 
@@ -318,10 +316,12 @@ class ActionModule(GuardedAction):
     # --- The tray, the store of the run and the controller's files.
 
     def _run_on_tray(self, store_as: str, phase: str) -> Result:
-        options = {name: value for name, value in self.options.items() if name not in _CONTROLLER_OPTIONS}
+        options = {
+            name: value for name, value in self.options.items() if value is not None and name not in _CONTROLLER_OPTIONS
+        }
         result = self.run_module(
-            "rackscale.nvlink.imex_domain_phase",
-            {"phase": phase, "options": options, "plan": self.plan},
+            "rackscale.nvlink.imex_domain",
+            {**options, "phase": phase, "plan": self.plan},
             self.variables,
             imex_rows.SCHEMA,
             seconds(phase, self.options),

@@ -1,7 +1,7 @@
+#!/usr/bin/python
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documents the action plugin of the same name, which decides on the controller and runs imex_domain_phase on trays."""
 
 from __future__ import annotations
 
@@ -174,6 +174,70 @@ options:
     type: list
     elements: str
     default: []
+  plan:
+    description: What the fabric file and the other trays of the clique say of this tray. Set by the action plugin.
+    type: dict
+    default: {}
+    suboptions:
+      clique:
+        description: The name of the clique.
+        type: str
+        default: ''
+      nodes:
+        description: The lines of the clique's C(nodes_config.cfg), in order.
+        type: list
+        elements: str
+        default: []
+      slurm_nodes:
+        description: The Slurm nodes of the clique, whose jobs O(phase=inspect) looks up. O(phase=stop_and_write) looks
+          them up where there are any, and fails where jobs run there.
+        type: list
+        elements: str
+        default: []
+      outside:
+        description: Lines of the members that this run does not reach. O(phase=inspect) reads their records.
+        type: list
+        elements: str
+        default: []
+      started:
+        description: Lines of the other members that were started. O(phase=wait) waits for connections to them.
+        type: list
+        elements: str
+        default: []
+      outdated:
+        description: Trays that do not get this node list, for the record.
+        type: list
+        elements: str
+        default: []
+      generation:
+        description: The generation of the node list.
+        type: int
+        default: 0
+      restart_clique:
+        description: Whether all daemons of the clique stop before any starts.
+        type: bool
+        default: false
+      reload_tls:
+        description: Whether a running daemon must load new TLS files.
+        type: bool
+        default: false
+      reconnect:
+        description: Whether O(phase=wait) may signal the daemon to connect to its peers again.
+        type: bool
+        default: false
+      tls:
+        description: The contents of O(tls_files).
+        type: dict
+        suboptions:
+          key:
+            description: The private key.
+            type: str
+          certificate:
+            description: The certificate of the tray.
+            type: str
+          authority:
+            description: The certificate of the authority.
+            type: str
 seealso:
   - module: rackscale.nvlink.fabric_facts
   - module: rackscale.nvlink.imex_job
@@ -303,9 +367,13 @@ findings:
       sample: r01t04 was not reached, so its IMEX node list is older than generation 3 of clique r01.
 """
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
 
 _NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 # The action plugin validates its options with this.
@@ -354,14 +422,72 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "start_wait": {"type": "float", "default": 15},
     "extra_changes": _NAMES,
 }
+PLAN: dict[str, Any] = {
+    "type": "dict",
+    "default": {},
+    "options": {
+        "clique": {"type": "str", "default": ""},
+        "nodes": _NAMES,
+        "slurm_nodes": _NAMES,
+        "outside": _NAMES,
+        "started": _NAMES,
+        "outdated": _NAMES,
+        "generation": {"type": "int", "default": 0},
+        "restart_clique": {"type": "bool", "default": False},
+        "reload_tls": {"type": "bool", "default": False},
+        "reconnect": {"type": "bool", "default": False},
+        "tls": {
+            "type": "dict",
+            "options": {
+                "key": {"type": "str", "no_log": True},
+                "certificate": {"type": "str"},
+                "authority": {"type": "str"},
+            },
+        },
+    },
+}
+"""What the action plugin adds for the tray."""
 
 
 def main() -> None:
-    """Fail: the action plugin decides for the clique and runs imex_domain_phase on the tray."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    module.fail_json(
-        msg="rackscale.nvlink.imex_domain works on the controller, by its action plugin; run it from a playbook"
-    )
+    module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, "plan": PLAN}, supports_check_mode=True)
+    options, plan = module.params, module.params["plan"]
+    try:
+        desired = domain.desired_state(options, plan)
+    except NvlinkError as error:
+        module.fail_json(msg=f"imex_domain: {error}", changes=[], row={}, findings=[])
+    local = tray.Tray(desired, float(options.get("timeout") or 10), module.check_mode)
+    host = local.host
+    try:
+        row = _run(local, module.params["phase"], options, plan)
+    except NvlinkError as error:
+        # Changes made until then are reported: they are not rolled back.
+        row = {"facts": getattr(error, "facts", None)}
+        module.fail_json(msg=str(error), changes=host.changes, row=row, findings=[])
+    findings = row.get("findings") or []
+    errors = [entry["message"] for entry in findings if entry["severity"] == ERROR]
+    if errors:
+        module.fail_json(msg=errors[0], changes=host.changes, row=row, findings=findings)
+    result: dict[str, Any] = {"changed": bool(host.changes), "changes": host.changes, "row": row, "findings": findings}
+    if module.params["phase"] == "wait":
+        result["facts"] = row["facts"]
+    if host.before:
+        result["diff"] = host.diff()
+    module.exit_json(**result)
+
+
+def _run(local: tray.Tray, phase: str, options: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    if phase == "inspect":
+        if options["owner"] != domain.JOB and any(map(os.path.lexists, options.get("job_files") or ())):
+            return {"job_left": True}
+        return local.inspect(plan["outside"], plan["slurm_nodes"], bool(options.get("allow_jobs")))
+    if phase == "stop_and_write":
+        if not options.get("allow_jobs") and not local.check:
+            local.forbid_jobs(plan["slurm_nodes"])
+        return local.stop_and_write(plan["generation"], plan["outdated"], plan["restart_clique"])
+    if phase == "start":
+        return starting.start(local, options["start_wait"], plan["reload_tls"], plan["outdated"])
+    return starting.wait(local, options["ready_wait"], plan["started"], plan["reconnect"])
 
 
 if __name__ == "__main__":

@@ -95,9 +95,11 @@ def test_the_search_finds_what_a_play_prints_and_writes(run: Run) -> None:
 
 
 def test_a_failed_phase_prints_its_arguments_without_the_private_key(run: Run) -> None:
-    plan = {"clique": "r01", "nodes": ["198.51.100.1"], "tls": {"key": CANARY, "certificate": "THE CERT"}}
-    arguments = {"phase": "inspect", "options": {"owner": "domain"}, "plan": plan}
-    printed = run.task("rackscale.nvlink.imex_domain_phase", arguments)
+    texts = {"key": CANARY, "certificate": "THE CERT", "authority": ""}
+    for name, text in texts.items():
+        (run.given / name).write_text(text)
+    arguments = {"phase": "inspect", "owner": "job", "tls_files": {name: str(run.given / name) for name in texts}}
+    printed = run.task("rackscale.nvlink.imex_domain", arguments)
     assert "authority is missing" in printed
     assert "THE CERT" in printed, "the arguments are printed"
     assert run.holds(CANARY) == []

@@ -126,7 +126,7 @@ SCHEMA: dict[str, Check] = {
     "facts": schemas.compiled({"anyOf": [{"type": "null"}, _FACTS]}),
     "findings": schemas.compiled(schemas.FINDINGS),
 }
-"""The checks of an answer of imex_domain_phase."""
+"""The checks of a tray's answer in a phase of imex_domain."""
 
 
 def is_complete(phase: str, row: Mapping[str, Any] | None) -> bool:

@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.action import imex_domain
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
-from ansible_collections.rackscale.nvlink.plugins.modules import imex_domain_phase
+from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC, PLAN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
@@ -360,7 +360,7 @@ def test_a_tray_with_files_of_imex_per_job_is_inspected_after_their_removal(run:
     given: list[Any] = []
 
     def execute(_self: Any, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        given.append(module_args["options"]["job_files"])
+        given.append(module_args["job_files"])
         return {"changed": False, "row": {"job_left": True}, "findings": []}
 
     monkeypatch.setattr(ActionModule, "_execute_module", execute)
@@ -399,13 +399,13 @@ ROW: dict[str, Any] = {
 
 @pytest.fixture
 def on_trays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The arguments of each run of the internal module, which returns a tray whose list must change."""
+    """The arguments of each run of the module on a tray, which returns a tray whose list must change."""
     given: list[dict[str, Any]] = []
     row = {**ROW, "restart_clique": ["the list"]}
 
     def execute(_self: Any, module_name: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        assert module_name == "rackscale.nvlink.imex_domain_phase"
-        checked = ArgumentSpecValidator(imex_domain_phase.ARGUMENT_SPEC).validate(module_args)
+        assert module_name == "rackscale.nvlink.imex_domain"
+        checked = ArgumentSpecValidator({**ARGUMENT_SPEC, "plan": PLAN}).validate(module_args)
         assert not checked.error_messages
         given.append(checked.validated_parameters)
         return {"changed": False, "row": dict(row), "findings": []}
@@ -418,7 +418,7 @@ def test_a_tray_that_dies_after_its_preview_is_outdated(run: Any, on_trays: list
     """Its preview does not count as its part in the change."""
     for tray in TRAYS:
         assert run(tray, phase="preview") == UNCHANGED
-    assert {(entry["phase"], entry["options"]["allow_jobs"]) for entry in on_trays} == {("inspect", True)}
+    assert {(entry["phase"], entry["allow_jobs"]) for entry in on_trays} == {("inspect", True)}
     result = run("r01t01", phase="evaluate")
     reasons = ["the list", "generation 1 of the list"]
     assert result == {**UNCHANGED, "pending": True, "reasons": reasons}
@@ -436,9 +436,9 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     for name, path in paths.items():
         Path(path).write_text(f"text of {name}\n")
     run("r01t01", phase="inspect", timeout="2", tls_files=paths, settings={"LOG_LEVEL": 3})
-    options, plan = on_trays[0]["options"], on_trays[0]["plan"]
+    options, plan = on_trays[0], on_trays[0]["plan"]
     assert (options["timeout"], options["list_port"], options["settings"]) == (2.0, 50006, {"LOG_LEVEL": 3})
-    assert not {"fabric_file", "tls_files", "tray", "phase", "allow_outdated"} & set(options)
+    assert not any(options[name] for name in ("fabric_file", "tls_files", "tray", "allow_outdated"))
     clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
     assert clique is not None
     assert (plan["clique"], plan["nodes"], plan["slurm_nodes"]) == ("r01", list(clique.entries), TRAYS)
