@@ -1,64 +1,56 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge whether a site can run; the module of the same name documents it."""
+"""The controller's half of doctor: plans and evaluates, and asks hosts; the module of the same name documents it."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENT_SPEC
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
-    checks,
-    controller,
-    environment,
-    hosts,
-    inventory,
-    matrix,
-    names,
-    peers,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
-    ERROR,
-    INFO,
-    LOCALHOST,
-    OK,
-    SKIPPED,
-    WARNING,
-    Check,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
+from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import steps as capture
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, inventory, peers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import steps as doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
-_IMEX_SERVICE = ("domain", "host_managed", "job")
+SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in ("inspect", "capture")}
+# The controller makes it of the times.
+del SCHEMAS["inspect"]["clock"]
+# Step -> (seconds to connect, to copy the module, to start Python and for what has limits of its own; how many calls
+# may take the option timeout): each GPU backend once; NVML and nvidia-smi twice each and nvidia-imex-ctl six times, for
+# the facts and as they print it.
+_ENDS = {"inspect": (120.0, 2), "capture": (60.0, 10)}
+# Options that a host has no use for.
+_CONTROLLER_OPTIONS = frozenset({"fabric_file", "peer_ports", "controllers"})
 
 
 class ActionModule(GuardedAction):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        path = options["fabric_file"] or ""
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
+        step = options["step"]
+        if step == "inspect":
+            return self._inspect(options, task_vars)
+        if step == "capture":
+            return self._ask(step, options, {}, task_vars)
         result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
+        if step in ("plan", "evaluate"):
+            return {**result, **self._doctor(options, task_vars)}
+        path, hosts = self._loader.path_dwim(options["path"]), (options["trays"], options["controllers"])
+        if step == "plan_capture":
+            return {**result, **capture.plan(path, *hosts)}
+        return {**result, **capture.write(path, *hosts, task_vars, self._task.check_mode)}
+
+    def _doctor(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         read = inventory.read(options, task_vars)
-        if options["state"] == "planned":
-            return {**result, **_plan(read, path, task_vars)}
-        found = _site(read, path, task_vars)
-        rows = checks.merged(
-            [*(Check(**mapped(row)) for row in options["checks"]), *_judge(found, read, path, task_vars)]
-        )
+        if options["step"] == "plan":
+            return doctor.plan(read, options["fabric_file"], task_vars)
+        rows, found = doctor.evaluate(read, options["fabric_file"], options["checks"], task_vars)
         text = checks.summary(rows, len(found.trays), len(found.answered))
         verdict = checks.verdict(rows, text)
         if options["path"]:
@@ -68,172 +60,35 @@ class ActionModule(GuardedAction):
             except NvlinkError as error:
                 raise AnsibleActionFail(f"doctor_file: {error}") from None
         lines, failure = checks.screen(rows, text, options["fail"])
-        return {**result, "verdict": verdict, "text": lines, "failure": failure}
+        return {"verdict": verdict, "text": lines, "failure": failure}
+
+    def _inspect(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """The host's report with its clock, or in `problem` why it gave none."""
+        more: dict[str, Any] = {}
+        if self._connection.transport == "local":
+            more["connects"] = []  # a stand-in shares this machine
+        elif options["role"] == "tray":
+            more["connects"] = peers.targets(options, task_vars)
+        asked = time.time()
+        try:
+            answer = self._ask("inspect", options, more, task_vars)
+        except AnsibleError as error:
+            # Reported in one line by the last play, in place of a report of each tray.
+            return _result(problem=str(error))
+        if answer.get("failed") or "times" not in answer:
+            return _result(problem=str(answer.get("msg") or "its answer has another shape"))
+        times = mapped(answer["times"])
+        clock = {"low": times["ended"] - time.time(), "high": times["started"] - asked}
+        return {**answer, "clock": clock}
+
+    def _ask(
+        self, step: str, options: dict[str, Any], more: dict[str, Any], task_vars: dict[str, Any]
+    ) -> dict[str, Any]:
+        given = {name: value for name, value in self._task.args.items() if name not in _CONTROLLER_OPTIONS}
+        rest, times = _ENDS[step]
+        seconds = rest + times * options["timeout"]
+        return self.run_module("rackscale.nvlink.doctor", {**given, **more}, task_vars, SCHEMAS[step], seconds)
 
 
-# ------------------------------------------------------------------------------------------------------------- planned
-
-
-def _plan(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> dict[str, Any]:
-    found = list(
-        controller.checks(
-            environment.read(),
-            # No others: a template of the site may have no value on localhost.
-            {
-                **{name: read.variables[name] for name in controller.READ if name in read.variables},
-                "site_slurm": read.slurm,
-            },
-            len(read.trays),
-            os.cpu_count() or 1,
-        )
-    )
-    ready = not any(check.name == "libraries" and "fastjsonschema" in check.message for check in _errors(found))
-    fabric = None
-    if ready:
-        fabric, about = _fabric(read, path)
-        found += [about, *_inventory(read, fabric)]
-    sample = [{"name": name, "address": read.trays[name], "port": 0} for name in peers.sample([*read.trays])]
-    return {
-        "checks": [asdict(check) for check in found],
-        "ready": ready,
-        "controllers": list(read.controllers),
-        "fabric_file": path if fabric is not None else "",
-        "sample": sample,
-        # With a fabric file a tray finds its neighbours there.
-        "addresses": {} if fabric is not None else read.trays,
-        "with_imex": _with_imex(read),
-    }
-
-
-def _errors(found: list[Check]) -> Iterator[Check]:
-    return (check for check in found if check.status == ERROR)
-
-
-def _with_imex(read: site.Inventory) -> bool:
-    owner = read.variables.get("imex_owner", "domain")
-    return owner in _IMEX_SERVICE and "imex" in site.default_phases(read)
-
-
-def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Check]:
-    """(the fabric file's content, None where there is none, and its check)."""
-    if not path:
-        where = "for trays alone; set it for the group all" if "fabric_file" in read.misplaced else "nowhere"
-        message = f"fabric_file is set {where}: every other playbook needs its path"
-        return None, Check("fabric_file", WARNING, LOCALHOST, message)
-    if not os.path.exists(path):
-        return None, Check("fabric_file", INFO, LOCALHOST, f"{path} does not exist yet; run discover and accept")
-    try:
-        fabric = fabric_file.load(path)
-    except NvlinkError as error:
-        return None, Check("fabric_file", ERROR, LOCALHOST, str(error))
-    return fabric, Check("fabric_file", OK, LOCALHOST, path)
-
-
-def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
-    problems = site.problems(read, site.default_phases(read), fabric)
-    warnings = site.warnings(read, site.default_phases(read), fabric)
-    for status, texts in ((ERROR, problems), (WARNING, warnings)):
-        yield from (Check("inventory", status, LOCALHOST, text) for text in texts)
-    if not problems and not warnings:
-        yield Check("inventory", OK, LOCALHOST, "")
-
-
-# -------------------------------------------------------------------------------------------------------------- judged
-
-
-def _site(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> hosts.Site:
-    phases = site.default_phases(read)
-    roles = [word for phase, word in (("imex", "imex and rollout"), ("slurm", "slurm")) if phase in phases]
-    return hosts.Site(
-        _reports(read.trays, "doctor_tray", task_vars),
-        _reports(read.controllers, "doctor_slurm", task_vars),
-        " and ".join(roles),
-        bool(path and os.path.exists(path)),
-        _with_imex(read),
-        bool(read.variables.get("dra_driver_shape")),
-    )
-
-
-def _judge(found: hosts.Site, read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> Iterator[Check]:
-    fabric = None
-    if found.placed:
-        # The first step has reported a broken one.
-        with contextlib.suppress(NvlinkError):
-            fabric = fabric_file.load(path)
-    wanted = _wanted(found, fabric, task_vars)
-    yield from hosts.checks(found)
-    yield from _slurm_names(found, read, wanted["slurm_node"])
-    yield from _kubernetes(found, wanted["kubernetes_node"], read.variables)
-
-
-def _reports(wanted: Iterable[str], register: str, task_vars: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Host -> its report, of the hosts that this run has asked, which a limit may have reduced. Never templated."""
-    found = {}
-    for name in wanted:
-        variables = task_vars["hostvars"].raw_get(name)
-        if register in variables:
-            report = mapped(variables[register])
-            complete = "times" in report and not report.get("failed")
-            problem = report.get("problem") or report.get("msg") or "it returned nothing"
-            found[str(name)] = report if complete else {"problem": str(problem)}
-    return found
-
-
-def _slurm_names(found: hosts.Site, read: site.Inventory, wanted: Mapping[str, str]) -> Iterator[Check]:
-    if not found.controllers:
-        cause = "no Slurm controller is in this run" if read.controllers else "the group slurm_controller has no host"
-        yield Check("slurm", SKIPPED, LOCALHOST, cause)
-        return
-    nodes = [
-        names.Node(str(row.get("name")), tuple(str(row[key]) for key in ("hostname", "address") if row.get(key)))
-        for report in found.controllers.values()
-        for row in map(mapped, as_list(mapped(report.get("slurm")).get("nodes")))
-        if row.get("name")
-    ]
-    if nodes:
-        layer = names.SLURM._replace(adds_nodes=read.slurm == "managed")
-        yield from names.checks(layer, wanted, _hostnames(found), nodes)
-
-
-def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Mapping[str, Any]) -> Iterator[Check]:
-    users = ("dra_driver_shape", "k8s_topology_schedulers", "verify_kubeconfig")
-    if not any(variables.get(name) for name in users):
-        yield Check("kubernetes", SKIPPED, LOCALHOST, f"none of {', '.join(users)} is set")
-        return
-    candidates = [variables.get(f"{name}_kubeconfig") for name in ("dra_driver", "k8s_topology", "verify")]
-    given = next((str(value) for value in candidates if value), os.environ.get("KUBECONFIG") or "~/.kube/config")
-    contexts = [variables.get(f"{name}_context") for name in ("dra_driver", "k8s_topology", "verify")]
-    context = next(filter(None, contexts), "")
-    options = {"kubeconfig": os.path.expanduser(given), "context": context, "timeout": 20}
-    try:
-        snapshot = Reader(login.of_kubeconfig(options, "doctor")).snapshot()
-    except (NvlinkError, AnsibleError) as error:
-        yield Check("kubernetes", ERROR, LOCALHOST, sentence(str(error), 300))
-        return
-    status, message = matrix.judge("kubernetes", str(snapshot["version"]))
-    yield Check("kubernetes", status, LOCALHOST, message)
-    nodes = [
-        names.Node(str(mapped(row.get("metadata")).get("name")), ()) for row in map(mapped, as_list(snapshot["nodes"]))
-    ]
-    yield from names.checks(names.KUBERNETES, wanted, _hostnames(found), nodes)
-
-
-def _wanted(found: hosts.Site, fabric: Fabric | None, task_vars: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Key of the fabric file -> tray -> the name of its node: of the file, else as discover would take it."""
-    placed, hostvars = fabric.trays if fabric else {}, task_vars["hostvars"]
-    wanted: dict[str, dict[str, str]] = {"slurm_node": {}, "kubernetes_node": {}}
-    for name in found.trays:
-        tray = mapped(placed.get(name))
-        raw = {} if tray else hostvars.raw_get(name)
-        for key, node_of in wanted.items():
-            variable = f"fabric_{key}"
-            given = tray.get(key) or (hostvars[name].get(variable) if raw.get(variable) else None)
-            node_of[name] = str(given or name)
-    return wanted
-
-
-def _hostnames(found: hosts.Site) -> dict[str, list[str]]:
-    return {
-        name: [str(report[key]) for key in ("slurmd_name", "hostname") if report.get(key)]
-        for name, report in found.answered.items()
-    }
+def _result(**more: Any) -> dict[str, Any]:
+    return {"changed": False, "changes": [], "findings": [], **more}

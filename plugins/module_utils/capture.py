@@ -25,6 +25,15 @@ MAX_CHARACTERS = 2 * 1024 * 1024
 PART = 8192
 
 
+def read(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers of a host's tools, by the options of the module doctor. NvlinkError for a wrong option only."""
+    timeout = options["timeout"]
+    if options["role"] == "controller":
+        return of_controller(Slurm(options["bin_dir"], timeout, options["conf_dir"]))
+    programs = {name: options[name] for name in ("nvidia_smi", "imex_ctl", "imex_config_file")}
+    return of_tray(subsets.Options(timeout=timeout, imex_timeout=timeout, **programs))
+
+
 def of_tray(options: subsets.Options) -> dict[str, Any]:
     """The return values of the module for a tray; ``options`` are those of fabric_facts, which finds versions and
     findings.

@@ -42,6 +42,17 @@ Target = Mapping[str, Any]
 """name (of the peer), address, port; a port of 0 is that of slurmd."""
 
 
+def inspect(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of a host, by the options of the module doctor. NvlinkError for a wrong option only."""
+    started = time.time()
+    if options["role"] == "controller":
+        report = inspect_controller(options["bin_dir"], options["conf_dir"], options["connects"])
+    else:
+        gpu = (options["backend"], options["nvidia_smi"], options["timeout"], options["ip"])
+        report = inspect_tray(*gpu, options["connects"])
+    return {"findings": [], "times": {"started": started, "ended": time.time()}, **report}
+
+
 def inspect_tray(
     backend: str, nvidia_smi: str, timeout: float, ip: str | None, connects: Sequence[Target]
 ) -> dict[str, Any]:

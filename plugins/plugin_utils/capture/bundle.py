@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of a support bundle, made of the answers of the module fabric_capture. Pure.
+"""The files of a support bundle, made of what hosts answered to the module doctor. Pure.
 
 `bundle.json` names the hosts, `trays/NAME` and `slurm/NAME` have the answers of each. Every name, path and text is
 anonymised; settings of Slurm that are not known to be harmless, and names of processes, are removed. At the end all

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of trays and Slurm controllers from their reports (modules/doctor_facts.py). Pure."""
+"""Checks of trays and Slurm controllers from their reports (module_utils/doctor.py). Pure."""
 
 from __future__ import annotations
 

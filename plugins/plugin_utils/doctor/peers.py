@@ -8,6 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible import constants
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, whole
+
+SLURMCTLD_PORT = 6817
 MAX_PEERS = 17
 """All others of an NVL72's 18 trays; of a larger clique the next ones, so that each tray is tried by as many."""
 MAX_SAMPLE = 128
@@ -32,3 +38,35 @@ def address(name: str, variables: Mapping[str, Any], hostvars: Any) -> str:
     """ansible_host of a host, or its name; variables: its own, not templated, since its facts may set any."""
     value = variables.get("ansible_host") or name
     return str(hostvars[name]["ansible_host"] if "{" in str(value) else value)
+
+
+def targets(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The ports of the tray's neighbours and of slurmctld."""
+    tray, hostvars = str(task_vars["inventory_hostname"]), task_vars["hostvars"]
+    addresses = _neighbours(tray, options["fabric_file"], task_vars)
+    found = [
+        {"name": name, "address": at, "port": port} for name, at in addresses.items() for port in options["peer_ports"]
+    ]
+    for name in options["controllers"]:
+        variables = hostvars.raw_get(name)
+        slurm = mapped(mapped(variables.get("doctor_slurm")).get("slurm"))
+        if not slurm.get("problem"):
+            port = whole(slurm.get("slurmctld_port")) or SLURMCTLD_PORT
+            found.append({"name": name, "address": address(name, variables, hostvars), "port": port})
+    return found
+
+
+def _neighbours(tray: str, path: str, task_vars: Mapping[str, Any]) -> dict[str, str]:
+    """Name -> address: of the clique in the fabric file, else those next to the tray in this play."""
+    if path:
+        try:
+            clique = run_store.clique_of(constants.DEFAULT_LOCAL_TMP, path, tray)
+        except NvlinkError:
+            clique = None  # the first play reports a broken fabric file
+        if clique is not None:
+            return {name: clique.entry_of(name) for name in next_to(tray, clique.trays)}
+    # In the plan, since reading the variables of all neighbours of each tray takes minutes at ten thousand.
+    plan = mapped(task_vars["hostvars"].raw_get("localhost").get("doctor_plan"))
+    addresses = mapped(plan.get("addresses"))
+    hosts = [str(name) for name in task_vars["ansible_play_hosts_all"]]
+    return {name: str(addresses.get(name) or name) for name in next_to(tray, hosts)}

@@ -76,12 +76,17 @@ def compiled(schema: Mapping[str, Any]) -> Check:
     return missing
 
 
-def of_return(documented: str) -> dict[str, Check]:
+def of_return(documented: str, choice: str = "") -> dict[str, Check]:
     """The checks of a module's return values, from its RETURN: `KEY`, and `ansible_facts.KEY` for each fact.
 
     A value may be null. A dictionary has the keys that it documents and no other; one without `contains` any.
+    choice: an option and its value, such as `step=inspect`, without those that are returned with other values alone.
     """
     rows: dict[str, Any] = yaml.safe_load(documented) or {}
+    if choice:
+        others = f"O({choice.partition('=')[0]}="
+        returned = {name: row["returned"] for name, row in rows.items()}
+        rows = {name: rows[name] for name, text in returned.items() if others not in text or f"O({choice})" in text}
     schemas = {name: _schema(row) for name, row in rows.items() if name != "ansible_facts"}
     if {"path", "dest"} & rows.keys():
         schemas = {**_OF_PATH, **schemas}

@@ -50,7 +50,7 @@ def test_the_judgement_reads_a_tray_for_its_address_its_report_and_its_names(
     if placed:
         path.write_bytes(fabric_file.serialise(FABRIC))
     task_vars = {"hostvars": hostvars, "groups": {}}
-    options = {"state": "judged", "fabric_file": str(path), "trays": TRAYS, "controllers": ["ctl"], "fail": False}
+    options = {"step": "evaluate", "fabric_file": str(path), "trays": TRAYS, "controllers": ["ctl"], "fail": False}
     found = run_action(doctor.ActionModule, task_vars=task_vars, **options)
     assert {"slurm_names", "kubernetes"} <= {row["name"] for row in found["verdict"]["checks"]}
     assert {hostvars.read[name] for name in TRAYS} == {most}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write an anonymised support bundle; the module of the same name documents it."""
+"""The steps of the playbook capture on the controller: which hosts to ask, and the bundle of what they answered."""
 
 from __future__ import annotations
 
@@ -13,63 +13,17 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.modules.capture_bundle import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.bundle import Host
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 SUFFIX = ".tar.gz"
 # Ten racks: to anonymise them takes half a minute, and more trays of a kind say nothing new.
 MAX_TRAYS = 180
-_REGISTERED = {"trays": "capture_tray", "controllers": "capture_slurm"}
 
 
-class ActionModule(GuardedAction):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        path = self._loader.path_dwim(options["path"])
-        mapping = f"{path.removesuffix(SUFFIX)}.mapping.json"
-        result: dict[str, Any] = {"changed": False, "changes": [], "findings": [], "path": path}
-        result["mapping_path"] = mapping
-        if options["state"] == "planned":
-            return {**result, **_plan(path, options["trays"], options["controllers"])}
-        trays = _hosts(options["trays"], _REGISTERED["trays"], task_vars)
-        controllers = _hosts(options["controllers"], _REGISTERED["controllers"], task_vars)
-        if not any(host.answer for host in trays):
-            raise AnsibleActionFail("No tray answered, so there is nothing to capture; run the playbook doctor.")
-        try:
-            made = bundle.make(trays, controllers)
-            if not self._task.check_mode:
-                # First, since without it nobody can read an answer to the bundle. Neither is for other users.
-                _write(mapping, (json.dumps(made.table, indent=1, sort_keys=True) + "\n").encode())
-                _write(path, bundle.archive(made.files, os.path.basename(path).removesuffix(SUFFIX)))
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{error}.") from None
-        missing = [host.name for host in (*trays, *controllers) if host.answer is None]
-        done = "would be" if self._task.check_mode else "is"
-        text = [
-            f"The bundle {done} {path}",
-            *bundle.summary(made, missing),
-            f"What stands for what {done} in {mapping}, which stays here. Nothing was sent; read the bundle before you"
-            " pass it on.",
-        ]
-        return {
-            **result,
-            "changed": True,
-            "changes": [path, mapping],
-            "files": {name: len(content.encode()) for name, content in made.files.items()},
-            "mapped": made.counts,
-            "missing": missing,
-            "text": text,
-        }
-
-
-def _plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[str, Any]:
+def plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[str, Any]:
     """The hosts to ask; AnsibleActionFail where there could be no bundle."""
     folder = os.path.dirname(path)
     if not path.endswith(SUFFIX):
@@ -84,10 +38,48 @@ def _plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[s
         )
     if not trays:
         raise AnsibleActionFail("capture_hosts leaves no tray beside the Slurm controllers; name the trays in it.")
+    return {"path": path, "mapping_path": _mapping(path), "trays": list(trays), "controllers": list(controllers)}
+
+
+def write(
+    path: str, trays: Sequence[str], controllers: Sequence[str], task_vars: dict[str, Any], check: bool
+) -> dict[str, Any]:
+    """Write the bundle of what these hosts answered, unless check is set; AnsibleActionFail where there is none."""
+    of_trays = _hosts(trays, "capture_tray", task_vars)
+    of_controllers = _hosts(controllers, "capture_slurm", task_vars)
+    if not any(host.answer for host in of_trays):
+        raise AnsibleActionFail("No tray answered, so there is nothing to capture; run the playbook doctor.")
+    mapping = _mapping(path)
+    try:
+        made = bundle.make(of_trays, of_controllers)
+        if not check:
+            # First, since without it nobody can read an answer to the bundle. Neither is for other users.
+            _write(mapping, (json.dumps(made.table, indent=1, sort_keys=True) + "\n").encode())
+            _write(path, bundle.archive(made.files, os.path.basename(path).removesuffix(SUFFIX)))
+    except NvlinkError as error:
+        raise AnsibleActionFail(f"{error}.") from None
+    missing = [host.name for host in (*of_trays, *of_controllers) if host.answer is None]
+    done = "would be" if check else "is"
+    text = [
+        f"The bundle {done} {path}",
+        *bundle.summary(made, missing),
+        f"What stands for what {done} in {mapping}, which stays here. Nothing was sent; read the bundle before you"
+        " pass it on.",
+    ]
     return {
-        "trays": list(trays),
-        "controllers": list(controllers),
+        "changed": True,
+        "changes": [path, mapping],
+        "path": path,
+        "mapping_path": mapping,
+        "files": {name: len(content.encode()) for name, content in made.files.items()},
+        "mapped": made.counts,
+        "missing": missing,
+        "text": text,
     }
+
+
+def _mapping(path: str) -> str:
+    return f"{path.removesuffix(SUFFIX)}.mapping.json"
 
 
 def _hosts(names: Iterable[str], registered: str, task_vars: dict[str, Any]) -> list[Host]:
