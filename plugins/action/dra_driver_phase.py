@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run one phase of the role dra_driver, on the controller; documented by the module of the same name."""
+"""Run one phase of dra_driver_info or of the role dra_driver, on the controller; their modules document it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import phases
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_changes, phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+
+_INPUTS = {"inputs": {"type": "dict", "default": {}}}
 
 
 class ActionModule(GuardedAction):
-    """Reads one cluster and returns findings and the inputs of later phases. Changes nothing."""
+    """The action plugin of both modules, by plugin_routing in meta/runtime.yml."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        public = str(self._task.action).endswith("dra_driver_info")
+        choices = phases.PUBLIC if public else (*phases.INTERNAL, *node_changes.PHASES)
+        phase = {"phase": {"type": "str", "choices": list(choices), "required": True}}
         _spec, options = self.validate_argument_spec(
-            argument_spec={
-                "phase": {"type": "str", "choices": list(phases.INTERNAL), "required": True},
-                "inputs": {"type": "dict", "default": {}},
-                **phases.SPEC,
-            }
+            argument_spec={**phase, **phases.SPEC, **({} if public else _INPUTS)}
         )
-        if os.pathsep in options["kubeconfig"]:
+        if not public and os.pathsep in options["kubeconfig"]:
             problem = f"{options['kubeconfig']} names several files, of which Helm gets one"
             raise AnsibleActionFail(f"dra_driver_kubeconfig: {problem}; set it to the kubeconfig of the cluster")
+        hostvars = task_vars.get("hostvars") or {}
         try:
-            inputs = phases.Inputs(**options["inputs"])
-            return phases.run(options, inputs, task_vars.get("hostvars") or {})
+            if options["phase"] in node_changes.PHASES:
+                modes = (bool(self._task.check_mode), bool(self._task.diff))
+                return node_changes.NodeChanges(options, hostvars, *modes).run()
+            return phases.run(options, phases.Inputs(**options.get("inputs", {})), hostvars)
         except NvlinkError as error:
-            raise AnsibleActionFail(str(error)) from None
+            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None

@@ -33,7 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import map
 PUBLIC = ("preflight", "checks", "uninstall")
 """Phases of the module dra_driver_info."""
 INTERNAL = (*PUBLIC, "imex", "upgrade", "dry_run", "release_failure", "probe", "probe_leftovers")
-"""Phases of the module dra_driver_phase."""
+"""Phases of the module dra_driver_phase that read the cluster; node_changes.py has those that change it."""
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
 SPEC: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.action import dra_driver_nodes
+from ansible_collections.rackscale.nvlink.plugins.action.dra_driver_phase import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, waves
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
@@ -125,8 +125,14 @@ class Wave:
             kubeconfig = {"clusters": [entry], "contexts": [entry], "users": [user], "current-context": "x"}
             path = self._folder / "kubeconfig"
             path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **kubeconfig}))
-            options = {"state": "present", "kubeconfig": str(path), "shape": shape, "trays": world.names(), "wait": 0}
-            return self._run(dra_driver_nodes.ActionModule, check=check, external_label_writer=True, **options)
+            options = {
+                "phase": "enable_nodes",
+                "kubeconfig": str(path),
+                "shape": shape,
+                "trays": world.names(),
+                "wait": 0,
+            }
+            return self._run(ActionModule, check=check, external_label_writer=True, **options)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Enable the DRA driver's plugin on nodes, from the controller; documented by the module of the same name."""
+"""Enable the DRA driver's plugin on nodes, wave by wave: the phases of dra_driver_phase that change nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
@@ -23,39 +22,38 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import DEADLINE, Cluster
 
+PHASES = ("enable_nodes", "adopt_nodes", "disable_nodes")
 PAUSE = 2.0
 """Seconds between two snapshots."""
 Result = dict[str, Any]
 LABEL, UNLABEL, DELETE_POD, REMOVE_DEVICE_PLUGIN = "label", "unlabel", "delete_pod", "remove_device_plugin"
 
 
-class ActionModule(GuardedAction):
-    """Labels nodes, deletes old pods, waits. Nodes on which the plugin does not become ready are disabled again."""
+class NodeChanges:
+    """Labels nodes, deletes old pods, waits. Nodes on which the plugin does not become ready are disabled again.
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    options: of dra_driver_phase. check, diff: the modes of the task.
+    """
 
-    def act(self, task_vars: dict[str, Any]) -> Result:
-        _spec, self.options = self.validate_argument_spec(
-            argument_spec={"state": {"type": "str", "choices": ["present", "adopted", "absent"], "required": True}}
-            | arguments.SPEC
-        )
-        self.options["waves"] = True
-        self.trays, self.findings = arguments.trays(self.options["trays"], task_vars.get("hostvars") or {})
+    def __init__(self, options: Mapping[str, Any], hostvars: Any, check: bool, diff: bool) -> None:
+        self.options, self.check, self.diff = {**options, "waves": True}, check, diff
+        self.trays, self.findings = arguments.trays(options["trays"], hostvars)
         self.enabled: set[str] = set()
+
+    def run(self) -> Result:
+        """The result of the task. NvlinkError, but for enable_nodes, which returns it as the failure of each tray."""
+        phases = {"enable_nodes": self._enable, "adopt_nodes": self._adopt, "disable_nodes": self._disable}
+        phase = self.options["phase"]
         try:
             self.login = login.of_kubeconfig(self.options, "dra_driver")
-            result: Result = getattr(self, f"_{self.options['state']}")()
+            return phases[phase]()
         except NvlinkError as error:
-            sentence = f"{str(error).rstrip('.')}."
-            if self.options["state"] != "present":
-                raise AnsibleActionFail(sentence) from None
+            if phase != "enable_nodes":
+                raise
             # One host runs the task for the whole wave, so every tray gets the reason that the rollout records.
-            return self._outcome(failures=dict.fromkeys(self.trays, sentence))
-        return result
+            return self._outcome(failures=dict.fromkeys(self.trays, f"{str(error).rstrip('.')}."))
 
     def _snapshot(self) -> tuple[preflight.Snapshot, preflight.Plan]:
         """A snapshot and its plan, by a new client, since a client has one deadline."""
@@ -67,7 +65,7 @@ class ActionModule(GuardedAction):
 
     # --- A wave.
 
-    def _present(self) -> Result:
+    def _enable(self) -> Result:
         ends = time.monotonic() + self.options["wait"]
         rollout = self._rollout()
         snapshot, plan, plugin = self._installed()
@@ -83,7 +81,7 @@ class ActionModule(GuardedAction):
             if name in names and revision and waves.revision_of(pod) != revision
         }
         moved = waves.with_device_plugin(snapshot, names, plan)
-        if self._task.check_mode:
+        if self.check:
             return self._outcome(_names(disabled), sorted(old), moved=moved)
         # A node with a device plugin is as before, and is not enabled.
         blocked = self._remove_device_plugins(_selected(nodes, moved))
@@ -159,7 +157,7 @@ class ActionModule(GuardedAction):
 
     # --- Before the first wave and after the last.
 
-    def _adopted(self) -> Result:
+    def _adopt(self) -> Result:
         snapshot, plan = self._snapshot()
         plugin = checks.plugin(snapshot, plan)
         if plugin is None or waves.is_restricted(plugin):
@@ -169,14 +167,14 @@ class ActionModule(GuardedAction):
         nodes = [
             node for node in snapshot["nodes"] if preflight.name_of(node) in running and not waves.is_enabled(node)
         ]
-        if not self._task.check_mode:
+        if not self.check:
             rollout.enable(nodes, self.enabled)
         return self._outcome(_names(nodes))
 
-    def _absent(self) -> Result:
+    def _disable(self) -> Result:
         rollout = self._rollout()
         nodes = rollout.labelled_nodes()
-        if not self._task.check_mode:
+        if not self.check:
             rollout.disable(nodes)
         return self._outcome(unlabelled=_names(nodes))
 
@@ -197,10 +195,10 @@ class ActionModule(GuardedAction):
         changes = [{"action": action, "node": node} for action, nodes in rows for node in nodes]
         findings = list(self.findings)
         result = {"changed": bool(changes), "changes": changes, "findings": findings, "failures": dict(failures or {})}
-        return {**result, **self._diff(unlabelled, labelled)}
+        return {**result, **self._labels(unlabelled, labelled)}
 
-    def _diff(self, before: Sequence[str], after: Sequence[str]) -> Result:
-        if not self._task.diff or before == after:
+    def _labels(self, before: Sequence[str], after: Sequence[str]) -> Result:
+        if not self.diff or before == after:
             return {}
         sides = {"before": before, "after": after}
         texts = {
