@@ -37,7 +37,7 @@ HONEST: dict[str, Any] = {"hardware": GRACE, "channel_count": 2048}
 
 
 class Site:
-    """A controller and four trays on this machine; a tray's answers to slurm_tray are those given here."""
+    """A controller and four trays on this machine; a tray's answers to slurm_step are those given here."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Site:
         self.hosts: dict[str, Any] = {"ctl": {"ansible_python_interpreter": sys.executable}}
         (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=len(TRAYS), split=())))
         for tray in TRAYS:
-            self.answer(tray, HONEST, "slurm_tray")
+            self.answer(tray, HONEST, "slurm_step")
 
     def answer(self, tray: str, answer: dict[str, Any], only: str | None = None) -> None:
         python = hostile.write_python(self.folder / f"python-{tray}", answer, only, real=sys.executable)
@@ -137,7 +137,7 @@ INJECTED = {
 
 @pytest.mark.long
 def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expected: dict[str, str]) -> None:
-    site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")
+    site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_step")
     output = site.run("-e", "slurm_serial=1", ANSIBLE_INJECT_FACT_VARS="true")
     made = written(output)
     for name in (cluster.CONF, cluster.CGROUP, cluster.GRES):
@@ -154,7 +154,7 @@ def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expe
 def test_impossible_hardware_of_a_tray_changes_no_other_line(site: Site, expected: dict[str, str]) -> None:
     """tests/unit/plugins/plugin_utils/slurm/test_conf.py has many more answers."""
     answer = {"hardware": "\ud800", "channel_count": [1], "ansible_facts": {"slurm_conf_dir": "/tmp/elsewhere"}}
-    site.answer(ODD, {**HONEST, **answer}, "slurm_tray")
+    site.answer(ODD, {**HONEST, **answer}, "slurm_step")
     output = site.run()
     made = written(output)
     assert made == expected, output
@@ -171,7 +171,7 @@ def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: S
 
 @pytest.mark.long
 def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
-    site.answer(TRAYS[-1], {"failed": True, "msg": "no space left"}, "slurm_tray")
+    site.answer(TRAYS[-1], {"failed": True, "msg": "no space left"}, "slurm_step")
     output = site.run("-e", "slurm_serial=3")
     assert failed(output) == {"ctl": 0, **dict.fromkeys(TRAYS[:-1], 0), TRAYS[-1]: 1}
     assert "The tray was not prepared: no space left" in output
@@ -180,7 +180,7 @@ def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
 
 @pytest.mark.long
 def test_one_play_of_the_role_does_the_same(site: Site, expected: dict[str, str]) -> None:
-    site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")
+    site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_step")
     # The hostile tray is the first host of the play.
     play = {"hosts": "nvlink:slurm_controller", "gather_facts": False, "roles": ["rackscale.nvlink.slurm"]}
     output = site.run(plays=[play], ANSIBLE_INJECT_FACT_VARS="true")
@@ -206,7 +206,7 @@ def test_trays_are_left_as_they_are_where_the_controller_fails(site: Site) -> No
 
 @pytest.mark.long
 def test_a_tray_that_never_answers_fails_alone(site: Site) -> None:
-    hang = hostile.write_hang(site.folder / "hang", "slurm_tray", real=sys.executable)
+    hang = hostile.write_hang(site.folder / "hang", "slurm_step", real=sys.executable)
     site.hosts[ODD] = {"ansible_python_interpreter": str(hang), "slurm_timeout": 0.01}
     output = site.run()
     assert re.search(rf"{ODD} did not answer within 60.04 seconds", output), output

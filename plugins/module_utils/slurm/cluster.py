@@ -14,8 +14,10 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
@@ -69,6 +71,40 @@ class DesiredState:
     log: str
     allow_removal: bool = False
     override: tuple[str, ...] = ()
+
+
+def configure(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The step configure of slurm_step; without texts only what is on the host."""
+    before = present(options["conf_dir"])
+    texts = options["texts"]
+    if texts is None:
+        return {"present": before, "installed": _installed()}
+    names = ("made_from", "conf_dir", "accounting", "log", "allow_removal")
+    desired = DesiredState(
+        texts,
+        cluster=options["cluster_name"],
+        override=tuple(options["override"]),
+        **{name: options[name] for name in names},
+    )
+    changed = apply(host, desired)
+    after = {**texts, CONF: keep_includes(texts[CONF], before.get(CONF, ""))}
+    return {"installed": _installed(), "diff": difference(changed, before, after)}
+
+
+def difference(changed: list[str], before: Mapping[str, str], after: Mapping[str, str]) -> list[dict[str, str]]:
+    """The result's diff of these files, each by name."""
+    return [
+        {"before_header": name, "after_header": name, "before": before.get(name, ""), "after": after.get(name, "")}
+        for name in changed
+    ]
+
+
+def _installed() -> bool:
+    try:
+        Slurm().program("slurmctld")
+    except NvlinkError:
+        return False
+    return True
 
 
 def present(conf_dir: str) -> dict[str, str]:

@@ -13,12 +13,14 @@ ID into StateSaveLocation on the first controller, and a backup must find the sa
 from __future__ import annotations
 
 import base64
+import binascii
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, ids, read
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -55,6 +57,42 @@ class DesiredState:
     files: Mapping[str, bytes]
     conf_dir: str
     log: str
+
+
+# ---------------------------------------------------------------------------------------------- the steps of slurm_step
+
+
+def prepare_backup(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Install the cluster's key and check StateSaveLocation; in check mode there may be no key yet."""
+    if options["key"] or not host.check:
+        keys.install(host, options["auth"], keys.decoded(options["key"]))
+    check_state(host, options["state_dir"], options["state_id"], options["user"])
+    return {}
+
+
+def read_files(_host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The files of the first slurmctld in Base64."""
+    files = gather(options["conf_dir"])
+    return {"files": {name: base64.b64encode(data).decode("ascii") for name, data in files.items()}}
+
+
+def start_backup(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the files that read_files returned on the first controller, and start slurmctld."""
+    before = gather(options["conf_dir"])
+    desired = DesiredState(_decoded(options["files"]), options["conf_dir"], options["log"])
+    changed = bring_up(host, desired)
+    return {"diff": cluster.difference(changed, _texts(before), _texts(desired.files))}
+
+
+def _texts(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: data.decode("utf-8", "replace") for name, data in files.items()}
+
+
+def _decoded(given: Mapping[str, Any]) -> dict[str, bytes]:
+    try:
+        return {str(name): base64.b64decode(text, validate=True) for name, text in given.items()}
+    except (binascii.Error, TypeError, ValueError):
+        raise SlurmError("The option files is not the result of step=read_files: pass it unchanged.") from None
 
 
 # ------------------------------------------------------------------------------------------- shared StateSaveLocation
@@ -166,7 +204,7 @@ def _problem(host: Host, slurm: Slurm, cursor: LogCursor) -> str:
     if own not in controllers:
         return (
             f"slurm.conf names {', '.join(controllers) or 'no controller that answers'} and this host is {own}: name it"
-            " in the option hosts of slurm_conf as hostname -s prints it"
+            " in slurm_controller_addresses as hostname -s prints it"
         )
     error = host.last_error(UNIT, cursor, "it does not answer")
     return f"The slurmctld of {own} does not become a backup ({error}): read its log"

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
@@ -111,6 +112,23 @@ class Measurement:
 
     hardware: hardware.Record | None
     channel_count: int | None
+
+
+def prepare_step(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The step prepare_tray of slurm_step."""
+    measured = prepare(host, _desired(options))
+    return {"hardware": measured.hardware, "channel_count": measured.channel_count}
+
+
+def start_step(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The step start_tray of slurm_step."""
+    start(host, _desired(options))
+    return {}
+
+
+def _desired(options: Mapping[str, Any]) -> DesiredState:
+    names = ("auth", "conf_servers", "options_file", "health_check", "gpus", "prolog_dirs", "log")
+    return DesiredState(key=keys.decoded(options["key"]), **{name: options[name] for name in names})
 
 
 def prepare(host: Host, desired: DesiredState) -> Measurement:

@@ -100,7 +100,7 @@ _FACTORS = ("Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")
 def accepted(tray: str, answer: Mapping[str, object]) -> tuple[Record | None, int | None, list[Finding]]:
     """The hardware and the number of IMEX channels in a tray's answer, each None if unknown or impossible.
 
-    answer: the result of slurm_tray, any data. An impossible value is a finding of that tray.
+    answer: the result of the step prepare_tray, any data. An impossible value is a finding of that tray.
     """
     findings = []
     record: Record | None = None

@@ -6,24 +6,106 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: slurm_conf
-short_description: "[INTERNAL] Write slurmctld's configuration from the fabric file and start it"
+module: slurm_step
+short_description: "[INTERNAL] Run one step of the role slurm on a tray or a Slurm controller"
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Writes C(slurm.conf), C(nvlink_nodes.conf), C(gres.conf) and C(cgroup.conf) and has slurmctld load them.
-  - slurmctld is started where it does not run. Else it is reconfigured, and restarted only for settings that it reads
-    at its start alone. Jobs continue in all cases.
-  - The nodes are those of the fabric file. The hardware of a tray is what M(rackscale.nvlink.slurm_tray) measured in
-    this run, else what its present node line has. So a run that is limited to one tray changes the line of that tray
-    alone. Impossible hardware is a finding of its tray, whose line stays.
+  - Makes a tray a node of a configless Slurm, writes slurmctld's configuration from the fabric file, and prepares
+    backup controllers.
+  - The nodes are those of the fabric file. The hardware of a tray is what O(step=prepare_tray) measured in this run,
+    else what its present node line has. So a run that is limited to one tray changes the line of that tray alone.
+    Impossible hardware is a finding of its tray, whose line stays.
   - What all trays share, such as C(DefMemPerCPU), is set by the site or is what most trays report.
   - Present lines C(Include) of slurm.conf are kept, among them those of M(rackscale.nvlink.slurm_topology).
-  - If slurmctld refuses the files, the old ones are restored, and the module fails.
 notes:
   - Used by the roles of this collection alone; its options may change in any release.
 options:
+  step:
+    description:
+      - V(prepare_tray) installs the cluster's key on a tray that has Slurm's packages and returns the tray's hardware.
+        V(start_tray) starts slurmd, which fetches its configuration from slurmctld. A slurmd that runs with the right
+        options is not restarted. Jobs continue where it is. Each is one task, because a task costs the controller about
+        10 ms a tray even if it is skipped.
+      - V(configure) writes C(slurm.conf), C(nvlink_nodes.conf), C(gres.conf) and C(cgroup.conf) and has slurmctld load
+        them. slurmctld is started where it does not run. Else it is reconfigured, and restarted only for settings that
+        it reads at its start alone. Jobs continue in all cases. If slurmctld refuses the files, the old ones are
+        restored, and the task fails.
+      - V(prepare_backup) installs the cluster's key on the host of a backup slurmctld, and fails where its O(state_dir)
+        is not the first one's, because a takeover would then cancel all jobs.
+      - V(read_files) returns the files of the first slurmctld. V(start_backup) writes them on another host and starts
+        its slurmctld, which waits until it must take over. It is restarted where C(slurm.conf) changes, and reads the
+        other files when it takes over. The files are C(slurm.conf), its includes from the same folder, and the other
+        files of that folder that slurmctld reads. None of them contains a secret. Files in other folders are the site's
+        to keep equal.
+    type: str
+    choices: [prepare_tray, start_tray, configure, prepare_backup, read_files, start_backup]
+    required: true
+  auth:
+    description: The authentication of Slurm's daemons (C(AuthType)).
+    type: str
+    choices: [munge, slurm]
+    default: munge
+  key:
+    description: The cluster's key in Base64, for O(step=prepare_tray) and O(step=prepare_backup). It is never shown.
+    type: str
+  conf_servers:
+    description: The slurmctlds from which slurmd fetches its configuration, each C(HOST:PORT). Required with
+      O(step=prepare_tray) and O(step=start_tray).
+    type: list
+    elements: str
+  options_file:
+    description: The environment file of slurmd's unit, with C(SLURMD_OPTIONS).
+    type: path
+    default: /etc/default/slurmd
+  log:
+    description: C(SlurmdLogFile) or C(SlurmctldLogFile), read for the error message where the daemon does not start.
+      Required on trays and with O(step=start_backup); the action plugin sets it with O(step=configure).
+    type: path
+  health_check:
+    description: C(HealthCheckProgram), which O(step=prepare_tray) installs. None if empty.
+    type: str
+    default: ""
+  gpus:
+    description: The number of GPUs that the health check expects. With V(0) it checks none.
+    type: int
+    default: 0
+  prolog_dirs:
+    description:
+      - Folders of the programs that C(Prolog) and C(Epilog) name by a pattern. Each gets a program that does nothing,
+        because Slurm fails every job and drains the tray where such a pattern matches no file.
+    type: list
+    elements: path
+    default: []
+  controllers:
+    description:
+      - Inventory names of the Slurm controllers. On one of them the steps of a tray do nothing. The action plugin reads
+        it.
+    type: list
+    elements: str
+    default: []
+  controller_failed:
+    description: Whether the Slurm controller failed in this run, so that this fails too. The action plugin reads it.
+    type: bool
+    default: false
+  after:
+    description:
+      - The variables in which the results of earlier steps are registered. Where one of them failed, or the tray was
+        unreachable, so is this. The action plugin reads it.
+    type: list
+    elements: str
+    default: []
+  state_id:
+    description:
+      - Content of the file C(nvlink_state_id) in the first controller's O(state_dir), in Base64, for
+        O(step=prepare_backup).
+    type: str
+    default: ""
+  files:
+    description: The files that O(step=read_files) returned on the first controller, for O(step=start_backup).
+    type: dict
+    default: {}
   fabric_file:
     description: Path of the fabric file on the Ansible controller. The action plugin reads it.
     type: path
@@ -31,23 +113,17 @@ options:
     description: The Slurm cluster of the fabric file. By default the one with the name O(cluster_name).
     type: str
   observations:
-    description: The variable in which the results of M(rackscale.nvlink.slurm_tray) are registered.
+    description: The variable in which the results of O(step=prepare_tray) are registered.
     type: str
   cluster_name:
-    description: C(ClusterName).
+    description: C(ClusterName). Required with O(step=configure).
     type: str
-    required: true
   hosts:
     description: The controllers, each with its address, empty where the name resolves. The primary one is first.
     type: dict
     default: {}
-  auth:
-    description: The authentication of Slurm's daemons (C(AuthType)).
-    type: str
-    choices: [munge, slurm]
-    default: munge
   user:
-    description: C(SlurmUser).
+    description: C(SlurmUser), which must have the same UID on all controllers.
     type: str
     default: slurm
   conf_dir:
@@ -92,10 +168,6 @@ options:
     default: files
   gpu_type:
     description: The type of the GPUs, as jobs request it.
-    type: str
-    default: ""
-  health_check:
-    description: C(HealthCheckProgram). None if empty.
     type: str
     default: ""
   prolog:
@@ -174,12 +246,9 @@ options:
     description: Set by the action plugin.
     type: bool
     default: false
-  log:
-    description: Set by the action plugin.
-    type: path
-    default: /var/log/slurm/slurmctld.log
   texts:
-    description: The files by name. Set by the action plugin; without it the module only returns the present files.
+    description: The files by name. Set by the action plugin; without it O(step=configure) only returns the present
+      files.
     type: dict
   made_from:
     description: Set by the action plugin.
@@ -198,29 +267,62 @@ attributes:
     details:
       - Where no tray has slurmd yet, no hardware is known and no file can be shown.
   diff_mode:
-    support: full
+    support: partial
+    details:
+      - On trays changes are described in words, since some of these files contain secrets.
   idempotent:
     support: full
   platform:
     support: full
     platforms: linux
 seealso:
-  - module: rackscale.nvlink.slurm_tray
   - module: rackscale.nvlink.slurm_topology
 """
 
 EXAMPLES = r"""
+- name: Configure slurmd and measure the tray
+  rackscale.nvlink.slurm_step:
+    step: prepare_tray
+    key: "{{ munge_key.content }}"
+    conf_servers: ["ctl:6817"]
+    log: /var/log/slurm/slurmd.log
+  register: slurm_tray_result
+
 - name: Configure and start slurmctld
-  rackscale.nvlink.slurm_conf:
+  rackscale.nvlink.slurm_step:
+    step: configure
     fabric_file: "{{ inventory_dir }}/fabric.json"
     observations: slurm_tray_result
     cluster_name: nvl72
     hosts: {ctl: 198.51.100.2}
     partitions:
       - {name: all, Nodes: ALL, Default: true}
+
+- name: Read the files of the first slurmctld
+  rackscale.nvlink.slurm_step:
+    step: read_files
+  delegate_to: ctl1
+  register: first
+
+- name: Start a backup slurmctld
+  rackscale.nvlink.slurm_step:
+    step: start_backup
+    files: "{{ first.files }}"
+    log: /var/log/slurm/slurmctld.log
+  delegate_to: ctl2
 """
 
 RETURN = r"""
+hardware:
+  description: The hardware that C(slurmd -C) prints, memory in MiB; null where slurmd is not installed yet.
+  returned: with O(step=prepare_tray)
+  type: dict
+  sample: {CPUs: 144, Boards: 1, SocketsPerBoard: 2, CoresPerSocket: 72, ThreadsPerCore: 1, RealMemory: 878000}
+channel_count:
+  description: The driver's number of IMEX channels, null where it does not report it.
+  returned: with O(step=prepare_tray)
+  type: int
+  sample: 2048
 changes:
   description: What changed, or would in check mode.
   returned: always
@@ -229,16 +331,20 @@ changes:
   sample: ["change nvlink_nodes.conf"]
 installed:
   description: Whether slurmctld is installed.
-  returned: success
+  returned: with O(step=configure)
   type: bool
 present:
   description: The files that existed before, by name.
-  returned: always, without texts
+  returned: with O(step=configure), without O(texts)
   type: dict
 outdated:
   description: Whether it failed because another run changed the node lines meanwhile.
-  returned: failure
+  returned: with O(step=configure), on failure
   type: bool
+files:
+  description: The files by name, each in Base64.
+  returned: with O(step=read_files)
+  type: dict
 findings:
   description: Findings with code, severity and message, each with its remedy.
   returned: always
@@ -251,16 +357,39 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, standby, tray
 
+STEPS = {
+    "prepare_tray": tray.prepare_step,
+    "start_tray": tray.start_step,
+    "configure": cluster.configure,
+    "prepare_backup": standby.prepare_backup,
+    "read_files": standby.read_files,
+    "start_backup": standby.start_backup,
+}
+"""Step -> its function of the host and the options, which returns the result besides `changes`, and the `diff`."""
+_RESTORES = ("configure", "start_backup")
+"""Steps that undo their changes where they fail."""
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    "step": {"type": "str", "choices": list(STEPS), "required": True},
+    "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
+    "key": {"type": "str", "no_log": True},
+    "conf_servers": {"type": "list", "elements": "str"},
+    "options_file": {"type": "path", "default": "/etc/default/slurmd"},
+    "log": {"type": "path"},
+    "health_check": {"type": "str", "default": ""},
+    "gpus": {"type": "int", "default": 0},
+    "prolog_dirs": {"type": "list", "elements": "path", "default": []},
+    "controllers": {"type": "list", "elements": "str", "default": []},
+    "controller_failed": {"type": "bool", "default": False},
+    "after": {"type": "list", "elements": "str", "default": []},
+    "state_id": {"type": "str", "default": ""},
+    "files": {"type": "dict", "default": {}},
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},
     "observations": {"type": "str"},
-    "cluster_name": {"type": "str", "required": True},
+    "cluster_name": {"type": "str"},
     "hosts": {"type": "dict", "default": {}},
-    "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
     "user": {"type": "str", "default": "slurm"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "state_dir": {"type": "path", "default": "/var/lib/slurm/slurmctld"},
@@ -272,7 +401,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "imex_dev_major": {"type": "int", "default": 0},
     "gres": {"type": "str", "choices": ["files", "autodetect", "none"], "default": "files"},
     "gpu_type": {"type": "str", "default": ""},
-    "health_check": {"type": "str", "default": ""},
     "prolog": {"type": "str", "default": ""},
     "epilog": {"type": "str", "default": ""},
     "task_prolog": {"type": "str", "default": ""},
@@ -288,55 +416,34 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "allow_removal": {"type": "bool", "default": False},
     "override": {"type": "list", "elements": "str", "choices": list(cluster.GATES), "default": []},
     "accounting": {"type": "bool", "default": False},
-    "log": {"type": "path", "default": "/var/log/slurm/slurmctld.log"},
     "texts": {"type": "dict"},
     "made_from": {"type": "str", "default": ""},
     "timeout": {"type": "float", "default": 120},
 }
+REQUIRED_IF = [
+    ("step", "prepare_tray", ("conf_servers", "log")),
+    ("step", "start_tray", ("conf_servers", "log")),
+    ("step", "configure", ("cluster_name", "log")),
+    ("step", "start_backup", ("log",)),
+]
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    params = module.params
+    module = AnsibleModule(argument_spec=ARGUMENTS, required_if=REQUIRED_IF, supports_check_mode=True)
+    step = module.params["step"]
     changes: list[str] = []
     result: dict[str, Any] = {"changes": changes, "findings": []}
     try:
-        before = cluster.present(params["conf_dir"])
-        if params["texts"] is None:
-            module.exit_json(changed=False, present=before, installed=_installed(), **result)
-        host = Host(module.check_mode, params["timeout"])
+        host = Host(module.check_mode, module.params["timeout"])
         host.changes = changes
-        desired = cluster.DesiredState(
-            texts=params["texts"],
-            made_from=params["made_from"],
-            conf_dir=params["conf_dir"],
-            cluster=params["cluster_name"],
-            accounting=params["accounting"],
-            log=params["log"],
-            allow_removal=params["allow_removal"],
-            override=tuple(params["override"]),
-        )
-        changed = cluster.apply(host, desired)
+        found = STEPS[step](host, module.params)
     except NvlinkError as error:
-        module.fail_json(msg=str(error), outdated=isinstance(error, cluster.Outdated), **result)
-    if module._diff:
-        texts = {
-            **params["texts"],
-            cluster.CONF: cluster.keep_includes(params["texts"][cluster.CONF], before.get(cluster.CONF, "")),
-        }
-        result["diff"] = [
-            {"before_header": name, "after_header": name, "before": before.get(name, ""), "after": texts[name]}
-            for name in changed
-        ]
-    module.exit_json(changed=bool(changes), installed=_installed(), **result)
-
-
-def _installed() -> bool:
-    try:
-        Slurm().program("slurmctld")
-    except NvlinkError:
-        return False
-    return True
+        if step == "configure":
+            result["outdated"] = isinstance(error, cluster.Outdated)
+        module.fail_json(msg=str(error), changed=bool(changes) and step not in _RESTORES, **result)
+    if not module._diff:
+        found.pop("diff", None)
+    module.exit_json(changed=bool(changes), **found, **result)
 
 
 if __name__ == "__main__":

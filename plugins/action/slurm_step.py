@@ -1,0 +1,121 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of slurm_step: renders slurmctld's files, and keeps only documented values of an answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster as on_host
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import ARGUMENTS, RETURN, STEPS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf, ends, measured
+
+MODULE = "rackscale.nvlink.slurm_step"
+SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in STEPS}
+FROM_SITE = frozenset(field.name for field in fields(conf.Site))
+# Two runs on two cliques may change the node lines at once; the later one renders again from what the first one wrote.
+ATTEMPTS = 5
+
+
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        arguments = dict(self._task.args)
+        step = str(arguments.get("step"))
+        if step == "configure":
+            return self._configure(arguments, task_vars)
+        end = ends.controller
+        if step in ("prepare_tray", "start_tray"):
+            end = ends.tray
+            if task_vars.get("inventory_hostname") in (arguments.pop("controllers", None) or []):
+                return {"changed": False, "skipped": True, "skip_reason": "This host is a Slurm controller."}
+            _require_earlier_steps(arguments, task_vars)
+        seconds = end(arguments, ARGUMENTS["timeout"]["default"])
+        return self.run_module(MODULE, arguments, task_vars, SCHEMAS.get(step, {}), seconds)
+
+    def _configure(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        path = arguments.pop("fabric_file", None)
+        register = arguments.pop("observations", None)
+        cluster = arguments.pop("cluster", None)
+        if not isinstance(path, str) or not path:
+            raise AnsibleActionFail(f"slurm_step, option fabric_file: {path!r} is not a path, name the fabric file.")
+        if self._task.check_mode and not os.path.exists(path):
+            warning = f"{path}: does not exist yet, so no node can be shown; discover and accept it first."
+            return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
+        try:
+            fabric = fabric_file.load(path)
+            slurm_cluster = measured.cluster_of(fabric, cluster, str(arguments.get("cluster_name", "")), path)
+            trays = measured.of_run(fabric, str(register or ""), task_vars["hostvars"])
+            addresses = trays.addresses if boolean(arguments.pop("node_addresses", False), strict=False) else {}
+            features = boolean(arguments.pop("node_features", False), strict=False)
+            nodes = conf.nodes_of(fabric, slurm_cluster, trays.gpus, addresses, features)
+            site = conf.Site(**{key: value for key, value in arguments.items() if key in FROM_SITE})
+            return self._write(arguments, site, nodes, trays, task_vars)
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from None
+
+    def _write(
+        self,
+        arguments: dict[str, Any],
+        site: conf.Site,
+        nodes: list[conf.Node],
+        trays: measured.Trays,
+        task_vars: dict[str, Any],
+    ) -> dict[str, Any]:
+        options = ("step", "cluster_name", "conf_dir", "timeout", "allow_removal", "override")
+        passed: dict[str, Any] = {key: arguments[key] for key in options if key in arguments}
+        passed["accounting"] = bool(site.accounting_host)
+        passed["log"] = f"{site.log_dir}/slurmctld.log"
+        end = ends.controller(passed, ARGUMENTS["timeout"]["default"])
+        result: dict[str, Any] = {}
+        for _attempt in range(ATTEMPTS):
+            observed = self.run_module(MODULE, passed, task_vars, SCHEMAS["configure"], end)
+            if observed.get("failed") or observed.get("unreachable"):
+                return observed
+            if observed.get("present") is None:
+                raise AnsibleActionFail("slurm_step returned no files: check its host.")
+            if self._task.check_mode and not trays.measured and on_host.NODES not in observed["present"]:
+                warning = "No tray has slurmd yet to measure its hardware, so the new slurm.conf cannot be shown."
+                return {
+                    "changed": True,
+                    "changes": [f"{on_host.CONF} written"],
+                    "findings": [],
+                    "installed": observed["installed"],
+                    "warnings": [warning],
+                }
+            made = conf.render(site, nodes, trays.measured, trays.channels, observed["present"])
+            texts = {
+                **passed,
+                "texts": made.texts,
+                "made_from": on_host.digest(observed["present"].get(on_host.NODES)),
+            }
+            result = self.run_module(MODULE, texts, task_vars, SCHEMAS["configure"], end)
+            result["findings"] = [*result.get("findings", []), *trays.findings, *made.findings]
+            if not result.get("outdated"):
+                break
+        warnings = [found["message"] for found in result.get("findings", []) if found["severity"] == "warning"]
+        if warnings:
+            result["warnings"] = [*result.get("warnings", []), *warnings[:20]]
+        return result
+
+
+def _require_earlier_steps(arguments: dict[str, Any], task_vars: Mapping[str, Any]) -> None:
+    """Fail as an earlier step of the tray or its Slurm controller did; removes the options that say so."""
+    before = [task_vars.get(str(name)) for name in arguments.pop("after", None) or []]
+    controller_failed = boolean(arguments.pop("controller_failed", False), strict=False)
+    for result in before:
+        if isinstance(result, Mapping) and result.get("unreachable"):
+            raise AnsibleConnectionFailure("The tray was unreachable in an earlier step: run again when it is up.")
+        if isinstance(result, Mapping) and result.get("failed"):
+            raise AnsibleActionFail(f"The tray was not prepared: {result.get('msg')}")
+    if controller_failed:
+        raise AnsibleActionFail("This tray was left as it is, since its Slurm controller failed.")
