@@ -33,14 +33,14 @@ class ActionModule(GuardedAction):
         step = str(arguments.get("step"))
         if step == "configure":
             return self._configure(arguments, task_vars)
-        end = ends.controller
+        default = ARGUMENTS["timeout"]["default"]
+        end = ends.controller(arguments, default)
         if step in ("prepare_tray", "start_tray"):
-            end = ends.tray
             if task_vars.get("inventory_hostname") in (arguments.pop("controllers", None) or []):
                 return {"changed": False, "skipped": True, "skip_reason": "This host is a Slurm controller."}
             _require_earlier_steps(arguments, task_vars)
-        seconds = end(arguments, ARGUMENTS["timeout"]["default"])
-        return self.run_module(MODULE, arguments, task_vars, SCHEMAS.get(step, {}), seconds)
+            end = ends.tray(arguments, default)
+        return self.run_module(MODULE, arguments, task_vars, SCHEMAS.get(step, {}), end)
 
     def _configure(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         path = arguments.pop("fabric_file", None)

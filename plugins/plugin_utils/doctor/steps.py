@@ -107,7 +107,7 @@ def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
 
 def evaluate(
     read: site.Inventory, path: str, known: Iterable[Mapping[str, Any]], task_vars: Mapping[str, Any]
-) -> tuple[list[Check], hosts.Site]:
+) -> tuple[list[dict[str, str]], hosts.Site]:
     """(all checks, with those that plan() has returned; what was read of the site)."""
     found = _site(read, path, task_vars)
     rows = [*(Check(**mapped(row)) for row in known), *_evaluated(found, read, path, task_vars)]
