@@ -13,6 +13,7 @@ import pytest
 from ansible.module_utils._internal import _messages
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import RETURN as SLURM_STEP
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN as SLURM_TOPOLOGY
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from hypothesis import given
@@ -132,3 +133,7 @@ def test_what_ansible_adds_to_a_returned_path_is_kept() -> None:
     answer = {"path": "/etc/slurm/topology.yaml", "changed": True, **stat}
     assert trust.accepted("ctl", answer, schema) == answer
     assert "size" not in trust.accepted("ctl", {"size": 1}, SCHEMA)
+
+
+def test_an_answer_has_no_value_of_another_step() -> None:
+    assert set(schemas.of_return(SLURM_STEP, "step=read_files")) == {"changes", "files", "findings"}
