@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ansible.module_utils.urls import make_context
@@ -76,7 +77,7 @@ _URL = re.compile(r"https?://(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(:[1-9][0-9]{0,4})?([
 _HEADER_VALUE = re.compile(r"[ -~]*")
 
 JSON = "application/json"
-NONE: Mapping[str, str] = {}
+NONE: Mapping[str, str] = MappingProxyType({})
 Result = TypeVar("Result")
 
 
