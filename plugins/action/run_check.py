@@ -58,10 +58,12 @@ class ActionModule(GuardedAction):
         if errors:
             return {**result, "failed": True, "msg": site_variables.joined(errors)}
         playbooks = targets.own_playbooks(context.CLIARGS.get("args") or (), PLAYBOOKS)
-        wrong = list(targets.wrong_tags(playbooks, {"--tags": _tags("tags"), "--skip-tags": _tags("skip_tags")}))
+        tags = {"--tags": _tags("tags"), "--skip-tags": _tags("skip_tags")}
+        wrong = list(targets.wrong_tags(playbooks, tags))
         if wrong and playbooks is None:
             result["warnings"] += map(_ended, wrong)
             wrong = []
+        wrong += targets.wrong_parts(playbooks, tags, load_extra_vars(self._loader))
         try:
             missing = list(self._missing(options["files"], task_vars, result["warnings"]))
             problem = next(filter(None, itertools.chain(wrong, missing, self._problems(options, task_vars, run))), "")
@@ -70,7 +72,7 @@ class ActionModule(GuardedAction):
             problem = str(error)
         if problem:
             raise AnsibleActionFail(_ended(problem))
-        result["hosts"] = self._hosts(options["patterns"], task_vars, run)
+        result["hosts"] = self._hosts([*options["patterns"], *options["optional_patterns"]], task_vars, run)
         return {**result, **planned, "warnings": [*result["warnings"], *planned.get("warnings", ())]}
 
     def _plan_of_site(self, task_vars: Mapping[str, Any]) -> Mapping[str, Any]:

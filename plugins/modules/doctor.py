@@ -13,7 +13,7 @@ author: rackscale.nvlink contributors (@rackscale)
 description:
   - The playbook doctor checks the controller and the inventory, inspects trays and Slurm controllers, and evaluates
     what they reported together with the nodes of Kubernetes.
-  - The playbook capture makes a support bundle of what the tools of trays and Slurm controllers answer, and anonymises
+  - Its tag C(capture) makes a support bundle of what the tools of trays and Slurm controllers answer, and anonymises
     it on the Ansible controller. It sends nothing anywhere. A bundle in which an identifier is left, and one without
     the answer of any host, is not written.
   - Each step is one task. It changes nothing but O(path), and does not refresh a package manager's cache.

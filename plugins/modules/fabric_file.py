@@ -23,8 +23,8 @@ description:
     previous version (C(fabric.json.previous)) is next to the fabric file.
   - A discovery in which no tray answers, or fewer than O(min_answer), fails with the causes. It changes no place and
     no proposal; trays of the fabric file become stale.
-  - Run it on localhost, as the playbooks C(rackscale.nvlink.discover), C(rackscale.nvlink.accept) and
-    C(rackscale.nvlink.edit) do. On a tray the variables of that tray, which it can change by the facts that it returns,
+  - Run it on localhost, as the playbooks C(rackscale.nvlink.discover) and C(rackscale.nvlink.accept) do. On a
+    tray the variables of that tray, which it can change by the facts that it returns,
     would decide which file is written and which sources are queried.
   - A tray whose facts set a variable of this collection is refused with the finding V(tray_facts_foreign), and keeps
     its place.

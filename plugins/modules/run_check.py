@@ -158,7 +158,7 @@ applies:
   type: bool
   sample: true
 hosts:
-  description: The hosts of this run that match one of O(patterns).
+  description: The hosts of this run that match one of O(patterns) and O(optional_patterns).
   returned: always
   type: list
   elements: str

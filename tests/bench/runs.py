@@ -256,7 +256,7 @@ class Site:
             "discover": self._play("discover"),
             "discover, source ssh": self._play("discover", "-e", json.dumps({"fabric_sources": [{"ssh": ssh}]})),
             "verify": self._play("verify"),
-            "report": self._play("report"),
+            "render --tags report": self._play("render", "--tags", "report"),
         }
         if os.geteuid() == 0:
             found[IMEX_PING] = self._adhoc("nvlink", "ping", *self._overlay())

@@ -71,7 +71,8 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
         racks.set("r01t02", "gpu1.lost=true", "health=unhealthy")
         racks.set("r01t03", "nvml=only_v4")
         racks.stop("r01t04")
-        run = ("-i", racks.inventory, "rackscale.nvlink.capture", "-e", f"capture_file={folder / 'site.tar.gz'}")
+        file = f"capture_file={folder / 'site.tar.gz'}"
+        run = ("-i", racks.inventory, "rackscale.nvlink.doctor", "--tags", "capture", "-e", file)
         checked = ansible("ansible-playbook", *run, "--check").stdout
         assert not (folder / "site.tar.gz").exists()
         printed = ansible("ansible-playbook", *run).stdout

@@ -370,7 +370,7 @@ def test_a_spare_replaces_a_broken_tray(whole: Site) -> None:
     whole.type(resume)
     whole.type(again)
     assert (spares(whole), whole.drained()) == ({"r01a": "r01t02", "r01b": NEW}, {})
-    whole.type("ansible-playbook rackscale.nvlink.spares -e spares_active=0")
+    whole.type("ansible-playbook rackscale.nvlink.drain --tags spares -e spares_active=0")
     assert spares(whole) == {}
 
 

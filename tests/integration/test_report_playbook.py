@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks report and render with a verdict and with the jobs of a real Slurm."""
+"""The playbook render with a verdict and with the jobs of a real Slurm."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ PROGRESS = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress"}
 def play(folder: Path, name: str, *arguments: str, inventory: str = "localhost,", check: bool = True) -> str:
     where = ("-e", f"fabric_file={folder / 'fabric.json'}", "-e", f"render_dir={folder}")
     more = {"COLUMNS": "100"} | (PROGRESS if name == "report" else {})
-    playbook = f"rackscale.nvlink.{name}"
-    done = ansible("ansible-playbook", "-i", inventory, playbook, *where, *arguments, check=check, **more)
+    playbook = ("rackscale.nvlink.render", *(("--tags", "report") if name == "report" else ()))
+    done = ansible("ansible-playbook", "-i", inventory, *playbook, *where, *arguments, check=check, **more)
     return done.stdout + done.stderr
 
 
@@ -89,13 +89,10 @@ def stand_in(folder: Path) -> str:
 def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     file = ("-e", f"fabric_file={folder / 'fabric.json'}")
-    for name, jobs in (("ctl,localhost", True), ("r01t01,localhost", False)):
-        given = ("-i", stand_in(folder), "rackscale.nvlink.report", *file, "--limit", name)
+    for name in ("ctl,localhost", "r01t01,localhost"):
+        given = ("-i", stand_in(folder), "rackscale.nvlink.render", "--tags", "report", *file, "--limit", name)
         done = ansible("ansible-playbook", *given, **PROGRESS)
-        assert bool(re.search(r"(?m)^.*r01t04 .*r01 @0 +4711$", done.stdout)) is jobs
-        assert (
-            "The report has no jobs: the limit excludes the Slurm controller ctl; add it" in done.stdout
-        ) is not jobs
+        assert re.search(r"(?m)^.*r01t04 .*r01 @0 +4711$", done.stdout)
     assert not (folder / "elsewhere").exists()
 
 

@@ -125,7 +125,7 @@ def test_a_discovery_an_edit_a_verdict_and_a_report_keep_the_token_of_their_sour
         more = {"render_dir": str(run.kept / "pages"), "verdict_file": str(run.kept / "verdict.json")}
         more["junit_file"] = str(run.kept / "verdict.xml")
         run.play("rackscale.nvlink.verify", "--tags", "quick", check=False, **sources, **more)
-        run.play("rackscale.nvlink.report", **sources, **more)
+        run.play("rackscale.nvlink.render", "--tags", "report", **sources, **more)
     names = {path.name for path in run.kept.rglob("*")}
     assert {"fabric.json", "fabric.audit.jsonl", "verdict.json", "verdict.xml", "ansible.log"} <= names
     assert any(name.endswith(".html") for name in names)

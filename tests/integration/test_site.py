@@ -69,14 +69,14 @@ def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(fol
     assert "no tray answered: 3 trays (new,r01t[01-02])" in output
     # A discovery without answers ends the run.
     output = site(folder, "verify", "report", fabric_file=None)
-    assert "Report the NVLink domains of a fabric file" in plays(output)
+    assert "Render a fabric file" in plays(output)
     assert "is not set" not in output
     assert "Print the domain map" in output or "r01" in output.rpartition("TASK [Write the report")[2]
 
 
 @pytest.mark.long
 def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
-    assert list(plays(site(folder, "report"))) == [SHARED[0], "Report the NVLink domains of a fabric file", SHARED[1]]
+    assert list(plays(site(folder, "report"))) == [SHARED[0], "Render a fabric file", SHARED[1]]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_discovered_tray_is_in_the_phases_that_follow(folder: Path) -> None:
 def test_a_limit_on_trays_and_localhost_runs_every_phase_that_it_allows(folder: Path) -> None:
     output = site(folder, "slurm", "report", arguments=("--limit", "r01t01,localhost"))
     assert "--limit excludes slurm_controller, so Slurm is not configured; add it to the limit." in output
-    assert list(plays(output)) == [SHARED[0], "Report the NVLink domains of a fabric file", SHARED[1]]
+    assert list(plays(output)) == [SHARED[0], "Render a fabric file", SHARED[1]]
 
 
 @pytest.mark.long
@@ -155,7 +155,7 @@ def test_list_tags_works_without_a_fabric_file(folder: Path) -> None:
     [
         (
             ["--tags", "quick,report"],
-            ["Compare all layers with the fabric file", "Report the NVLink domains of a fabric file"],
+            ["Compare all layers with the fabric file", "Render a fabric file"],
         ),
         pytest.param(
             ["--skip-tags", "discover,imex,verify"],

@@ -203,7 +203,7 @@ def choose_sizes(
     if problem:
         message = (
             f"Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the same number of blocks,"
-            " 1, 2, 4, 8 and so on, in the fabric file (playbook edit, variable edit_groups), or set block_sizes"
+            " 1, 2, 4, 8 and so on, in the fabric file (playbook accept, variable edit_groups), or set block_sizes"
             f" (variable slurm_topology_block_sizes) to {base[0]} alone."
         )
         return base, [finding("slurm_block_size", message)]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The steps of the playbook capture on the controller: which hosts to ask, and the bundle of what they answered."""
+"""The steps of doctor --tags capture on the controller: which hosts to ask, and the bundle of what they answered."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[st
         raise AnsibleActionFail(f"capture_file: the folder {folder} is not writable; make it writable.")
     if len(trays) > MAX_TRAYS:
         raise AnsibleActionFail(
-            f"A bundle has at most {MAX_TRAYS} trays, and this run has {len(trays)}; name a few racks in capture_hosts."
+            f"A bundle has at most {MAX_TRAYS} trays, and this run has {len(trays)};"
+            " name a few racks in site_tray_hosts."
         )
     if not trays:
-        raise AnsibleActionFail("capture_hosts leaves no tray beside the Slurm controllers; name the trays in it.")
+        raise AnsibleActionFail("site_tray_hosts leaves no tray beside the Slurm controllers; name the trays in it.")
     return {"path": path, "mapping_path": _mapping(path), "trays": list(trays), "controllers": list(controllers)}
 
 

@@ -43,7 +43,7 @@ _OTHER_FILES = (
     (
         {"base_sha256", "fabric"},
         "is a proposal and no fabric file; name the fabric file, and the proposal by fabric_proposal_file, which the "
-        "playbooks report and accept read",
+        "playbooks render and accept read",
     ),
     ({"written_at", "trays"}, "is a state file and no fabric file; name the fabric file, such as fabric.json"),
 )

@@ -25,7 +25,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust impor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 PATTERNS = {
-    "capture_hosts": "trays:nvlink",
     "dra_driver_tray_hosts": "nvlink",
     "fabric_hosts": "all",
     "imex_hosts": "nvlink",
@@ -36,7 +35,7 @@ PATTERNS = {
 }
 """Variable -> its default, of those that are the hosts of a play."""
 
-REMOVED = frozenset({"k8s_topology_tray_cliques"})
+REMOVED = frozenset({"capture_hosts", "k8s_topology_tray_cliques"})
 """Variables that were removed; each has a heading in docs/upgrading.md."""
 
 MAX_EDITS = 2

@@ -88,7 +88,8 @@ def select_by_tags(phases: Sequence[str], run: Collection[str], skip: Collection
 
 def playbooks(inventory: Inventory, phases: Sequence[str]) -> list[str]:
     """The playbooks of these phases."""
-    names = {"slurm": "slurm_bringup" if inventory.slurm == "managed" else "slurm", "imex": "rollout"}
+    slurm = "slurm_bringup" if inventory.slurm == "managed" else "slurm"
+    names = {"slurm": slurm, "imex": "rollout", "report": "render"}
     return [names.get(phase, phase) for phase in phases]
 
 

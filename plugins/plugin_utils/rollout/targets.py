@@ -21,16 +21,23 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nea
 
 TAGS: dict[str, tuple[str, ...]] = {
     "site": (*site.PHASES, *(part for parts in site.PARTS.values() for part in parts)),
+    "doctor": ("capture",),
+    "drain": ("spares",),
     "kubernetes": ("imex", *site.PARTS["kubernetes"]),
+    "render": ("report",),
     "slurm": site.PARTS["slurm"],
-    "verify": site.PARTS["verify"],
+    "verify": (*site.PARTS["verify"], "benchmark"),
 }
 """The tags of each playbook that has any."""
+
+ALONE = ("benchmark", "capture", "spares")
+"""Tags of parts that do something else than their playbook. The variables of a part begin with its tag."""
 
 SAMPLE_VALUES = {
     "capture_file": "PATH.tar.gz, the bundle to write",
     "drain_trays": "r01t04",
     "fabric_file": "PATH, the file that the playbook discover wrote",
+    "render_dir": "PATH, the folder to write to, or --tags report for the domain map alone",
     "resume_trays": "r01t04",
     "rollout_name": "imex",
     "spares_active": "16",
@@ -97,6 +104,22 @@ def wrong_tags(playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str
                 yield f"{option}: {shown(tag)} is no tag of the playbook {' and '.join(playbooks)}{hint}"
             else:
                 yield f"{option}: the playbook {' and '.join(playbooks)} has no tags; leave {option} out"
+
+
+def wrong_parts(
+    playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str]], extra: Collection[str]
+) -> Iterator[str]:
+    """One sentence for each part (ALONE) that other tags leave out, and for each of its variables without its tag.
+
+    playbooks, given: as of wrong_tags. extra: the names of the extra variables.
+    """
+    chosen = given["--tags"]
+    for part in ALONE:
+        if part in chosen and (len(chosen) > 1 or given["--skip-tags"]):
+            yield f"--tags: {part} runs alone; leave the other tags and --skip-tags out"
+        if part not in chosen and any(part in TAGS.get(name, ()) for name in playbooks or ()):
+            names = sorted(name for name in extra if name.startswith(f"{part}_"))
+            yield from (f"{name}: only --tags {part} reads it; add the tag or leave {name} out" for name in names)
 
 
 def wrong_limit(run: Run, parts: Sequence[str], localhost: bool) -> Iterator[str]:

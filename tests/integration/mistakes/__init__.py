@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-READ_ONLY = ("discover", "doctor", "verify", "report")
+READ_ONLY = ("discover", "doctor", "verify", "render")
 INVENTORY = ("cluster.nvlink.yml", "hosts.yml")
 
 

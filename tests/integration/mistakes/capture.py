@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from . import Mistake
 
-CAPTURE = "rackscale.nvlink.capture"
+CAPTURE = "rackscale.nvlink.doctor --tags capture"
 FILE = "-e capture_file={site}/site.tar.gz"
 
 MISTAKES = [

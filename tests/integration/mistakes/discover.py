@@ -15,7 +15,7 @@ from . import Mistake
 DISCOVER = "rackscale.nvlink.discover -e fabric_hosts=nvlink"
 FIRST = f"{DISCOVER} -e fabric_file={{site}}/first.json"
 ACCEPT = "rackscale.nvlink.accept"
-REPORT = "rackscale.nvlink.report"
+REPORT = "rackscale.nvlink.render --tags report"
 WRITES = ("fabric.state.json", "fabric.proposed.json", "fabric.proposed.md")
 ALL = "4 trays (r[01-02]t[01-02])"
 AGAIN = "; correct this and discover again: no place has changed"

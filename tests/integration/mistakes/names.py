@@ -45,6 +45,16 @@ MISTAKES = [
         " mean r0",
     ),
     Mistake("rackscale.nvlink.drain", "drain_trays: is not set; add -e drain_trays=r01t04."),
+    # Parts of a playbook that a tag chooses.
+    Mistake("rackscale.nvlink.drain --tags spares", "spares_active: is not set; add -e spares_active=16."),
+    Mistake(
+        "rackscale.nvlink.drain -e drain_trays=r01t01 -e spares_active=1",
+        "spares_active: only --tags spares reads it; add the tag or leave spares_active out.",
+    ),
+    Mistake(
+        "rackscale.nvlink.verify --tags benchmark --skip-tags never",
+        "--tags: benchmark runs alone; leave the other tags and --skip-tags out.",
+    ),
     Mistake(
         "rackscale.nvlink.resume -e resume_trays=r99t01",
         "resume_trays: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
@@ -52,23 +62,24 @@ MISTAKES = [
         long=True,
     ),
     Mistake(
-        "rackscale.nvlink.edit -e edit_remove=r99t01",
+        "rackscale.nvlink.accept -e edit_remove=r99t01",
         "edit_remove: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
         " mean r0",
         long=True,
     ),
     Mistake(
-        "rackscale.nvlink.edit",
-        "Rename trays by -e edit_rename=OLD:NEW, remove them by -e edit_remove=NAME, or set edit_groups.",
+        "rackscale.nvlink.accept",
+        "Set the sha256 that discover printed: -e fabric_proposal=SHA256. Or rename trays by -e edit_rename=OLD:NEW,"
+        " remove them by -e edit_remove=NAME, or set edit_groups.",
         long=True,
     ),
     Mistake(
-        "rackscale.nvlink.benchmark -e benchmark_cliques=r09",
+        "rackscale.nvlink.verify --tags benchmark -e benchmark_cliques=r09",
         "fabric.json: has no clique 'r09'; did you mean r0",
         long=True,
     ),
     Mistake(
-        "rackscale.nvlink.spares -e spares_active=1 -e spares_promote=r02t09",
+        "rackscale.nvlink.drain --tags spares -e spares_active=1 -e spares_promote=r02t09",
         "spares_promote: 'r02t09' is no tray, clique or domain of the fabric file; did you mean",
         long=True,
     ),
@@ -81,7 +92,7 @@ MISTAKES = [
     Mistake("rackscale.nvlink.slurm", NO_CONTROLLER, prepare=_no_controller),
     *(
         Mistake(f"rackscale.nvlink.{line}", NO_CONTROLLER, prepare=_no_controller, long=True)
-        for line in ("slurm_bringup", "benchmark", "drain -e drain_trays=r01t01")
+        for line in ("slurm_bringup", "verify --tags benchmark", "drain -e drain_trays=r01t01")
     ),
     Mistake(
         "rackscale.nvlink.slurm -e slurm_controller_hosts=slurm_controler",

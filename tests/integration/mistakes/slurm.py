@@ -208,7 +208,7 @@ MISTAKES = [
         long=True,
     ),
     Mistake(
-        "rackscale.nvlink.spares -e spares_active=1 -e spares_promote=r01t01"
+        "rackscale.nvlink.drain --tags spares -e spares_active=1 -e spares_promote=r01t01"
         " -e rollout_slurm_bin_dir={site}/bin -e rollout_slurm_conf_dir={site}/etc",
         "slurmctld does not know r01t01. Name nodes as scontrol show nodes does, or correct slurm_node in the fabric"
         " file.",

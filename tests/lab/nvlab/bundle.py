@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Support bundles of the playbook capture: read, and made into trays that answer as the captured ones did.
+"""Support bundles of `doctor --tags capture`: read, and made into trays that answer as the captured ones did.
 
 A bundle comes from another site: it is read within limits, and no path in it is ever used on this machine.
 """
@@ -43,7 +43,7 @@ def load(path: str | Path) -> Files:
         for tray, texts in trays(files).items():
             _check(tray, texts)
     except (OSError, ValueError, KeyError, TypeError, tarfile.TarError, EOFError, zlib.error) as error:
-        raise LabError(f"{path}: no support bundle of the playbook capture ({error}).") from error
+        raise LabError(f"{path}: no support bundle of the playbook doctor ({error}).") from error
     return files
 
 

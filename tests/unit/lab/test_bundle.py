@@ -144,8 +144,8 @@ def test_paths_that_leave_the_bundle_are_ignored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "part"),
     [
-        ({"s/bundle.json": "{"}, "no support bundle of the playbook capture"),
-        ({"s/bundle.json": '{"format": 2, "trays": {}}'}, "no support bundle of the playbook capture"),
+        ({"s/bundle.json": "{"}, "no support bundle of the playbook doctor"),
+        ({"s/bundle.json": '{"format": 2, "trays": {}}'}, "no support bundle of the playbook doctor"),
         ({"s/bundle.json": INDEX, "s/trays/a01/nvml.json": '{"gpus": [7]}'}, r"trays/a01/nvml\.json is malformed"),
     ],
 )

@@ -87,7 +87,7 @@ def test_an_extra_variable_is_an_error_and_names_its_file(run: Any) -> None:
 def test_a_value_of_the_inventory_matters_where_the_playbook_reads_it(run: Any) -> None:
     wrong = {"localhost": {"imex_server_port": "abc"}}
     assert run(Hostvars(wrong))[0] == ["imex_server_port (variable of localhost) is 'abc', write an integer."]
-    assert run(Hostvars(wrong), playbook="report") == ([], [])
+    assert run(Hostvars(wrong), playbook="render") == ([], [])
 
 
 def test_facts_are_no_variables_of_the_inventory(run: Any) -> None:

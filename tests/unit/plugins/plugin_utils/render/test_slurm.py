@@ -73,7 +73,7 @@ def test_groups_that_slurm_cannot_aggregate_are_not_rendered(groups: dict[str, s
         if problem is None
         else [
             f"Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the same number of blocks,"
-            " 1, 2, 4, 8 and so on, in the fabric file (playbook edit, variable edit_groups), or set block_sizes"
+            " 1, 2, 4, 8 and so on, in the fabric file (playbook accept, variable edit_groups), or set block_sizes"
             " (variable slurm_topology_block_sizes) to 18 alone."
         ]
     )

@@ -54,7 +54,9 @@ def _tags(entries: list[dict[str, Any]], folder: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.stem)
 def test_the_table_has_the_tags_of_each_playbook(path: Path) -> None:
-    found = set(_tags(_read(path), PLAYBOOKS / path.stem)) - {"always"}
+    found = set(_tags(_read(path), PLAYBOOKS / path.stem)) - {"always", "never"}
+    # Of verify, which site imports.
+    found -= {"benchmark"} if path.stem == "site" else set()
     assert set(targets.TAGS.get(path.stem, ())) == found
 
 
@@ -89,13 +91,38 @@ def test_playbooks_of_this_collection_are_known_by_name_and_by_path(tmp_path: Pa
     ("playbooks", "option", "tag", "expected"),
     [
         (["site"], "--tags", "discovr", "--tags: 'discovr' is no tag of the playbook site; did you mean discover?"),
-        (["verify"], "--tags", "x", "--tags: 'x' is no tag of the playbook verify; use one of trays, quick"),
-        (["drain"], "--tags", "imex", "--tags: the playbook drain has no tags; leave --tags out"),
+        (["verify"], "--tags", "x", "--tags: 'x' is no tag of the playbook verify; use one of trays, quick, benchmark"),
+        (["imex"], "--tags", "imex", "--tags: the playbook imex has no tags; leave --tags out"),
         (None, "--tags", "discovr", "--tags: 'discovr' is no tag of rackscale.nvlink; did you mean discover?"),
     ],
 )
 def test_an_unknown_tag(playbooks: list[str] | None, option: str, tag: str, expected: str) -> None:
     assert list(targets.wrong_tags(playbooks, {option: [tag]})) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("playbooks", "tags", "skip", "extra", "expected"),
+    [
+        (["drain"], ["spares"], [], ["spares_active"], []),
+        (["drain"], [], [], ["spares_active"], ["spares_active: only --tags spares reads it; add the tag or leave"]),
+        (["drain"], ["spares", "all"], [], [], ["--tags: spares runs alone; leave the other tags and --skip-tags out"]),
+        (
+            ["verify"],
+            ["benchmark"],
+            ["never"],
+            [],
+            ["--tags: benchmark runs alone; leave the other tags and --skip-tags"],
+        ),
+        # Another playbook does not have the part, and a site's own may have any.
+        (["slurm"], [], [], ["spares_active"], []),
+        (None, [], [], ["capture_file"], []),
+    ],
+)
+def test_a_part_runs_alone_and_its_variables_need_its_tag(
+    playbooks: list[str] | None, tags: list[str], skip: list[str], extra: list[str], expected: list[str]
+) -> None:
+    found = list(targets.wrong_parts(playbooks, {"--tags": tags, "--skip-tags": skip}, extra))
+    assert [one[: len(start)] for one, start in zip(found, expected, strict=True)] == expected
 
 
 @pytest.mark.parametrize(
