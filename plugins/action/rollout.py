@@ -157,11 +157,31 @@ class ActionModule(GuardedAction):
 
     # --- States of the wave. Any of its trays may run them.
 
+    def _inspected(self) -> Result:
+        """Before the first wave, of all trays of the rollout: finishes the cliques of which each tray is unchanged."""
+        fabric, unchanged = fabric_file.load(self.path), set(self.options["unchanged"])
+        record = self._new_record(fabric)
+        due: dict[str, list[str]] = {}
+        for name, trays in self._cliques(fabric, self.hosts).items():
+            if unchanged.issuperset(trays) and name not in record["unfinished"]:
+                del record["cliques"][name]
+                record["finished"][name] = []
+            else:
+                due[name] = trays
+        self._write_record({**record, "inspected": True})
+        waves = [[name for name in cliques if name in due] for cliques in self.plan["cliques"]]
+        return {
+            "due": [tray for trays in due.values() for tray in trays],
+            "waves": [summarize(cliques) for cliques in waves if cliques],
+        }
+
     def _started(self) -> Result:
         fabric = fabric_file.load(self.path)
         cliques = self._cliques(fabric, self.wave)
         first = self.wave[0] == self.hosts[0]
-        record = self._new_record(fabric) if first else self._read_record()
+        record = self._read_record()
+        if first and not record.pop("inspected", False):
+            record = self._new_record(fabric)
         # Where no tray was left to finish the wave before.
         warnings = self._finish(record)
         outcome: Result = {"cliques": list(cliques), "progress_file": record["progress_file"], "stop": False}

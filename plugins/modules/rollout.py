@@ -23,6 +23,7 @@ options:
     description:
       - V(planned) runs on localhost before the first wave. Register its result as C(rollout_plan), from which all other
         states but V(reported) read what the rollout does.
+      - V(inspected) runs once before the first wave, in a play over all trays, and returns RV(due).
       - V(started), V(selected), V(evaluated), V(tested) and V(finished) are for the wave, so run them once.
         V(observed), V(checked), V(passed) and V(failed) are for each tray.
       - V(started) starts a wave, or returns RV(stop=true) when no further wave may start.
@@ -36,7 +37,8 @@ options:
         wave.
       - V(reported) ends the run. It fails if a clique is unfinished.
     type: str
-    choices: [planned, started, observed, selected, checked, passed, failed, evaluated, tested, finished, reported]
+    choices:
+      [planned, inspected, started, observed, selected, checked, passed, failed, evaluated, tested, finished, reported]
     required: true
   rollout:
     description: Name of the rollout, one lower-case word. Required with O(state=planned) and O(state=reported).
@@ -72,6 +74,11 @@ options:
     description: With O(state=planned), what the steps of the waves need.
     type: dict
     default: {}
+  unchanged:
+    description: With O(state=inspected), the trays that the steps would leave unchanged.
+    type: list
+    elements: str
+    default: []
   unreachable:
     description: With O(state=observed), whether the tray is unreachable.
     type: bool
@@ -136,6 +143,16 @@ findings:
   returned: always
   type: list
   elements: dict
+due:
+  description: The trays of the cliques on which changes are due.
+  returned: with O(state=inspected)
+  type: list
+  elements: str
+waves:
+  description: The cliques of each wave on which changes are due, one text each.
+  returned: with O(state=inspected)
+  type: list
+  elements: str
 stop:
   description: Whether no further wave may start.
   returned: with O(state=started)
@@ -224,7 +241,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {
         "type": "str",
         "choices": [
-            *("planned", "started", "observed", "selected", "checked", "passed", "failed"),
+            *("planned", "inspected", "started", "observed", "selected", "checked", "passed", "failed"),
             *("evaluated", "tested", "finished", "reported"),
         ],
         "required": True,
@@ -237,6 +254,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "allow_empty": {"type": "bool", "default": False},
     "waves": {"type": "list", "elements": "dict", "default": []},
     "settings": {"type": "dict", "default": {}},
+    "unchanged": {"type": "list", "elements": "str", "default": []},
     "unreachable": {"type": "bool", "default": False},
     "due": {"type": "bool", "default": True},
     "refused": {"type": "str", "default": ""},

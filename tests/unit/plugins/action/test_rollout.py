@@ -33,6 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     path.write_text(json.dumps(fabrics.fabric(racks=2, trays=2, split=()).as_dict()))
     plan = {
         **{"rollout": "imex", "fabric_file": str(path), "progress_file": str(tmp_path / "left.json")},
+        **{"cliques": [["r01"], ["r02"]]},
         **{"stop_after": 3, "settings": {"steps": ["drain", "imex"], "slurm_controller": "ctl"}},
     }
     play = Play.load({"hosts": "all", "gather_facts": False})
@@ -60,3 +61,20 @@ def test_a_clique_whose_change_would_be_refused_is_not_drained(run: Any) -> None
     result = run(TRAYS[1], state="finished")
     assert result["unfinished"] == ["r01"]
     assert "r01 (failed: r01t01, Owner none ends the IMEX domain of clique r01)" in result["msg"]
+
+
+def test_a_clique_with_unchanged_trays_alone_is_finished_before_the_first_wave(run: Any, tmp_path: Path) -> None:
+    some = run(TRAYS[0], state="inspected", unchanged=["r01t01", "r01t02", "r02t01"])
+    assert (some["due"], some["waves"]) == (["r02t01", "r02t02"], ["r02"])
+    assert list(json.loads((tmp_path / "left.json").read_text())["cliques"]) == ["r02"]
+    # An earlier run had started it and was killed, so it may look unchanged.
+    run(TRAYS[0], state="started")
+    again = run(TRAYS[0], state="inspected", unchanged=TRAYS)
+    assert (again["due"], again["waves"]) == (TRAYS, ["r01", "r02"])
+
+
+def test_a_rollout_of_unchanged_cliques_is_complete(run: Any, tmp_path: Path) -> None:
+    assert run(TRAYS[0], state="inspected", unchanged=TRAYS)["due"] == []
+    done = run("localhost", state="reported", rollout="imex")
+    assert done["text"] == ["Rollout imex: 2 cliques finished, the steps ran on 0 of them."]
+    assert not (tmp_path / "left.json").exists()
