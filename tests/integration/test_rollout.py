@@ -215,16 +215,8 @@ def test_trays_of_a_slurm_with_another_conf_dir_are_drained_and_resumed(fleet: F
         command = ("ansible-playbook", "-i", inventory, "-e", json.dumps(given))
         ansible(*command, "rackscale.nvlink.drain")
         assert drained(slurm) == dict.fromkeys(RACK_2, "nvlink: drain")
-        ansible(
-            *command,
-            "rackscale.nvlink.drain",
-            "--tags",
-            "spares",
-            "-e",
-            "spares_active=1",
-            "-e",
-            "spares_promote=r01t02",
-        )
+        spares = json.dumps({"spares_active": 1, "spares_promote": "r01t02"})
+        ansible(*command, "rackscale.nvlink.drain", "--tags", "spares", "-e", spares)
         assert drained(slurm) == {**dict.fromkeys(RACK_2, "nvlink: drain"), "r01t02": "nvlink: broken"}
         assert "Nodes=r03t02" in slurm.run("scontrol", "-o", "show", "reservation").stdout
         steps = {

@@ -331,9 +331,8 @@ def test_a_block_is_reserved_benchmarked_and_released(site: Site) -> None:
         {"name": "nvbandwidth", "kind": "nvbandwidth", "command": "nvbandwidth", "seconds": 60, "min_bandwidth": 700},
         {"name": "dcgmi", "kind": "dcgmi_diag", "command": "dcgmi diag -r 2 -j", "seconds": 60},
     ]
-    done = site.play(
-        "verify", "--tags", "benchmark", check=False, benchmark_programs=programs, benchmark_cliques=["r01a"]
-    )
+    benchmark = ("verify", "--tags", "benchmark")
+    done = site.play(*benchmark, check=False, benchmark_programs=programs, benchmark_cliques=["r01a"])
     assert done.returncode != 0
     output = " ".join(done.stdout.split())
     assert "benchmark_failed: nvbandwidth on clique r01a reached 612.1 GB/s; min_bandwidth is 700 GB/s." in output
@@ -341,12 +340,12 @@ def test_a_block_is_reserved_benchmarked_and_released(site: Site) -> None:
     assert output.count("likely cause") == 2, output
     assert site.lab.exec("ctl", "scontrol", "-o", "show", "reservation").stdout.startswith("No reservations")
 
-    whole = site.play("verify", "--tags", "benchmark", benchmark_cliques=["r01b"])
+    whole = site.play(*benchmark, benchmark_cliques=["r01b"])
     assert "1 block was benchmarked: r01b." in whole.stdout
 
     running = "timeout 60 sh -c 'until squeue -h -t R | grep -q .; do sleep 0.2; done'"
     site.lab.exec("ctl", "sh", "-ec", f"sbatch -w r01t05 --wrap 'sleep 600'; {running}")
-    refused = site.play("verify", "--tags", "benchmark", benchmark_cliques=["r01b"])
+    refused = site.play(*benchmark, benchmark_cliques=["r01b"])
     assert "slurm_jobs_unanswered" in refused.stdout
     site.lab.exec("ctl", "scancel", "-u", "root")
 

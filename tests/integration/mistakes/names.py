@@ -52,10 +52,6 @@ MISTAKES = [
         "spares_active: only --tags spares reads it; add the tag or leave spares_active out.",
     ),
     Mistake(
-        "rackscale.nvlink.verify --tags benchmark --skip-tags never",
-        "--tags: benchmark runs alone; leave the other tags and --skip-tags out.",
-    ),
-    Mistake(
         "rackscale.nvlink.resume -e resume_trays=r99t01",
         "resume_trays: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
         " mean r0",
