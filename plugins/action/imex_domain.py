@@ -67,8 +67,8 @@ class ActionModule(GuardedAction):
         hosts = variables.get("ansible_play_hosts_all") or [self.tray]
         self.hosts = set(imex_clique.batch(hosts, play.serial or [], variables["inventory_hostname"]))
         self.variables = variables
-        if phase == "settle":
-            return _unchanged(settled_hosts=self._settled(set(hosts) - self.hosts))
+        if phase == "compare":
+            return _unchanged(unchanged_hosts=self._unchanged_cliques(set(hosts) - self.hosts))
         if phase == "report":
             return _unchanged(text=self._report(hosts))
         if phase == "inspect" and options["await_certificates"]:
@@ -123,8 +123,8 @@ class ActionModule(GuardedAction):
         own = str(self.variables.get("nvlink_slurm_node") or self.tray)
         self.plan["slurm_nodes"] = list(self.clique.slurm_nodes) if self.clique else [own]
 
-    def _settled(self, others: set[str]) -> str:
-        """The hosts whose clique is as desired and up, each between commas. others: the hosts of other batches.
+    def _unchanged_cliques(self, others: set[str]) -> str:
+        """The hosts whose clique is in the desired state, each between commas. others: the hosts of other batches.
 
         Each clique is decided by its members' rows alone. A text, since the condition of each tray searches it, and
         Ansible templates all entries of a list for that.
@@ -144,8 +144,8 @@ class ActionModule(GuardedAction):
                     if clique:
                         seen.update(clique.trays)
                         rows = self._rows("inspect", clique.trays)
-                        hosts += _settled_hosts(clique, rows, path)
-            elif tray in rows and _is_settled_alone(rows[tray]):
+                        hosts += _unchanged_hosts(clique, rows, path)
+            elif tray in rows and _is_unchanged_alone(rows[tray]):
                 hosts.append(rows[tray]["host"])
         return f",{','.join(sorted(hosts))},"
 
@@ -207,8 +207,8 @@ class ActionModule(GuardedAction):
                 "stop_and_write", {**row, "outdated": list(decision.outdated), "generation": decision.generation}
             )
             result = _unchanged()
-            if imex_clique.is_settled(clique, inspected, decision):
-                result.update(settled=True, ok=True, clique=clique.name)
+            if imex_clique.is_unchanged(clique, inspected, decision):
+                result.update(unchanged=True, ok=True, clique=clique.name)
         else:
             result = self._run_on_tray("stop_and_write", "stop_and_write")
         self._add_findings(result, decision.findings, clique)
@@ -269,15 +269,15 @@ class ActionModule(GuardedAction):
             tray: (waited.get(tray) or {}).get("facts") or (started.get(tray) or {}).get("facts")
             for tray in clique.trays
         }
-        judged = verdict.judge(clique.name, list(zip(clique.trays, clique.entries)), facts)
-        findings = [*judged.findings, *_port_findings(clique, waited)]
+        evaluated = verdict.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
+        findings = [*evaluated.findings, *_port_findings(clique, waited)]
         errors = [entry for entry in findings if entry["severity"] == ERROR]
         reporting_host = next((tray for tray in clique.trays if tray in waited), None)
         own = [entry for entry in errors if entry.get("tray") == self.tray]
         if not own and self.tray == reporting_host:
             # Of no single tray, or of one that cannot fail in this run itself.
             own = [entry for entry in errors if entry.get("tray") not in self.hosts]
-        result = _unchanged(ok=judged.ok, clique=clique.name, findings=findings)
+        result = _unchanged(ok=evaluated.ok, clique=clique.name, findings=findings)
         if own:
             result.update(failed=True, msg=own[0]["message"])
         if self.tray == reporting_host:
@@ -342,7 +342,7 @@ class ActionModule(GuardedAction):
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
         row.update({name: self.plan[name] for name in ("outdated", "generation") if name in self.plan})
         if phase == "inspect":
-            # Of the controller, for `settle`.
+            # Of the controller, for `compare`.
             path = self.options["fabric_file"] if self.clique else None
             row.update(owner=self.options["owner"], fabric_file=path)
         else:
@@ -423,17 +423,17 @@ def _as_warnings(findings: Sequence[Finding]) -> list[str]:
     return [f"{entry['code']}: {entry['message']}" for entry in findings]
 
 
-def _settled_hosts(clique: Clique, rows: Mapping[str, Mapping[str, Any]], path: str) -> list[str]:
-    """The hosts of a clique that is as desired and up, as its members see it by this fabric file."""
+def _unchanged_hosts(clique: Clique, rows: Mapping[str, Mapping[str, Any]], path: str) -> list[str]:
+    """The hosts of a clique that is in the desired state, as its members see it by this fabric file."""
     if any(row.get("fabric_file") != path for row in rows.values()):
         return []
     sha256 = files.digest(files.render_nodes(clique.entries))
     decision = imex_clique.decide(clique, sha256, rows, clique.trays, ())
-    settled = decision.blocked is None and imex_clique.is_settled(clique, rows, decision)
-    return [str(rows[tray]["host"]) for tray in clique.trays] if settled else []
+    unchanged = decision.blocked is None and imex_clique.is_unchanged(clique, rows, decision)
+    return [str(rows[tray]["host"]) for tray in clique.trays] if unchanged else []
 
 
-def _is_settled_alone(row: Mapping[str, Any]) -> bool:
+def _is_unchanged_alone(row: Mapping[str, Any]) -> bool:
     """Whether a tray whose owner needs no node list is as desired; IMEX per job has a module of its own."""
     return not row.get("failed") and row.get("owner") != domain.JOB and not row.get("pending", True)
 

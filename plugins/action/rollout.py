@@ -22,8 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, summary
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress import Unfinished, WaveResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, summary
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Unfinished, WaveResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
@@ -61,7 +61,7 @@ class ActionModule(GuardedAction):
             if self.options["state"] == "planned":
                 return self._planned(variables.get("groups") or {})
             if self.options["state"] == "reported":
-                self.rollout = progress.check_name(self.options["rollout"] or "")
+                self.rollout = progress_file.check_name(self.options["rollout"] or "")
                 return self._reported(trust.controller_value(variables, "rollout_plan"))
             self.plan = self._plan(variables)
             self.rollout, self.path = self.plan["rollout"], self.plan["fabric_file"]
@@ -77,7 +77,7 @@ class ActionModule(GuardedAction):
     def _planned(self, groups: Mapping[str, Iterable[str]]) -> Result:
         options = self.options
         settings: dict[str, Any] = options["settings"]
-        rollout = progress.check_name(options["rollout"] or "")
+        rollout = progress_file.check_name(options["rollout"] or "")
         path = options["fabric_file"] or ""
         steps = settings.get("steps")
         if not steps:
@@ -103,7 +103,7 @@ class ActionModule(GuardedAction):
         return {
             "rollout": rollout,
             "fabric_file": path,
-            "progress_file": self._loader.path_dwim(given) if given else progress.default_path(path, rollout),
+            "progress_file": self._loader.path_dwim(given) if given else progress_file.default_path(path, rollout),
             "stop_after": options["stop_after"],
             "settings": settings,
             "trays": trays,
@@ -133,10 +133,10 @@ class ActionModule(GuardedAction):
 
     def _observed(self) -> Result:
         if self.options["unreachable"]:
-            self._record({"state": progress.SKIPPED})
+            self._record({"state": progress_file.SKIPPED})
         elif self.options["refused"]:
             # Without a failure of this task: the report names it once for all trays of the clique.
-            self._record({"state": progress.FAILED, "reason": _line(self.options["refused"]), "refused": True})
+            self._record({"state": progress_file.FAILED, "reason": _line(self.options["refused"]), "refused": True})
         else:
             self._record({"state": "observed", "due": self.options["due"]})
         return {}
@@ -149,7 +149,7 @@ class ActionModule(GuardedAction):
 
     def _failed(self) -> Result:
         reason = _line(self.options["reason"]) or "a task failed"
-        self._record({"state": progress.FAILED, "due": True, "reason": reason})
+        self._record({"state": progress_file.FAILED, "due": True, "reason": reason})
         return {"passed": False, "msg": f"{self.tray}: {reason}"}
 
     def _record(self, row: dict[str, Any], tray: str = "") -> None:
@@ -187,7 +187,7 @@ class ActionModule(GuardedAction):
         outcome: Result = {"cliques": list(cliques), "progress_file": record["progress_file"], "stop": False}
         if warnings:
             outcome["warnings"] = warnings
-        if progress.must_stop(record["failed"], record["canary_failed"], self.plan["stop_after"]):
+        if progress_file.must_stop(record["failed"], record["canary_failed"], self.plan["stop_after"]):
             self._write_record(record)
             failed = "the canary" if record["canary_failed"] else count(record["failed"], "clique")
             message = f"No further wave starts: {failed} failed."
@@ -195,7 +195,7 @@ class ActionModule(GuardedAction):
         for tray in self.wave:
             run_store.delete_rows(self.folder, self.rollout, [PHASE], tray)
         for name in cliques:
-            record["cliques"][name] = {"state": progress.STARTED, "trays": {}}
+            record["cliques"][name] = {"state": progress_file.STARTED, "trays": {}}
         record.update(wave=self.wave, is_canary=first, selected=[])
         self._write_record(record)
         # The callback progress prints it. Not by a task debug with run_once: ansible-core 2.21 then gives all hosts of
@@ -229,7 +229,7 @@ class ActionModule(GuardedAction):
         for tray in self.wave:
             node = fabric.trays[tray]["slurm_node"] if tray in fabric.trays else tray
             if node in self.options["failed_tests"] and rows.get(tray, {}).get("state") == "passed":
-                self._record({"state": progress.FAILED, "reason": str(self.options["failed_tests"][node])}, tray)
+                self._record({"state": progress_file.FAILED, "reason": str(self.options["failed_tests"][node])}, tray)
         return {}
 
     def _finished(self) -> Result:
@@ -253,7 +253,7 @@ class ActionModule(GuardedAction):
         if settings and {"drain", "resume"} & set(settings["steps"]) and not settings.get("slurm_controller"):
             text.append("The inventory has no Slurm controller, so Slurm neither drained nor tested a tray.")
         if unfinished:
-            message = progress.summary(unfinished, record["progress_file"], self.rollout)
+            message = progress_file.summary(unfinished, record["progress_file"], self.rollout)
             return {"failed": self.options["fail"], "unfinished": list(unfinished), "text": text, "msg": message}
         return {"unfinished": [], "text": text, "msg": f"The rollout {self.rollout} is complete."}
 
@@ -273,12 +273,14 @@ class ActionModule(GuardedAction):
                 record["finished"][name] = [tray for tray in trays if tray in record["selected"]]
         for name, clique in outcome.unfinished.items():
             record["cliques"][name] = {"state": clique.state, "trays": dict(clique.trays)}
-        failed = [name for name, clique in outcome.unfinished.items() if clique.state == progress.FAILED]
+        failed = [name for name, clique in outcome.unfinished.items() if clique.state == progress_file.FAILED]
         record["failed"] += len(failed)
         record["canary_failed"] |= bool(failed) and record["is_canary"]
         record["wave"] = []
         return (
-            [progress.summary(outcome.unfinished, record["progress_file"], self.rollout)] if outcome.unfinished else []
+            [progress_file.summary(outcome.unfinished, record["progress_file"], self.rollout)]
+            if outcome.unfinished
+            else []
         )
 
     def _cliques(self, fabric: Fabric, trays: Iterable[str]) -> dict[str, list[str]]:
@@ -293,7 +295,7 @@ class ActionModule(GuardedAction):
         return run_store.read_rows(self.folder, self.rollout, PHASE, trays)
 
     def _outcome(self, fabric: Fabric, trays: list[str]) -> WaveResult:
-        return progress.evaluate(self._cliques(fabric, trays), self._rows(trays))
+        return progress_file.evaluate(self._cliques(fabric, trays), self._rows(trays))
 
     def _now(self) -> str:
         return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -320,15 +322,15 @@ class ActionModule(GuardedAction):
     def _new_record(self, fabric: Fabric) -> dict[str, Any]:
         """All cliques of the run are pending; unfinished ones of an earlier run that are not in this one stay."""
         path = self.plan["progress_file"]
-        earlier = progress.read(path) if os.path.exists(path) else {}
+        earlier = progress_file.read(path) if os.path.exists(path) else {}
         cliques = {name: row for name, row in earlier.items() if name in fabric.cliques}
         record = self._empty_record(path, self.path)
         # A clique that a killed run had started may look complete on its trays, and is not.
         record["unfinished"] = [
-            name for name, row in cliques.items() if row.state in (progress.STARTED, progress.FAILED)
+            name for name, row in cliques.items() if row.state in (progress_file.STARTED, progress_file.FAILED)
         ]
         for name in self._cliques(fabric, self.hosts):
-            cliques[name] = Unfinished(progress.PENDING)
+            cliques[name] = Unfinished(progress_file.PENDING)
         record["cliques"] = {name: {"state": row.state, "trays": dict(row.trays)} for name, row in cliques.items()}
         return record
 
@@ -336,7 +338,7 @@ class ActionModule(GuardedAction):
         storage.write_atomic(self._record_path(), json.dumps(record).encode(), durable=False)
         if not self._task.check_mode:
             unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
-            progress.write(record["progress_file"], self.rollout, unfinished, self._now())
+            progress_file.write(record["progress_file"], self.rollout, unfinished, self._now())
 
 
 def _line(text: str) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of slurm_benchmark: reads the blocks of the fabric file and judges the output of the jobs."""
+"""The controller's half of slurm_benchmark: reads the blocks of the fabric file, evaluates the output of its jobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ActionModule(GuardedAction):
         failures = [
             failure
             for row in result["results"]
-            for failure in benchmarks.judge(
+            for failure in benchmarks.evaluate(
                 row, clique_of[row["block"]], trays[row["block"]], programs, ISOLATED[isolation]
             )
         ]

@@ -182,7 +182,7 @@ def _text(verdict: Mapping[str, Any], left_out: Sequence[str]) -> list[str]:
     """The verdict as lines of text. left_out: the placed trays that this run has not queried."""
     rows = as_list(verdict["failures"])
     errors, warnings = (sum(1 for row in rows if row["severity"] == severity) for severity in (ERROR, WARNING))
-    outside = f", {len(left_out)} not judged (outside this run: {fold(left_out)})" if left_out else ""
+    outside = f", {len(left_out)} not evaluated (outside this run: {fold(left_out)})" if left_out else ""
     summary = (
         f"{count(verdict['trays'], 'tray')} in {count(verdict['cliques'], 'clique')},"
         f" {verdict['queried']} queried{outside}:"

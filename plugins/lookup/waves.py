@@ -81,7 +81,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
@@ -158,7 +158,7 @@ class LookupModule(LookupBase):
             named = fabric.trays_of(text) if option("ansible_check_mode") else waves.placed(fabric, text)
             chosen = set(waves.cliques_of(fabric, named))
             selected = {tray for tray in selected if tray in fabric.trays and fabric.trays[tray]["clique"] in chosen}
-        only = waves.known_cliques(fabric, list(progress.read(str(resume))), str(resume)) if resume else None
+        only = waves.known_cliques(fabric, list(progress_file.read(str(resume))), str(resume)) if resume else None
         state = fabric_file.load_state(path, option("fabric_state_dir") or option("nvlink_fabric_state_dir") or None)
         return waves.plan(fabric, selected, _domain_counts(domains), str(canary or ""), only, state)
 

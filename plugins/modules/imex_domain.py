@@ -40,7 +40,7 @@ options:
     description:
       - V(inspect) changes nothing. It finds the package of the driver's version, the changes to make, other owners of
         IMEX and running jobs.
-      - V(settle) runs on the controller only, once for all trays, and returns RV(settled_hosts) from the
+      - V(compare) runs on the controller only, once for all trays, and returns RV(unchanged_hosts) from the
         results of V(inspect). It reads no other option, so that no variable of a tray decides.
       - V(report) runs on the controller only, once for all trays after the other phases, and returns RV(text).
       - V(stop_and_write) decides for the clique from the results of V(inspect) on all its trays, stops daemons where
@@ -52,7 +52,7 @@ options:
         collects what V(inspect) does, but does not fail and ignores running jobs. V(evaluate) runs on the controller
         only and returns RV(pending).
     type: str
-    choices: [inspect, settle, stop_and_write, start, wait, verdict, report, preview, evaluate]
+    choices: [inspect, compare, stop_and_write, start, wait, verdict, report, preview, evaluate]
     required: true
   owner:
     description:
@@ -290,12 +290,12 @@ job_left:
   returned: with O(phase=inspect), if it has
   type: bool
   sample: true
-settled_hosts:
+unchanged_hosts:
   description:
-    - The hosts for which no further phase has anything to do, because their whole clique is as desired and up, or
+    - The hosts for which no further phase has anything to do, because their whole clique is in the desired state, or
       because their owner needs no node list and they are as desired. Each stands between two commas.
     - A text, since each host searches it for its own name.
-  returned: with O(phase=settle)
+  returned: with O(phase=compare)
   type: str
   sample: ',r01t01,r01t02,'
 text:
@@ -305,19 +305,19 @@ text:
   type: list
   elements: str
   sample: ["IMEX: 36 trays, 2 changed.", "r01t[01-02]: write /etc/nvidia-imex/nodes_config.cfg"]
-settled:
-  description: Whether the whole clique is as desired and up, so that no further phase has anything to do.
+unchanged:
+  description: Whether the whole clique is in the desired state, so that no further phase has anything to do.
   returned: with O(phase=stop_and_write), if it is
   type: bool
   sample: true
 ok:
   description: Whether every member is ready and connected to every other.
-  returned: with O(phase=verdict), and with RV(settled)
+  returned: with O(phase=verdict), and with RV(unchanged)
   type: bool
   sample: true
 clique:
   description: The clique that was evaluated.
-  returned: with O(phase=verdict), and with RV(settled)
+  returned: with O(phase=verdict), and with RV(unchanged)
   type: str
   sample: r01
 pending:
@@ -381,7 +381,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "phase": {
         "type": "str",
         "choices": [
-            *("inspect", "settle", "stop_and_write", "start", "wait", "verdict", "report"),
+            *("inspect", "compare", "stop_and_write", "start", "wait", "verdict", "report"),
             *("preview", "evaluate"),
         ],
         "required": True,

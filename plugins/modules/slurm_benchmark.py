@@ -12,8 +12,8 @@ version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Reserves one block after the other, runs jobs on it, deletes the reservation and judges what the jobs printed. Slurm
-    refuses a reservation where jobs run, so no user's job is affected, and that block is not benchmarked.
+  - Reserves one block after the other, runs jobs on it, deletes the reservation and evaluates what the jobs printed.
+    Slurm refuses a reservation where jobs run, so no user's job is affected, and that block is not benchmarked.
   - Two concurrent jobs on the two halves of a block print where they run and which IMEX channels they have. The site's
     own programs follow on the whole block, with one task on each tray. Their output is parsed and compared with
     thresholds.

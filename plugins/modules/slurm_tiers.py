@@ -433,7 +433,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply, tier_plan, tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
@@ -514,7 +514,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
     "timeout": {"type": "float", "default": 60},
-    **rehearsal.OPTIONS,
+    **rehearse.OPTIONS,
 }
 REQUIRED_IF = [("state", "present", ("tiers", "fabric_file"))]
 CLUSTERS: dict[str, Any] = {
@@ -608,14 +608,14 @@ def _override(params: Mapping[str, Any]) -> str:
     return "" if live.GATE in params["override"] else "override (variable slurm_tiers_override)"
 
 
-def _rehearse(plan: tier_plan.TierPlan, params: Mapping[str, Any]) -> rehearsal.Rehearsal | None:
+def _rehearse(plan: tier_plan.TierPlan, params: Mapping[str, Any]) -> rehearse.Rehearsal | None:
     """Rehearse partitions without error findings over the running blocks; the findings are added to the plan's."""
     if plan.stopped_by():
         return None
     observed = plan.survey.observed
     topology = observed.running_topology(params["topology_name"] if observed.running else "default")
     jobs = [*params["rehearse_jobs"], *_segment_jobs(plan.desired)]
-    rehearsed, found = rehearsal.before_apply(
+    rehearsed, found = rehearse.before_apply(
         observed, topology, plan.writes, plan.reconfigure, {**params, "rehearse_jobs": jobs}
     )
     plan.findings += found

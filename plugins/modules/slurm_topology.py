@@ -490,7 +490,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
     applying,
     gates,
@@ -552,7 +552,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
     "timeout": {"type": "float", "default": 60},
-    **rehearsal.OPTIONS,
+    **rehearse.OPTIONS,
 }
 
 
@@ -640,11 +640,11 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     return result
 
 
-def _rehearse(plan: planning.Plan, params: dict[str, Any]) -> rehearsal.Rehearsal | None:
+def _rehearse(plan: planning.Plan, params: dict[str, Any]) -> rehearse.Rehearsal | None:
     """Rehearse a plan that no finding blocks; appends to its findings."""
     if plan.stopped_by() or _skipped(plan, params):
         return None
-    return rehearsal.rehearse_topology(plan, params)
+    return rehearse.rehearse_topology(plan, params)
 
 
 def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ result = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:0
 assert all(row.identity for row in result.observations)
 print(len(result.observations))
 """
-# What each check of the role reads, ResourceSlices too, and judges.
+# What each check of the role reads, ResourceSlices too, and evaluates.
 CHECK = """
 import json, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight, values, versions

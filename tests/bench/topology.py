@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 
@@ -35,7 +35,7 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
     observations = discover(shape, NOW).observations
     fabric = place(None, None, observations, [row.tray for row in observations], NOW, Policy()).fabric
-    written = slurm.text(blocks(fabric), files.YAML)
+    written = slurm_files.text(blocks(fabric), files.YAML)
     structure = yaml.safe_load(written)
     scratch.mkdir(parents=True, exist_ok=True)
     path = str(scratch / "fabric.json")
@@ -44,9 +44,9 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     steps: dict[str, Callable[[], Any]] = {
         DUMP: lambda: yaml.safe_dump(structure, sort_keys=False),
         "our text of the ready structure": lambda: files.render([parsed], files.YAML),
-        FILE: lambda: slurm.text(blocks(fabric), files.YAML),
-        BOTH: lambda: slurm.render(fabric, model.State()),
-        WHOLE: lambda: slurm.render(fabric_file.load(path), model.State()),
+        FILE: lambda: slurm_files.text(blocks(fabric), files.YAML),
+        BOTH: lambda: slurm_files.render(fabric, model.State()),
+        WHOLE: lambda: slurm_files.render(fabric_file.load(path), model.State()),
     }
     measured: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds + 1):

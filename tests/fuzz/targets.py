@@ -25,7 +25,6 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rackscale.nvlink.plugins.inventory import fabric as inventory
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation as simulated
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, packages, status
@@ -37,6 +36,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tiers
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts, slurm_tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as simulated
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
@@ -54,7 +54,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     ansible_facts,
     expressions,
@@ -144,7 +144,7 @@ def _signed(document: Any) -> Any:
 
 def read_progress(content: bytes) -> None:
     path = _file("progress.json", content)
-    progress.summary(progress.read(path), path, "imex")
+    progress_file.summary(progress_file.read(path), path, "imex")
 
 
 def read_verdict(content: bytes) -> None:

@@ -18,7 +18,7 @@ import sys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
 
 
@@ -33,18 +33,18 @@ def main() -> None:
         return
     blocks = tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in request["blocks"])
     sizes = tuple(request.get("block_sizes", ()))
-    candidate = rehearsal.Candidate(
+    candidate = rehearse.Candidate(
         conf_dir=request["conf_dir"],
         topology=Topology(name=request.get("topology", "nvlink"), blocks=blocks, block_sizes=sizes),
         version=tuple(request["version"]),
         style=request["style"],
         writes={path: text.encode() for path, text in request.get("writes", {}).items()},
-        jobs=tuple(rehearsal.TestJob("site", **job) for job in request.get("jobs", ())),
+        jobs=tuple(rehearse.TestJob("site", **job) for job in request.get("jobs", ())),
         segments=tuple(request.get("segments", ())),
         records=tuple(request.get("records", ())),
     )
-    made = rehearsal.rehearse(Slurm(request.get("bin_dir", "")), candidate, request.get("timeout", 60))
-    print(json.dumps({"rehearsal": made.result(), "findings": rehearsal.findings(made, candidate)}))
+    made = rehearse.rehearse(Slurm(request.get("bin_dir", "")), candidate, request.get("timeout", 60))
+    print(json.dumps({"rehearsal": made.result(), "findings": rehearse.findings(made, candidate)}))
 
 
 if __name__ == "__main__":

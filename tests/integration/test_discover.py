@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet, nvidia_smi_xml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet, nvidia_smi_xml
 
 from .commands import ansible
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, node_waves
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 from nvlab import scenario
 from nvlab.kubernetes import domains, driver, nodes, plane
@@ -72,7 +72,7 @@ class Fleet(Site):
 
     @property
     def enabled(self) -> set[str]:
-        return {row["metadata"]["name"] for row in self.running.api().items(nodes.PATH) if waves.is_enabled(row)}
+        return {row["metadata"]["name"] for row in self.running.api().items(nodes.PATH) if node_waves.is_enabled(row)}
 
     def pods(self) -> dict[str, str]:
         """Node -> UID of the plugin's pod there."""

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare predictions for random topologies with what real slurmctlds do.
 
-Judges are the daemon's log (whether it loads the file), ``show topology`` (its blocks) and ``sbatch --test-only``
+Evaluates are the daemon's log (whether it loads the file), ``show topology`` (its blocks) and ``sbatch --test-only``
 (which jobs it places). The generator writes topology files itself, so that an error of the renderer cannot hide one of
 the linter. A case is a function of its seed; a failure names the seed and the file.
 """

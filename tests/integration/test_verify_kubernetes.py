@@ -118,7 +118,7 @@ def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
 
 
 @OLDEST_KUBERNETES
-def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
+def test_a_site_with_kubernetes_alone_is_verified_by_it(site: Site) -> None:
     found, verdict = verify(site.running, site.folder)
     assert found == []
     checked = {layer for layer, state in verdict["layers"].items() if state == "checked"}

@@ -157,7 +157,7 @@ class Soak:
             time.sleep(after)
             running.kill()
 
-    def settle(self) -> int:
+    def wait_until_running(self) -> int:
         """Follow the events, then show that nothing is left to change."""
         changed = self.site()
         self.model.observed()
@@ -215,7 +215,7 @@ class Soak:
         try:
             for event in events:
                 self._do(event)
-            changed = self.settle()
+            changed = self.wait_until_running()
             assert self._cliques(cliques) == cliques, "cliques with other IDs keep their names"
             operated = [event.operator for event in events if event.operator]
             if operated and all(operator.startswith("topology edited") for operator in operated):
@@ -360,7 +360,7 @@ def _soak(options: argparse.Namespace, rounds: list[Round]) -> None:
             phases = tuple(options.phases.split(","))
             every, imex_every = options.ansible_every, options.imex_every
             soak = Soak(racks, folder, options.seed, phases, every, imex_every, options.new_ids)
-            soak.settle()
+            soak.wait_until_running()
             for number in range(1, options.rounds + 1):
                 one = soak.round()
                 rounds.append(one)

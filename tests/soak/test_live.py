@@ -24,7 +24,7 @@ EVENTS = {*OPERATOR, "new cluster UUID", "split per tray"}
 def test_after_each_round_site_is_idempotent_and_no_tray_is_lost(tmp_path: Path) -> None:
     with running_lab(tmp_path, scenario(tmp_path, racks=2, trays=2)) as racks:
         soak = Soak(racks, tmp_path, seed=SEED, phases=("discover", "slurm"), every=3, new_ids=True)
-        soak.settle()
+        soak.wait_until_running()
         rounds = [soak.round() for _again in range(ROUNDS)]
         assert sum(one.changed for one in rounds) > 0, "at least one event changed the site"
         assert {what.rpartition(": ")[2] for one in rounds for what in one.happened} >= EVENTS

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, render, slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, render, slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 
@@ -92,8 +92,8 @@ def check(site: Simulated, before: Fabric, state: State) -> None:
 
     planned = slurm_blocks.blocks(fabric)
     assert sorted(node for block in planned for node in block.nodes) == sorted(fabric.trays)
-    for style in slurm.RENDERED_FOR:
-        assert slurm.text(planned, style), [row["message"] for row in slurm.findings(fabric, state)]
+    for style in slurm_files.RENDERED_FOR:
+        assert slurm_files.text(planned, style), [row["message"] for row in slurm_files.findings(fabric, state)]
     lists = imex.render(fabric, state)
     assert sum(len(text.split()) for text in lists.values()) == len(fabric.trays)
 

@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "roles/*/README.md", "tests/lab/README.md")
 PICTURE = "docs/report.png"
-# In the format of sha256sum; `make screenshot` writes it next to the picture.
+# In the format of sha256sum; `make screenshot` writes it next to the figure.
 HASHES = f"{PICTURE}.sha256"
 # What the picture shows: the page's text, style and script, and the racks of the demo with their faults.
 SHOWN = (

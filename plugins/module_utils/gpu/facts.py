@@ -185,7 +185,7 @@ def assemble(
         notes.extend(_smaller_cliques([gpu["fabric"]["cliques"] or {} for gpu in gpus]))
     local = any(found["code"] in _WITHOUT_DOMAIN for found in notes)
     for gpu in gpus:
-        notes.extend(_judge(gpu, facts["chassis_serial"] is not None, local))
+        notes.extend(_evaluate(gpu, facts["chassis_serial"] is not None, local))
     if not facts["attached"] and not any(found["code"] in _WHY_NOT_ATTACHED for found in notes):
         notes.append(
             finding(
@@ -319,7 +319,7 @@ def _smaller_cliques(cliques: list[Cliques]) -> list[Finding]:
     return notes
 
 
-def _judge(gpu: Gpu, in_rack: bool, local: bool) -> list[Finding]:
+def _evaluate(gpu: Gpu, in_rack: bool, local: bool) -> list[Finding]:
     """The findings about one GPU's fabric, health, MIG mode and recovery action.
 
     ``in_rack``: the host reports a chassis serial, as the trays of a rack do, and an HGX baseboard does not (captures

@@ -156,7 +156,7 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
                 gpu=None,
             )
         )
-    notes += judge(gpus or [])
+    notes += evaluate(gpus or [])
     xids = _kernel_xids(gpus or [], notes)
     return {
         "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -245,7 +245,7 @@ def _most(counter: collections.Counter[int]) -> int | None:
     return max(counter, key=lambda value: (counter[value], value)) if counter else None
 
 
-def judge(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def evaluate(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """The findings nvlink_links_degraded: a GPU of which not all links are active at full speed."""
     links, speed = expected(gpus)
     if links is None:

@@ -30,9 +30,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     Gpu,
     Health,
     Readings,
+    clear_unprobed,
     cliques_by_kind,
     quoted,
-    settle_fabric,
     unknown_gpu,
     unknown_health,
 )
@@ -392,7 +392,7 @@ def _fabric(element: Any, check: Checker) -> Fabric:
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", _first(element, "fabric", "clusterUuid"))
     fabric["cliques"] = _cliques(element, check)
     fabric["health"] = _health(element, check)
-    return settle_fabric(fabric)
+    return clear_unprobed(fabric)
 
 
 def _status(text: str, check: Checker) -> str | None:

@@ -33,9 +33,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     Gpu,
     Health,
     Readings,
+    clear_unprobed,
     cliques_by_kind,
     quoted,
-    settle_fabric,
     unknown_gpu,
     unknown_health,
 )
@@ -508,7 +508,7 @@ def _fabric(raw: dict[str, Any], check: Checker) -> Fabric:
     kinds = ((constants.CLIQUE_TYPES.get(kind, (None,))[0], clique_id) for kind, clique_id in raw["cliques"])
     fabric["cliques"] = cliques_by_kind(kinds)
     fabric["health"] = health(raw["mask"], raw["summary"], check)
-    return settle_fabric(fabric)
+    return clear_unprobed(fabric)
 
 
 def health(mask: int, summary: int, check: Checker) -> Health:

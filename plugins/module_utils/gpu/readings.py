@@ -276,7 +276,7 @@ class Checker:
         return int(text)
 
 
-def settle_fabric(fabric: Fabric) -> Fabric:
+def clear_unprobed(fabric: Fabric) -> Fabric:
     """Clear status, domain and cliques of a fabric whose probe is not completed: nvml.h defines them as not valid."""
     if fabric["state"] != "completed":
         fabric["status"] = fabric["cluster_uuid"] = fabric["clique_id"] = fabric["cliques"] = None

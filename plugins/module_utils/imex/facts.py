@@ -74,11 +74,11 @@ def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
         "reason": None,
         "findings": notes,
     }
-    _judge_presence(facts, config, notes)
-    _judge_daemon(facts, daemons, read, notes)
-    _judge_peers(facts, notes)
-    _judge_channels(facts, read["slurm_gives_channels"], notes)
-    _judge_owners(facts, notes)
+    _check_presence(facts, config, notes)
+    _check_daemon(facts, daemons, read, notes)
+    _check_peers(facts, notes)
+    _check_channels(facts, read["slurm_gives_channels"], notes)
+    _check_owners(facts, notes)
     wrong = [note["message"] for note in notes if note["severity"] == ERROR]
     facts["reason"] = wrong[0] if wrong else None
     return facts
@@ -238,7 +238,7 @@ def _owner_of(process: Mapping[str, Any], unit: Mapping[str, Any], has_prolog: b
 # --- Findings.
 
 
-def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: list[Finding]) -> None:
+def _check_presence(facts: Mapping[str, Any], config: files.Config, notes: list[Finding]) -> None:
     unit = facts["unit"] or {}
     if not facts["installed"]:
         if not facts["running"]:
@@ -306,7 +306,7 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: list[
         )
 
 
-def _judge_daemon(
+def _check_daemon(
     facts: Mapping[str, Any], daemons: Sequence[Mapping[str, Any]], read: Mapping[str, Any], notes: list[Finding]
 ) -> None:
     unit = facts["unit"] or {}
@@ -401,7 +401,7 @@ _DISCONNECTED = {
 }
 
 
-def _judge_peers(facts: Mapping[str, Any], notes: list[Finding]) -> None:
+def _check_peers(facts: Mapping[str, Any], notes: list[Finding]) -> None:
     by_connection: dict[str, list[str]] = {}
     for peer in facts["peers"]:
         by_connection.setdefault(peer["connection"] or "invalid", []).append(peer["host"])
@@ -434,7 +434,7 @@ def _judge_peers(facts: Mapping[str, Any], notes: list[Finding]) -> None:
         )
 
 
-def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes: list[Finding]) -> None:
+def _check_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes: list[Finding]) -> None:
     """Slurm's plugin creates its devices where only the job has them: those in the folder are not Slurm's."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
@@ -476,7 +476,7 @@ def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
         )
 
 
-def _judge_owners(facts: Mapping[str, Any], notes: list[Finding]) -> None:
+def _check_owners(facts: Mapping[str, Any], notes: list[Finding]) -> None:
     owners = facts["owners"]
     if len(owners) > 1:
         words = " and ".join(f"{entry['owner']} ({entry['why']})" for entry in owners)

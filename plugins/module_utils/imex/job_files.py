@@ -168,7 +168,7 @@ def sources() -> dict[str, str]:
 # --- slurm.conf.
 
 
-def judge(
+def evaluate(
     desired: DesiredState, slurm: Mapping[str, Sequence[str]], path: str, calling: Collection[str] = ()
 ) -> tuple[list[Finding], list[Finding]]:
     """(errors that block the installation, other findings), from the settings of the tray's slurm.conf.

@@ -35,7 +35,7 @@ def present(options: Mapping[str, Any], host: Host) -> list[Finding]:
             )
         ]
     calling = [key for key in ("Prolog", "Epilog") if _calls(slurm.get(key.lower(), ()), key.lower())]
-    errors, advice = job_files.judge(desired, slurm, path, calling)
+    errors, advice = job_files.evaluate(desired, slurm, path, calling)
     if errors:
         return [*errors, *advice]
     if not desired.settings.members:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the state of IMEX on this tray without judging it: files, unit, processes, devices, output of the ctl.
+"""Read the state of IMEX on this tray without evaluating it: files, unit, processes, devices, output of the ctl.
 
 Programs that may hang run in a child with a time limit. What cannot be read is null.
 """

@@ -56,7 +56,7 @@ def is_up(facts: Mapping[str, Any], members: int, expected: Collection[str]) -> 
     return bool(whole) and (len(set(map(_key, expected))) + 1 < members or facts["domain_state"] == "up")
 
 
-def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, Mapping[str, Any] | None]) -> Verdict:
+def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, Mapping[str, Any] | None]) -> Verdict:
     """The verdict on one clique.
 
     ``members``: (tray, its line in the node list) in the list's order. ``facts``: tray -> nvlink_imex, None for a tray
@@ -64,8 +64,8 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
     """
     findings: list[Finding] = []
     known = {tray: facts[tray] for tray, _entry in members if facts.get(tray) is not None}
-    _judge_lists(clique, members, known, findings)
-    _judge_versions(clique, known, findings)
+    _check_lists(clique, members, known, findings)
+    _check_versions(clique, known, findings)
     answered = {tray: entry for tray, entry in known.items() if entry is not None}
     for tray, _entry in members:
         if tray not in answered:
@@ -77,12 +77,12 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
                 f"{tray} could not be reached; bring it back, then run this again.",
             )
         elif not answered[tray]["ready"]:
-            _judge_state(clique, tray, answered[tray], members, findings)
+            _check_state(clique, tray, answered[tray], members, findings)
         elif _has_no_status(answered[tray]):
             why = next(found for found in answered[tray]["findings"] if found["code"] in _NO_STATUS)
             _add(findings, why["code"], clique, tray, f"{tray}: {why['message']}")
     disconnected = tuple(_disconnected_pairs(members, answered))
-    _judge_pairs(clique, members, answered, disconnected, findings)
+    _check_pairs(clique, members, answered, disconnected, findings)
     waiting = tuple(
         tray
         for tray, _entry in members
@@ -105,7 +105,7 @@ def _add(findings: list[Finding], code: str, clique: str, tray: str | None, mess
     findings.append(finding(code, message, clique=clique, tray=tray))
 
 
-def _judge_lists(
+def _check_lists(
     clique: str, members: Sequence[tuple[str, str]], known: Mapping[str, Any], findings: list[Finding]
 ) -> None:
     """Find node lists that differ: from the expected entries, and by hash from each other."""
@@ -136,7 +136,7 @@ def _judge_lists(
         )
 
 
-def _judge_versions(clique: str, known: Mapping[str, Any], findings: list[Finding]) -> None:
+def _check_versions(clique: str, known: Mapping[str, Any], findings: list[Finding]) -> None:
     versions = {tray: entry["version"] for tray, entry in known.items() if entry["running"] and entry["version"]}
     # One that a release shortens counts as each version that it may be.
     given = set(versions.values())
@@ -158,7 +158,7 @@ def _judge_versions(clique: str, known: Mapping[str, Any], findings: list[Findin
         )
 
 
-def _judge_state(
+def _check_state(
     clique: str, tray: str, entry: Mapping[str, Any], members: Sequence[tuple[str, str]], findings: list[Finding]
 ) -> None:
     """Report why a member is not ready: by its own first error, where it has one."""
@@ -202,7 +202,7 @@ def _disconnected_pairs(members: Sequence[tuple[str, str]], answered: Mapping[st
     return pairs
 
 
-def _judge_pairs(
+def _check_pairs(
     clique: str,
     members: Sequence[tuple[str, str]],
     answered: Mapping[str, Any],

@@ -45,7 +45,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summa
 
 UNIT = "slurmctld.service"
 # Seconds after a reconfigure until slurmctld must run what was written.
-SETTLE = 5.0
+RUNNING_SECONDS = 5.0
 # Seconds in which a slurmctld that refused a reconfigure may still exit.
 CALM = 1.0
 # Seconds for a restart: systemd kills a hung daemon after TimeoutStopSec, 90 s where the unit has no other.
@@ -81,7 +81,7 @@ class Transaction:
     stamps: Stamps | None = None
     log: str = ""
     like: str = ""
-    seconds: float = field(default_factory=lambda: SETTLE)
+    seconds: float = field(default_factory=lambda: RUNNING_SECONDS)
     ran: bool = True
     restart: bool = False
     override: str = ""
@@ -106,7 +106,7 @@ class Transaction:
             if self.load is not None:
                 loading = True
                 files.adopt(self.cut_off)
-                problem = self.load(self) or self.settle()
+                problem = self.load(self) or self.wait_until_running()
                 if problem:
                     raise SlurmError(problem)
         except OSError as error:
@@ -146,7 +146,7 @@ class Transaction:
         # Where scontrol gave up, what now runs decides.
         return "" if gave_up else f"scontrol reconfigure failed ({result.reason})"
 
-    def settle(self) -> str:
+    def wait_until_running(self) -> str:
         """Wait until slurmctld runs what was written; the problem in a clause if it does not in time."""
         deadline = time.monotonic() + self.seconds
         while True:
@@ -178,7 +178,7 @@ class Transaction:
             return text
         timeout = self.slurm.timeout
         revived = "was restarted" if self.restart and restart(timeout) else ""
-        deadline = time.monotonic() + max(timeout, SETTLE)
+        deadline = time.monotonic() + max(timeout, RUNNING_SECONDS)
         while True:
             # A slurmctld that exits by itself does so within moments; one started before that would fail.
             time.sleep(CALM)
@@ -203,7 +203,7 @@ class Transaction:
                         " process if it hangs, and start it"
                     )
                 revived = "no longer answered and was restarted"
-                deadline = time.monotonic() + max(timeout, SETTLE)
+                deadline = time.monotonic() + max(timeout, RUNNING_SECONDS)
 
 
 # -------------------------------------------------------------------------------------------------------- the unit

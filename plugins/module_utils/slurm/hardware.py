@@ -57,7 +57,7 @@ def parse_nodes(text: str) -> dict[str, Record]:
     return records
 
 
-def settle(measured: Record, before: Record | None, step: int) -> Record:
+def stable(measured: Record, before: Record | None, step: int) -> Record:
     """The record to configure: memory is rounded down to ``step`` MiB, so that trays of one kind are equal.
 
     Measured memory differs from boot to boot by what kernel and firmware reserve; slurmctld refuses a node with less

@@ -62,8 +62,8 @@ _SOURCES = {
 
 def checks(controller: Controller, variables: Mapping[str, Any], trays: int, processors: int) -> Iterator[Check]:
     """variables: those of localhost, READ. trays: their number. processors: those of the controller."""
-    yield _check("ansible_core", *matrix.judge("ansible_core", controller.core))
-    yield _check("controller_python", *matrix.judge("controller_python", controller.python))
+    yield _check("ansible_core", *matrix.evaluate("ansible_core", controller.core))
+    yield _check("controller_python", *matrix.evaluate("controller_python", controller.python))
     yield from _installed(
         "collections",
         needed_collections(variables),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read what controller.py judges: the running Ansible, its settings, installed collections and libraries."""
+"""Read what controller.py evaluates: the running Ansible, its settings, installed collections and libraries."""
 
 from __future__ import annotations
 

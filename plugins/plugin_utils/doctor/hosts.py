@@ -55,7 +55,7 @@ def checks(site: Site) -> Iterator[Check]:
             yield causes.of(host, str(report["problem"]))
             continue
         yield Check("ssh", OK, host, "")
-        yield Check("python", *_at(host, matrix.judge("tray_python", str(report.get("python")))))
+        yield Check("python", *_at(host, matrix.evaluate("tray_python", str(report.get("python")))))
         yield _become(host, report, site)
         yield from _clock(host, report)
     for host, report in site.answered.items():
@@ -63,15 +63,15 @@ def checks(site: Site) -> Iterator[Check]:
         yield from _imex(host, report, site.with_imex)
         slurmd = report.get("slurmd")
         if slurmd:
-            yield Check("versions", *_at(host, matrix.judge("slurm", str(slurmd))))
+            yield Check("versions", *_at(host, matrix.evaluate("slurm", str(slurmd))))
     yield from _between_clocks(site)
     yield from _ports(site)
     for host, report in site.controllers.items():
         yield from _slurm(host, mapped(report.get("slurm")))
 
 
-def _at(host: str, judged: tuple[str, str]) -> tuple[str, str, str]:
-    status, message = judged
+def _at(host: str, evaluated: tuple[str, str]) -> tuple[str, str, str]:
+    status, message = evaluated
     return status, host, message
 
 
@@ -141,10 +141,10 @@ def _driver(host: str, report: Mapping[str, Any], dra_driver: bool) -> Iterator[
     findings = [row for row in map(mapped, as_list(gpu.get("findings"))) if row.get("severity") == "error"]
     driver = gpu.get("driver")
     if driver:
-        judged = matrix.judge("driver", str(driver))
+        evaluated = matrix.evaluate("driver", str(driver))
         if dra_driver and matrix.is_older(str(driver), matrix.DRA_DRIVER):
-            judged = (ERROR, f"the NVIDIA driver is {driver}; the DRA driver needs {matrix.DRA_DRIVER}: upgrade it")
-        yield Check("driver", *_at(host, judged))
+            evaluated = (ERROR, f"the NVIDIA driver is {driver}; the DRA driver needs {matrix.DRA_DRIVER}: upgrade it")
+        yield Check("driver", *_at(host, evaluated))
     # One row for each code, since a message may name a GPU.
     firsts: dict[str, Mapping[str, Any]] = {}
     for row in findings:
@@ -183,7 +183,7 @@ def _is_version(package: str, driver: str) -> bool:
 
 def _slurm(host: str, slurm: Mapping[str, Any]) -> Iterator[Check]:
     if slurm.get("version"):
-        yield Check("versions", *_at(host, matrix.judge("slurm", str(slurm["version"]))))
+        yield Check("versions", *_at(host, matrix.evaluate("slurm", str(slurm["version"]))))
     if slurm.get("problem"):
         yield Check("slurm", WARNING, host, sentence(slurm["problem"], 300))
     elif slurm:

@@ -62,7 +62,7 @@ def is_newer(version: str, newest: str) -> bool:
     return parse(version)[: len(parse(newest))] > parse(newest)
 
 
-def judge(part: str, version: str) -> tuple[str, str]:
+def evaluate(part: str, version: str) -> tuple[str, str]:
     """(status, sentence) of a version: older than supported is an error, newer than tested an information."""
     row = PARTS[part]
     if not parse(version):

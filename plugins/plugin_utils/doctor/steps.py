@@ -183,7 +183,7 @@ def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Mapping
     except (NvlinkError, AnsibleError) as error:
         yield Check("kubernetes", ERROR, LOCALHOST, sentence(str(error), 300))
         return
-    status, message = matrix.judge("kubernetes", str(snapshot["version"]))
+    status, message = matrix.evaluate("kubernetes", str(snapshot["version"]))
     yield Check("kubernetes", status, LOCALHOST, message)
     nodes = [
         names.Node(str(mapped(row.get("metadata")).get("name")), ()) for row in map(mapped, as_list(snapshot["nodes"]))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, preflight, values, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, node_waves, preflight, values
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
@@ -65,7 +65,7 @@ def plan(options: Mapping[str, Any], version: Version, snapshot: preflight.Snaps
     if options["waves"]:
         if options["shape"] == "gpu_cluster":
             raise DraError("waves: GPU Operator rolls out its own driver; set waves to false with shape gpu_cluster")
-        made = waves.restricted(made)
+        made = node_waves.restricted(made)
     return preflight.Plan(
         values=None if options["shape"] == "gpu_cluster" else made,
         version=version,

@@ -40,7 +40,7 @@ _UPGRADE_OPERATOR = (
 )
 
 
-def judge(
+def evaluate(
     live: Mapping[str, Mapping[str, Any] | None],
     wanted: Mapping[str, Mapping[str, Any]] | None = None,
     managers: Collection[str] = (),

@@ -17,9 +17,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     arguments,
     checks,
     device_plugins,
+    node_waves,
     preflight,
     versions,
-    waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import DEADLINE, Cluster
@@ -60,8 +60,8 @@ class NodeChanges:
         snapshot = Reader(self.login).snapshot()
         return snapshot, arguments.plan(self.options, versions.pinned(self.options["chart_version"]), snapshot)
 
-    def _rollout(self) -> waves.PluginRollout:
-        return waves.PluginRollout(Cluster("dra_driver", replace(self.login, deadline=DEADLINE)))
+    def _rollout(self) -> node_waves.PluginRollout:
+        return node_waves.PluginRollout(Cluster("dra_driver", replace(self.login, deadline=DEADLINE)))
 
     # --- A wave.
 
@@ -74,13 +74,13 @@ class NodeChanges:
             snapshot, plan, plugin = self._installed()
         names = {tray.node for tray in self.trays.values()}
         nodes = _selected(snapshot["nodes"], names)
-        disabled = [node for node in nodes if not waves.is_enabled(node)]
+        disabled = [node for node in nodes if not node_waves.is_enabled(node)]
         old = {
             name: pod
             for name, pod in rollout.pods(plugin).items()
-            if name in names and revision and waves.revision_of(pod) != revision
+            if name in names and revision and node_waves.revision_of(pod) != revision
         }
-        moved = waves.with_device_plugin(snapshot, names, plan)
+        moved = node_waves.with_device_plugin(snapshot, names, plan)
         if self.check:
             return self._outcome(_names(disabled), sorted(old), moved=moved)
         # A node with a device plugin is as before, and is not enabled.
@@ -102,7 +102,9 @@ class NodeChanges:
         reverted = _selected(disabled, failed)
         rollout.disable(reverted)
         done = _selected(nodes, names - blocked.keys() - failed)
-        rollout.uncordon([node for node in done if preflight.name_of(node) in moved or waves.is_left_cordoned(node)])
+        rollout.uncordon(
+            [node for node in done if preflight.name_of(node) in moved or node_waves.is_left_cordoned(node)]
+        )
         back = set(_names(reverted))
         for name, reason in unready.items():
             node = self.trays[name].node
@@ -115,13 +117,13 @@ class NodeChanges:
     def _remove_device_plugins(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Node -> the reason why a device plugin still allocates its GPUs; such a node is restored."""
         names = _names(nodes)
-        ends = time.monotonic() + self.options["wait"] + waves.GRACE
+        ends = time.monotonic() + self.options["wait"] + node_waves.GRACE
         reasons: dict[str, str] = {}
         try:
             self._rollout().reserve(nodes)
             while nodes:
                 snapshot, _plan = self._snapshot()
-                reasons = waves.why_not_removed(snapshot, names, self._rollout().pods_of(names))
+                reasons = node_waves.why_not_removed(snapshot, names, self._rollout().pods_of(names))
                 if not reasons or time.monotonic() + PAUSE > ends:
                     break
                 time.sleep(PAUSE)
@@ -138,7 +140,7 @@ class NodeChanges:
         remedy = "install the driver with waves first"
         if plugin is None:
             raise DraError(f"The DaemonSet of the driver's plugin is missing in namespace {plan.namespace}; {remedy}")
-        if not waves.is_restricted(plugin):
+        if not node_waves.is_restricted(plugin):
             raise DraError(f"The DaemonSet {preflight.name_of(plugin)} runs on all nodes at once; {remedy}")
         if device_plugins.by_dra(plan) and not device_plugins.is_gpu_plugin(plugin):
             # Otherwise no program would allocate the GPUs of the wave's nodes.
@@ -150,7 +152,7 @@ class NodeChanges:
         while True:
             rollout = self._rollout()
             snapshot, plan, plugin = self._installed()
-            failures = waves.judge(snapshot, self.trays, plan, rollout.pods(plugin), rollout.revision(plugin))
+            failures = node_waves.evaluate(snapshot, self.trays, plan, rollout.pods(plugin), rollout.revision(plugin))
             if not failures or time.monotonic() + PAUSE > ends:
                 return failures
             time.sleep(PAUSE)
@@ -160,12 +162,12 @@ class NodeChanges:
     def _adopt(self) -> Result:
         snapshot, plan = self._snapshot()
         plugin = checks.plugin(snapshot, plan)
-        if plugin is None or waves.is_restricted(plugin):
+        if plugin is None or node_waves.is_restricted(plugin):
             return self._outcome()
         rollout = self._rollout()
         running = rollout.pods(plugin)
         nodes = [
-            node for node in snapshot["nodes"] if preflight.name_of(node) in running and not waves.is_enabled(node)
+            node for node in snapshot["nodes"] if preflight.name_of(node) in running and not node_waves.is_enabled(node)
         ]
         if not self.check:
             rollout.enable(nodes, self.enabled)
@@ -202,7 +204,8 @@ class NodeChanges:
             return {}
         sides = {"before": before, "after": after}
         texts = {
-            key: "".join(f"{name}: {waves.LABEL}={waves.VALUE}\n" for name in names) for key, names in sides.items()
+            key: "".join(f"{name}: {node_waves.LABEL}={node_waves.VALUE}\n" for name in names)
+            for key, names in sides.items()
         }
         return {"diff": {**texts, "before_header": "labels of nodes", "after_header": "labels of nodes"}}
 

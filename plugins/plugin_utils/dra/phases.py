@@ -18,14 +18,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     crds,
     device_plugins,
+    domain_probe,
     domains,
     dry_run,
+    node_waves,
     preflight,
-    probe,
     upgrade,
     values,
     versions,
-    waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
@@ -53,7 +53,7 @@ class Inputs:
 
     chart_crds: the chart's CRDs. imex_pending: see preflight.Plan. claims_before: rows of checks.Claim. old_values,
     old_manifest, new_manifest: see upgrade.compare(). helm_error: what a failed Helm printed. probe_*: see
-    probe.objects(); probe_objects and probe_domains are those of an earlier call.
+    domain_probe.objects(); probe_objects and probe_domains are those of an earlier call.
     """
 
     chart_crds: Sequence[Mapping[str, Any]] = ()
@@ -98,7 +98,7 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, 
         found = [*missing, *found]
         errors = [row for row in found if row["severity"] == ERROR]
     if plan.waves and options["phase"] == "checks":
-        found += waves.report_pending(snapshot, trays, plan)
+        found += node_waves.report_pending(snapshot, trays, plan)
     result: dict[str, Any] = {
         "changed": False,
         "changes": [],
@@ -107,7 +107,9 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, 
         **_facts(snapshot, trays, plan),
     }
     if options["phase"] == "probe":
-        result["probe_objects"] = probe.objects(*scope, inputs.probe_namespace, inputs.probe_image, inputs.probe_across)
+        result["probe_objects"] = domain_probe.objects(
+            *scope, inputs.probe_namespace, inputs.probe_image, inputs.probe_across
+        )
         result["probe_domains"] = _uids(snapshot, inputs.probe_objects)
     return {**result, **_messages(found, errors, options["fail"])}
 
@@ -141,7 +143,11 @@ def _scope(
     """With waves only nodes with the plugin are checked, but before an installation all of them."""
     if not plan.waves:
         return snapshot, trays
-    return (waves.with_all_enabled(snapshot), trays) if phase == "preflight" else waves.enabled_only(snapshot, trays)
+    return (
+        (node_waves.with_all_enabled(snapshot), trays)
+        if phase == "preflight"
+        else node_waves.enabled_only(snapshot, trays)
+    )
 
 
 def _findings(
@@ -154,13 +160,13 @@ def _findings(
     if phase == "upgrade":
         return upgrade.compare(inputs.old_values, plan.values or {}, inputs.old_manifest, inputs.new_manifest)
     if phase == "probe":
-        return probe.judge(snapshot, inputs.probe_objects, plan)
+        return domain_probe.evaluate(snapshot, inputs.probe_objects, plan)
     if phase == "probe_leftovers":
-        return probe.find_leftovers(snapshot, inputs.probe_domains)
+        return domain_probe.find_leftovers(snapshot, inputs.probe_domains)
     if phase == "uninstall":
         return [*preflight.missing_permissions(snapshot), *checks.blockers(snapshot)]
     before = [checks.Claim(**{name: row[name] for name in checks.Claim._fields}) for row in inputs.claims_before]
-    live = crds.judge(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
+    live = crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
     twice = device_plugins.check(snapshot, trays, plan)
     return [*checks.check(snapshot, trays, plan), *twice, *checks.lost_claims(before, snapshot), *live]
 
@@ -178,7 +184,7 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
         "nodes": sorted(preflight.expected_nodes(snapshot, trays)),
         "upgrades_old_chart": bool(installed and installed.is_old_chart),
         "claims": [claim._asdict() for claim in checks.claims(snapshot)],
-        "pending_nodes": waves.pending(snapshot, trays) if plan.waves else [],
+        "pending_nodes": node_waves.pending(snapshot, trays) if plan.waves else [],
         "crds": sorted(live_crds),
         "crds_shared": bool(snapshot["gpu_clusters"] or managers - crds.NEUTRAL_MANAGERS - set(plan.crd_managers)),
     }

@@ -362,7 +362,7 @@ def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
 def _crds(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P13: the CRDs."""
     if plan.compute_domains or not plan.stand_alone:
-        yield from crds.judge(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
+        yield from crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
 
 
 def _values(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:

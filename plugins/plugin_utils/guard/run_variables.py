@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Collect the variables of a run, of the command line and of the inventory, and judge them (site_variables)."""
+"""Collect the variables of a run, of the command line and of the inventory, and evaluate them (site_variables)."""
 
 from __future__ import annotations
 

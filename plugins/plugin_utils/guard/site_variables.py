@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge the variables that a site sets: names that nothing reads, and values of a wrong type. Pure functions.
+"""Evaluate the variables that a site sets: names that nothing reads, and values of a wrong type. Pure functions.
 
 A name that is misspelled has no effect otherwise, and a wrong value is reported by each host that reads it.
 """
@@ -105,11 +105,11 @@ def unknown_sentences(values: Mapping[str, Value], others: Sequence[tuple[str, V
 def wrong_sentences(values: Collection[tuple[str, Value]], known: Mapping[str, Specification]) -> list[str]:
     """A sentence for each wrong part of the values of known variables; of the hosts of a group, the first."""
     found: dict[tuple[str, str], str] = {}
-    judged = set()
+    evaluated = set()
     for name, (where, value) in values:
         # Hosts share most values.
-        if name in known and (name, id(value)) not in judged:
-            judged.add((name, id(value)))
+        if name in known and (name, id(value)) not in evaluated:
+            evaluated.add((name, id(value)))
             for place, what in problems(name, value, known[name]):
                 found.setdefault((place, what), f"{place} ({where}) {what}{'' if what.endswith('?') else '.'}")
     return list(found.values())
@@ -163,8 +163,8 @@ def edits(one: str, other: str, limit: int = MAX_EDITS) -> int:
 def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str, str]]:
     """(place, what is wrong) of each wrong part of a value: ``("slurm_tiers[0].all", "is 3, write true or false")``.
 
-    A template is judged by the task that evaluates it, and a value that is null is the same as one that is left out.
-    Ansible judges each part alone, since its own message about a whole names neither the entry nor the key.
+    A template is evaluated by the task that evaluates it, and a value that is null is the same as one that is left out.
+    Ansible evaluates each part alone, since its own message about a whole names neither the entry nor the key.
     """
     if value is None or isinstance(value, EncryptedString) or (isinstance(value, str) and re.search("{{|{%", value)):
         return

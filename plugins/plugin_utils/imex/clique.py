@@ -164,7 +164,7 @@ def is_up_to_date(own: Row, decision: Decision) -> bool:
     )
 
 
-def is_settled(clique: Clique, rows: Mapping[str, Row], decision: Decision) -> bool:
+def is_unchanged(clique: Clique, rows: Mapping[str, Row], decision: Decision) -> bool:
     """Whether all members are as decided, run with this list since it was approved, and are up: all decide the same."""
     for tray in clique.trays:
         row = rows.get(tray)
@@ -173,8 +173,8 @@ def is_settled(clique: Clique, rows: Mapping[str, Row], decision: Decision) -> b
         if not is_up_to_date(row, decision):
             return False
     facts = {tray: rows[tray].get("facts") for tray in clique.trays}
-    judged = verdict.judge(clique.name, list(zip(clique.trays, clique.entries)), facts)
-    return judged.ok and not judged.findings and not decision.findings
+    evaluated = verdict.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
+    return evaluated.ok and not evaluated.findings and not decision.findings
 
 
 def _remaining_changes(own: Row, decision: Decision) -> list[str]:

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import (
     metrics,
     report,
     schedulers,
-    slurm,
+    slurm_files,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 
@@ -39,7 +39,7 @@ class Renderer(NamedTuple):
 
 # Metrics and report stand last: they show what the others found.
 RENDERERS: dict[str, Renderer] = {
-    "slurm": Renderer(slurm.render, slurm.findings, with_context=True),
+    "slurm": Renderer(slurm_files.render, slurm_files.findings, with_context=True),
     "imex": Renderer(imex.render, imex.findings),
     "dra": Renderer(dra.render, with_context=True),
     "schedulers": Renderer(schedulers.render, schedulers.findings),

@@ -40,7 +40,7 @@ class Changes:
 
 
 def text_and_changes(
-    shown: view.Picture, capacities: list[Capacity], written_at: str | None, earlier: Mapping[str, Any] | None
+    shown: view.Figure, capacities: list[Capacity], written_at: str | None, earlier: Mapping[str, Any] | None
 ) -> tuple[str, Changes | None]:
     """The next report.json, and what to show as changed: None where no report came before."""
     numbers = _numbers(shown, capacities)
@@ -111,7 +111,7 @@ def _shown(changes: Mapping[str, Any]) -> Changes:
     )
 
 
-def _numbers(shown: view.Picture, capacities: list[Capacity]) -> dict[str, Any]:
+def _numbers(shown: view.Figure, capacities: list[Capacity]) -> dict[str, Any]:
     trays = [*shown.trays, *shown.unplaced]
     findings = {_finding(finding): str(finding.get("severity")) for finding in shown.findings}
     severities = [finding.get("severity") for finding in shown.findings]

@@ -111,7 +111,7 @@ def domain_map(
     jobs: Slurm node name -> job IDs; they have a column where Slurm was queried.
     """
     style = Style(width, MARKS[unicode])
-    shown = view.picture(fabric, state, jobs)
+    shown = view.figure(fabric, state, jobs)
     layouts = tuple((*columns, JOBS) for columns in LAYOUTS) if shown.has_jobs else LAYOUTS
     lines = _in_rows(_domains(shown.domains, layouts, style), width)
     if shown.unplaced:
@@ -138,7 +138,7 @@ def change_map(
 
     style = Style(width, MARKS[unicode])
     domains = [
-        domain for domain in view.picture(after, state).domains if any(tray.name in changed for tray in domain.trays)
+        domain for domain in view.figure(after, state).domains if any(tray.name in changed for tray in domain.trays)
     ]
     column: Column = ("from -> to", place)
     layouts = ((SLOT, NAME, column, SLURM), (NAME, column, SLURM), (NAME, column))
@@ -214,7 +214,7 @@ def _cut(text: str, width: int, style: Style) -> str:
     return text if len(text) <= width else text[: width - 1] + style.marks["cut"]
 
 
-def _sums(shown: view.Picture) -> list[str]:
+def _sums(shown: view.Figure) -> list[str]:
     trays = list(shown.trays)
 
     def by_word(words: tuple[str, ...], of: Counter[str]) -> str:
@@ -231,7 +231,7 @@ def _sums(shown: view.Picture) -> list[str]:
     return ["; ".join(part for part in numbers if part)]
 
 
-def _findings(shown: view.Picture) -> list[str]:
+def _findings(shown: view.Figure) -> list[str]:
     lines = []
     for finding in shown.findings[:MAX_FINDINGS]:
         severity = str(finding.get("severity"))

@@ -49,7 +49,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
 
 def numbers(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, Any]:
     """All numbers as plain data; docs/monitoring.md describes it."""
-    shown = view.picture(fabric, state)
+    shown = view.figure(fabric, state)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
     capacities = capacity.capacities(fabric, state, context.block_sizes, context.aggregate_blocks)
     return {

@@ -43,7 +43,7 @@ PAGE = "report/index.html"
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
     """Render the page and report.json from a fabric, its state and the optional input."""
-    shown = view.picture(fabric, state, context.jobs)
+    shown = view.figure(fabric, state, context.jobs)
     capacities = capacity.capacities(fabric, state, context.block_sizes, context.aggregate_blocks)
     kept, changed = changes.text_and_changes(shown, capacities, state.written_at, context.earlier)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
@@ -51,7 +51,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
     environment.filters["short"] = _short
     environment.filters["fold"] = hostlist.fold
     page = environment.from_string(_asset("report.html.j2")).render(
-        picture=shown,
+        figure=shown,
         domains=[_drawn(domain, shown) for domain in shown.domains],
         sums=_sums(shown),
         severities=_severities(shown, context),
@@ -86,7 +86,7 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
-def _drawn(domain: view.Domain, shown: view.Picture) -> dict[str, Any]:
+def _drawn(domain: view.Domain, shown: view.Figure) -> dict[str, Any]:
     """A domain with the y coordinate of all its parts, from the top slot down."""
     y = BOX["pad"]
     trays, empty, switches = [], [], []
@@ -122,14 +122,14 @@ def _drawn(domain: view.Domain, shown: view.Picture) -> dict[str, Any]:
     }
 
 
-def _severities(shown: view.Picture, context: RenderContext) -> list[str]:
+def _severities(shown: view.Figure, context: RenderContext) -> list[str]:
     """The severities that get a check box in the page's filter."""
     failures = context.verdict.failures if context.verdict else ()
     found = {row.get("severity") for row in (*shown.findings, *failures)}
     return [word for word in view.SEVERITIES if word in found]
 
 
-def _sums(shown: view.Picture) -> dict[str, Any]:
+def _sums(shown: view.Figure) -> dict[str, Any]:
     trays = list(shown.trays)
     health = _counts((tray.health for tray in trays), view.HEALTH)
     starts = [sum(number for _word, number in health[:at]) for at in range(len(health))]

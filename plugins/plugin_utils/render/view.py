@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The picture of the NVLink domains that both the report and the domain map draw.
+"""The NVLink domains as a figure that both the report and the domain map draw.
 
-Pure: takes the fabric and its state (an empty one where there is no state file), returns a ``Picture``. Mostly
+Pure: takes the fabric and its state (an empty one where there is no state file), returns a ``Figure``. Mostly
 a domain is the trays of one rack; a rack may have several domains, and a domain several racks.
 """
 
@@ -108,7 +108,7 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Figure:
     """All that is drawn: domains and cliques in block order, unplaced trays by name, findings worst first.
 
     has_jobs: whether Slurm was queried for running jobs.
@@ -127,7 +127,7 @@ class Picture:
         return (tray for domain in self.domains for tray in domain.trays)
 
 
-def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None) -> Picture:
+def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None) -> Figure:
     """Arrange trays, cliques and findings; a tray that is not in the state has health and state unknown.
 
     jobs: Slurm node name -> the IDs of the jobs that run there, where Slurm was queried.
@@ -173,7 +173,7 @@ def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[s
         domains.setdefault(name, [])
     others = _sharing(fabric, domains)
     unplaced = model.natural_sorted(name for name in state.trays if name not in fabric.trays)
-    return Picture(
+    return Figure(
         domains=tuple(_domain(fabric, name, trays, others[name], base, tray_at) for name, trays in domains.items()),
         cliques=tuple(cliques.values()),
         unplaced=tuple(tray_at(name, -1) for name in unplaced),

@@ -231,7 +231,7 @@ def _records(
     records: dict[str, Record] = {}
     for node in nodes:
         if node.name in measured:
-            records[node.name] = hardware.settle(measured[node.name], old.get(node.name), step)
+            records[node.name] = hardware.stable(measured[node.name], old.get(node.name), step)
         elif node.name in old:
             records[node.name] = old[node.name]
     if nodes and not records:

@@ -19,7 +19,7 @@ OF_EACH_TRAY = ("dcgmi_diag",)
 _PLACE = re.compile(r"node=(\S*) address=(\S*) channels=(\S*)")
 
 
-def judge(
+def evaluate(
     row: Mapping[str, Any],
     clique: str,
     tray_of: Mapping[str, str],

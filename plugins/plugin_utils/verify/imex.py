@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import cha
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
-# verdict.judge() decides these from the facts of all members, not from what one member reports of the others.
+# verdict.evaluate() decides these from the facts of all members, not from what one member reports of the others.
 _OF_THE_CLIQUE = frozenset(
     {
         "imex_list_differs",
@@ -58,7 +58,7 @@ def _notes(
 ) -> Iterator[tuple[Mapping[str, Any], str | None]]:
     """(finding, tray): on the clique from the facts of all members, then each tray's own findings."""
     if any(_is_of_the_service(imex) for imex in facts.values()):
-        for note in _judged(evidence, clique, facts):
+        for note in _evaluated(evidence, clique, facts):
             yield note, note["tray"]
     for tray, imex in facts.items():
         for note in (imex or {}).get("findings", ()):
@@ -87,10 +87,10 @@ def _is_of_the_service(imex: Mapping[str, Any] | None) -> bool:
     return unit.get("enabled") in _ENABLED or unit.get("active") in ("active", "activating", "failed")
 
 
-def _judged(
+def _evaluated(
     evidence: Evidence, clique: str, facts: Mapping[str, Mapping[str, Any] | None]
 ) -> Iterator[Mapping[str, Any]]:
-    """Findings of verdict.judge() without members that were not queried, which are failures of their own."""
+    """Findings of verdict.evaluate() without members that were not queried, which are failures of their own."""
     members = [
         (tray, address)
         for tray in evidence.fabric.members[clique]
@@ -98,6 +98,6 @@ def _judged(
     ]
     if len(members) < len(evidence.fabric.members[clique]):
         return  # such a clique has no node list; the layer fabric_file reports it
-    for note in verdict.judge(clique, members, facts).findings:
+    for note in verdict.evaluate(clique, members, facts).findings:
         if note["code"] != "tray_unreachable":
             yield note

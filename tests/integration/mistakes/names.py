@@ -124,7 +124,7 @@ MISTAKES = [
     # The Slurm controller does not answer.
     Mistake(
         "rackscale.nvlink.verify --limit r01t01,localhost",
-        '"msg": "4 trays in 2 cliques, 1 queried, 3 not judged (outside this run: r01t02,r02t[01-02]): the',
+        '"msg": "4 trays in 2 cliques, 1 queried, 3 not evaluated (outside this run: r01t02,r02t[01-02]): the',
         answering=True,
         lines=80,
     ),

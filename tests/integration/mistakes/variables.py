@@ -78,7 +78,7 @@ MISTAKES = [
         "slurm_tiers[0] (-e) has the unknown key 'priorty_tier'; did you mean priority_tier?",
     ),
     Mistake(
-        # A template is judged by the task that evaluates it.
+        # A template is evaluated by the task that evaluates it.
         """rackscale.nvlink.discover -e 'fabric_moved_percent={{ "a" ~ "bc" }}'""",
         "moved_percent: 'abc' is not a number; write a percentage, such as 10",
         core=True,

@@ -17,23 +17,23 @@ PACKAGE = "ansible_collections.rackscale.nvlink"
 
 
 def simulation() -> Any:
-    """plugins/module_utils/simulation.py of this checkout."""
-    return _module("simulation")
+    """plugins/plugin_utils/simulation.py of this checkout."""
+    return _module("plugin_utils.simulation")
 
 
 def constants() -> Any:
     """plugins/module_utils/gpu/constants.py of this checkout: NVML's values."""
-    return _module("gpu.constants")
+    return _module("module_utils.gpu.constants")
 
 
 def links() -> Any:
     """plugins/module_utils/gpu/links.py of this checkout: NVML's fields of NVLinks."""
-    return _module("gpu.links")
+    return _module("module_utils.gpu.links")
 
 
 @functools.cache
 def _module(module: str) -> Any:
-    full_name = f"{PACKAGE}.plugins.module_utils.{module}"
+    full_name = f"{PACKAGE}.plugins.{module}"
     try:
         return importlib.import_module(full_name)
     except ModuleNotFoundError:

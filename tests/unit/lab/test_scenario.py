@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from nvlab import gpus as gpus_module
 from nvlab import scenario, slurm
 from nvlab.errors import LabError

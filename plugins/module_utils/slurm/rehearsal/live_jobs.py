@@ -28,12 +28,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, nodes, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import (
     MAX_WORKERS,
     Candidate,
     Outcome,
     TestJob,
-    judge,
+    evaluate,
     rehearse,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -198,7 +198,7 @@ def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> 
     parts = {one.job: one.parts for one in asked}
     wrong = []
     for job, outcome in asker.ask(list(parts)):
-        row = judged(job, outcome, parts[job], where)
+        row = evaluated(job, outcome, parts[job], where)
         if row is not None:
             wrong.append((job, row))
         elif outcome.outcome == "refused":
@@ -215,7 +215,7 @@ def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> 
         again = replace(candidate, jobs=tuple(job for job, _row in some), only_jobs=True, records=records)
         rehearsal = rehearse(slurm, again, left)
         for (job, row), outcome in zip(some, rehearsal.outcomes):
-            row.rehearsed = _verdict(judged(job, outcome, parts[job], where), outcome)
+            row.rehearsed = _verdict(evaluated(job, outcome, parts[job], where), outcome)
 
 
 def _verdict(row: Row | None, outcome: Outcome) -> str:
@@ -247,7 +247,7 @@ class _Asker:
             words = [job.arguments() for job in some]
             for job, done in zip(some, self.slurm.call_each("sbatch", words, timeout, MAX_WORKERS)):
                 status = None if done.timed_out else done.rc
-                outcome = judge(job, status, f"{done.stdout}\n{done.stderr}", self.where)
+                outcome = evaluate(job, status, f"{done.stdout}\n{done.stderr}", self.where)
                 if outcome.outcome == "unanswered":
                     answers.why = answers.why or (_LATE if timeout < QUESTION else f"no answer in {QUESTION:.0f} s")
                 else:
@@ -319,7 +319,7 @@ def segment_of(counts: Sequence[int], limit: int | None) -> int:
     return best if blocks else 0
 
 
-def judged(job: TestJob, outcome: Outcome, parts: Mapping[str, int], where: Mapping[str, str]) -> Row | None:
+def evaluated(job: TestJob, outcome: Outcome, parts: Mapping[str, int], where: Mapping[str, str]) -> Row | None:
     """The row of a job that is not placed as promised; None where it is, or where its refusal has another reason."""
     row = Row(job.kind, job.partition, job.nodes, job.segment, job.block, outcome.outcome, outcome.reason)
     if outcome.outcome == "refused":

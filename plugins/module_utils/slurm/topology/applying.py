@@ -36,7 +36,7 @@ def apply(plan: Plan) -> None:
     def load(transaction: Transaction) -> str:
         if plan.live is not None:
             result = observed.slurm.place(plan.live.node, plan.live.units)
-            if result.rc == 0 and not transaction.settle():
+            if result.rc == 0 and not transaction.wait_until_running():
                 return ""
             transaction.require_no_loss()
             plan.live = None  # the result then has reconfigured: true

@@ -71,7 +71,7 @@ def other_difference(desired: Sequence[Topology], running: Sequence[Topology]) -
     return ""
 
 
-def left_over(desired: Sequence[Topology], running: Sequence[Topology]) -> str:
+def leftover(desired: Sequence[Topology], running: Sequence[Topology]) -> str:
     """Which running topology is not desired, in a clause; empty where there is none."""
     names = {topology.name for topology in desired}
     return next((f"the topology {known.name} still runs" for known in running if known.name not in names), "")

@@ -39,7 +39,9 @@ def report(slurm: Slurm, conf_dir: str, name: str, owner: str | None = None) -> 
         # 25.05 and later also read a topology.conf.
         data = host.read(os.path.join(conf_dir, FILE_NAMES[CONF]))
         observed = (
-            replace(observed, style=CONF, file=data, twin=observed.file is not None) if data is not None else observed
+            replace(observed, style=CONF, file=data, duplicate=observed.file is not None)
+            if data is not None
+            else observed
         )
     blocks = [known for known in observed.running if known.kind == "block"]
     found = next((known for known in blocks if known.name == name), blocks[0] if blocks else None)
@@ -76,7 +78,7 @@ def report(slurm: Slurm, conf_dir: str, name: str, owner: str | None = None) -> 
             f"slurmctld runs another topology than {observed.path} has: run slurm_topology or scontrol reconfigure."
         )
         findings.append(finding("slurm_topology_differs", message))
-    findings += settings.twin_findings(observed.style, observed.version, observed.twin)
+    findings += settings.duplicate_findings(observed.style, observed.version, observed.duplicate)
     findings += settings.writer_findings(observed.path, observed.file, owner)
     findings += settings.settings_findings(
         observed.style, observed.config, observed.conf.settings, observed.conf.includes_ours

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import (
     describe,
     difference,
-    left_over,
+    leftover,
     other_difference,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
@@ -97,7 +97,7 @@ class Plan:
         """How the running Slurm differs from this plan, in a clause; empty where it does not."""
         problem = difference(self.topology, observed) or other_difference(self.made, observed.running)
         if not problem and observed.style == YAML:
-            problem = left_over(self.topologies, observed.running)
+            problem = leftover(self.topologies, observed.running)
         for key in self.settings:
             value = observed.config.get(key.lower(), "")
             if not problem and not settings.satisfies(key, value):
@@ -161,7 +161,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
         smallest = not desired.block_sizes and observed.version < rules.YAML_SINCE
         findings += gates.check(before, topology, known, desired.override, base=smallest, default=defaults)
     findings += linted
-    findings += settings.twin_findings(observed.style, observed.version, observed.twin)
+    findings += settings.duplicate_findings(observed.style, observed.version, observed.duplicate)
     findings += settings.settings_findings(observed.style, observed.config, observed.conf.settings, desired.manage_conf)
     # It keeps its position in the file, so that a file written by hand is adopted unchanged.
     number = next((number for number, known in enumerate(written) if known.name == name), 0) if others else 0

@@ -124,9 +124,9 @@ def writer_findings(path: str, file: bytes | None, owner: str | None) -> list[Fi
     return [finding("slurm_topology_other_writer", message)]
 
 
-def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Finding]:
+def duplicate_findings(style: str, version: Version, duplicate_exists: bool) -> list[Finding]:
     """Findings about the topology file of the other format."""
-    if not twin_exists:
+    if not duplicate_exists:
         return []
     if style == YAML:
         message = "topology.conf is no longer read, since there is a topology.yaml: remove it."

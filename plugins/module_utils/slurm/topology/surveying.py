@@ -44,7 +44,7 @@ class Survey:
     conf: SlurmConf
     config: dict[str, str]
     file: bytes | None
-    twin: bool
+    duplicate: bool
     running: list[Topology]
     shown: list[ShownBlock]
     acting: str = ""  # the active controller, where this host is a standby
@@ -122,14 +122,14 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
         raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
     file = host.read(os.path.join(conf_dir, FILE_NAMES[style]))
     other = os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML])
-    twin, tree = os.path.exists(other), None
+    duplicate, tree = os.path.exists(other), None
     if style == YAML and file is None and config.get("topologyplugin", "").lower() == "topology/tree":
         try:
             tree = files.tree_of((host.read(other) or b"").decode("utf-8", "replace"))
         except SlurmError as error:
             raise SlurmError(f"{other}: {error}") from None
     running, shown = slurm.topologies(version), slurm.shown()
-    return Survey(slurm, conf_dir, version, style, conf, config, file, twin, running, shown, acting, stamps, tree)
+    return Survey(slurm, conf_dir, version, style, conf, config, file, duplicate, running, shown, acting, stamps, tree)
 
 
 def active_controller(slurm: Slurm, config: Mapping[str, str]) -> str:

@@ -43,7 +43,7 @@ def hostvars() -> HostVars:
 
 
 @pytest.mark.parametrize(("placed", "most"), [(True, 2), (False, 3)])
-def test_the_judgement_reads_a_tray_for_its_address_its_report_and_its_names(
+def test_the_evaluation_reads_a_tray_for_its_address_its_report_and_its_names(
     placed: bool, most: int, tmp_path: Path, hostvars: HostVars, run_action: Callable[..., dict[str, Any]]
 ) -> None:
     path = tmp_path / "fabric.json"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.action.dra_driver_phase import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, node_waves
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 
@@ -38,7 +38,7 @@ class Cluster:
         self.nodes = {name: world.node(name) for name in world.names()}
         for name, node in self.nodes.items():
             node["metadata"] |= {"uid": f"uid-{name}"}
-            node["metadata"]["labels"] |= {waves.LABEL: waves.VALUE, "nvidia.com/gpu.clique": world.CLIQUE}
+            node["metadata"]["labels"] |= {node_waves.LABEL: node_waves.VALUE, "nvidia.com/gpu.clique": world.CLIQUE}
             node["status"]["capacity"] = {device_plugins.GPU: "4"}
         self.owned: dict[str, dict[str, Any]] = {}
         self.revisions = dict.fromkeys(self.nodes, "old")
@@ -88,7 +88,7 @@ class Cluster:
     def _found(self, path: str, node: str) -> Any:
         daemon_set = world.daemon_set(containers=[{"name": name} for name in self.programs])
         daemon_set["metadata"]["uid"] = UID
-        daemon_set["spec"]["template"]["spec"]["nodeSelector"] = {waves.LABEL: waves.VALUE}
+        daemon_set["spec"]["template"]["spec"]["nodeSelector"] = {node_waves.LABEL: node_waves.VALUE}
         slices = [world.slices(name) for name in self.nodes]
         slices += [world.slices(name, "gpu-0", driver=device_plugins.GPU_DRIVER) for name in self.by_dra]
         groups = {"resource.k8s.io": ["v1"], "apps": ["v1"]}
@@ -100,7 +100,7 @@ class Cluster:
             "/apis/apps/v1/daemonsets": [daemon_set],
             "/apis/resource.k8s.io/v1/resourceslices": slices,
             DRIVER: [self._pod(name) for name in self.nodes],
-            REVISIONS: [{"metadata": {"labels": {waves.HASH: "new"}, "ownerReferences": OWNED}, "revision": 2}],
+            REVISIONS: [{"metadata": {"labels": {node_waves.HASH: "new"}, "ownerReferences": OWNED}, "revision": 2}],
         }
         if path in lists:
             return {"items": lists[path], "metadata": {}}
@@ -108,7 +108,7 @@ class Cluster:
 
     def _pod(self, node: str) -> dict[str, Any]:
         metadata = {"name": f"plugin-{node}", "namespace": world.NAMESPACE, "uid": f"pod-{node}"}
-        metadata |= {"labels": {waves.HASH: self.revisions[node]}, "ownerReferences": OWNED}
+        metadata |= {"labels": {node_waves.HASH: self.revisions[node]}, "ownerReferences": OWNED}
         ready = {"type": "Ready", "status": str(node not in self.broken)}
         return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"conditions": [ready]}}
 
@@ -138,7 +138,7 @@ class Wave:
 @pytest.fixture
 def wave(run_action: RunAction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wave:
     http_servers.without_proxy(monkeypatch)
-    monkeypatch.setattr(waves, "GRACE", 0.0)
+    monkeypatch.setattr(node_waves, "GRACE", 0.0)
     return Wave(run_action, tmp_path)
 
 

@@ -20,8 +20,8 @@ from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, signature, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 Result = dict[str, Any]
@@ -1001,8 +1001,8 @@ def test_a_kill_at_any_system_call_leaves_complete_files_and_the_next_run_finish
         fabric_file.load_state(str(site.path))
         work()
         assert site.path.read_bytes() == after
-        settled = site.discover(accept="gates")
-        assert (settled["changes"], site.path.read_bytes()) == ([], after)
+        unchanged = site.discover(accept="gates")
+        assert (unchanged["changes"], site.path.read_bytes()) == ([], after)
         # A hidden temporary file may stay; a write that is an hour younger removes it.
         assert not [name for name in site.files() if name.endswith((".new", ".lock")) and not name.startswith(".")]
         assert not site.sibling("proposed.json").exists()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_render import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import Outcome, Rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import Outcome, Rehearsal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 

@@ -77,7 +77,7 @@ def run(fabric: str) -> Any:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, settle, stop_and_write"),
+        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, compare, stop_and_write"),
         ({"phase": "inspect", "nodes": ["198.51.100.1"]}, "Unsupported parameters.*nodes"),
         ({"phase": "inspect", "strategy": "free"}, "the play's strategy is free, under which trays do not wait"),
         ({"phase": "inspect", "fabric_file": None}, "needs fabric_file"),
@@ -249,7 +249,7 @@ def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
 
 
 def steady(run: Any, fabric: str, of_controller: Callable[[str], dict[str, Any]] = lambda _: {}, **more: Any) -> None:
-    """Rows of `inspect` of a clique that is as desired and up; ``more``: of the last member."""
+    """Rows of `inspect` of a clique that is in the desired state; ``more``: of the last member."""
     clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
     assert clique is not None
     sha256 = files.digest(files.render_nodes(clique.entries))
@@ -268,24 +268,24 @@ def steady(run: Any, fabric: str, of_controller: Callable[[str], dict[str, Any]]
         inspected(run, tray, **(row | more if tray == TRAYS[-1] else row))
 
 
-def test_a_clique_that_is_as_desired_and_up_needs_no_other_phase(run: Any, fabric: str) -> None:
+def test_a_clique_in_its_desired_state_needs_no_other_phase(run: Any, fabric: str) -> None:
     steady(run, fabric)
-    settled = {**UNCHANGED, "settled": True, "ok": True, "clique": "r01"}
-    assert [run(tray, phase="stop_and_write") for tray in TRAYS] == [settled, settled]
+    unchanged = {**UNCHANGED, "unchanged": True, "ok": True, "clique": "r01"}
+    assert [run(tray, phase="stop_and_write") for tray in TRAYS] == [unchanged, unchanged]
 
 
-def settle(run: Any) -> str:
-    return str(run(TRAYS[0], phase="settle", owner="none", fabric_file=None)["settled_hosts"])
+def compare(run: Any) -> str:
+    return str(run(TRAYS[0], phase="compare", owner="none", fabric_file=None)["unchanged_hosts"])
 
 
 def of_controller(fabric: str, tray: str) -> dict[str, Any]:
     return {"host": f"host-{tray}", "owner": "domain", "fabric_file": fabric}
 
 
-def test_all_hosts_of_a_clique_that_is_as_desired_and_up_are_settled(run: Any, fabric: str) -> None:
-    assert settle(run) == ",,"
+def test_all_hosts_of_a_clique_in_its_desired_state_are_unchanged(run: Any, fabric: str) -> None:
+    assert compare(run) == ",,"
     steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
-    assert settle(run) == ",host-r01t01,host-r01t02,"
+    assert compare(run) == ",host-r01t01,host-r01t02,"
 
 
 @pytest.mark.parametrize(
@@ -301,12 +301,12 @@ def test_all_hosts_of_a_clique_that_is_as_desired_and_up_are_settled(run: Any, f
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_one_member_that_is_not_ready_settles_none(run: Any, fabric: str, other: dict[str, Any]) -> None:
+def test_one_member_that_is_not_ready_leaves_none_unchanged(run: Any, fabric: str, other: dict[str, Any]) -> None:
     steady(run, fabric, of_controller=functools.partial(of_controller, fabric), **other)
-    assert settle(run) == ",,"
+    assert compare(run) == ",,"
 
 
-def test_a_wave_settles_its_own_cliques_alone(run: Any, fabric: str, monkeypatch: Any) -> None:
+def test_a_wave_compares_its_own_cliques_alone(run: Any, fabric: str, monkeypatch: Any) -> None:
     """The rows of earlier waves are not read: with a wave for each rack that would be quadratic."""
     for tray in TRAYS:
         inspected(run, tray, host=tray, owner="none", pending=[])
@@ -314,8 +314,8 @@ def test_a_wave_settles_its_own_cliques_alone(run: Any, fabric: str, monkeypatch
     kept = imex_run_store.read_rows
     monkeypatch.setattr(imex_run_store, "read_rows", lambda *args: read.extend(args[3]) or kept(*args))
     run.of_play.serial = [1]
-    given = {"phase": "settle", "owner": "none", "fabric_file": None}
-    assert [run(tray, **given)["settled_hosts"] for tray in TRAYS] == [",r01t01,", ",r01t02,"]
+    given = {"phase": "compare", "owner": "none", "fabric_file": None}
+    assert [run(tray, **given)["unchanged_hosts"] for tray in TRAYS] == [",r01t01,", ",r01t02,"]
     assert read == TRAYS
 
 
@@ -328,24 +328,24 @@ def test_the_report_of_a_play_names_trays_that_failed_or_were_left_out(run: Any)
     assert text == ["IMEX: 2 trays, none changed; 1 failed: r01t01; 1 left unchanged with their clique: r01t02."]
 
 
-def test_a_member_that_was_not_reached_settles_none(run: Any, fabric: str) -> None:
+def test_a_member_that_was_not_reached_leaves_none_unchanged(run: Any, fabric: str) -> None:
     steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
     imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], TRAYS[-1])
-    assert settle(run) == ",,"
+    assert compare(run) == ",,"
 
 
 @pytest.mark.parametrize(
-    ("row", "settled"),
+    ("row", "hosts"),
     [
         ({"owner": "none", "pending": []}, ",host-r01t02,"),
         ({"owner": "driver_managed", "pending": ["mask nvidia-imex.service"]}, ",,"),
         ({"owner": "none", "pending": [], "failed": True}, ",,"),
     ],
 )
-def test_a_tray_without_a_node_list_is_settled_alone(run: Any, row: dict[str, Any], settled: str) -> None:
+def test_a_tray_without_a_node_list_is_unchanged_alone(run: Any, row: dict[str, Any], hosts: str) -> None:
     inspected(run, "r01t01", host="host-r01t01", owner="none", fabric_file=None, pending=["stop nvidia-imex.service"])
     inspected(run, "r01t02", host="host-r01t02", fabric_file=None, **row)
-    assert settle(run) == settled
+    assert compare(run) == hosts
 
 
 def test_a_tray_whose_certificate_is_to_be_made_is_not_read(run: Any, fabric: str, monkeypatch: Any) -> None:
@@ -353,7 +353,7 @@ def test_a_tray_whose_certificate_is_to_be_made_is_not_read(run: Any, fabric: st
     steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
     assert run("r01t01", phase="inspect", await_certificates=True) == UNCHANGED
     # Its row is of an earlier run.
-    assert settle(run) == ",,"
+    assert compare(run) == ",,"
 
 
 def test_a_tray_with_files_of_imex_per_job_is_inspected_after_their_removal(run: Any, monkeypatch: Any) -> None:

@@ -15,8 +15,7 @@ from ansible.inventory.data import InventoryData
 from ansible.template import is_trusted_as_template
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 
 TESTS = Path(__file__).resolve().parents[3]
 FIXTURES = TESTS / "unit" / "fixtures" / "nvidia_smi"

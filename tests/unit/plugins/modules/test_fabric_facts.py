@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces, simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, unknown_gpu
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +66,7 @@ def _place(facts: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(facts[key] for key in PLACE)
 
 
-# --- The judgement of a tray.
+# --- The findings of a tray.
 
 
 def test_an_attached_tray_has_its_clique_and_no_finding() -> None:

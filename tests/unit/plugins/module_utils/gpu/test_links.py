@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links, nvml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library
 from hypothesis import given
@@ -182,7 +183,7 @@ def test_fields_that_a_driver_lacks_are_unknown_not_zero() -> None:
     assert gpu["unknown_counters"] == list(FIELD)
     [row] = gpu["counters"]
     assert (row["recoveries"], row["recoveries_failed"]) == (7, None)
-    assert links.judge([gpu]) == [], "an unknown state is no fault"
+    assert links.evaluate([gpu]) == [], "an unknown state is no fault"
 
 
 @given(
@@ -194,7 +195,7 @@ def test_any_values_of_a_driver_are_facts_in_the_schema(fields: dict[tuple[int, 
     notes: list[dict[str, Any]] = []
     gpus = links.interpret(links.query(Library(fields, 4)), notes)
     assert {note["code"] for note in notes} <= {"unusable_value"}
-    for note in links.judge(gpus):
+    for note in links.evaluate(gpus):
         assert note["code"] == "nvlink_links_degraded"
     [gpu] = gpus
     assert sorted(link for row in gpu["links"] for link in row["links"]) == [0, 1, 2, 3]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Checker, Readings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
 from hypothesis import strategies as st

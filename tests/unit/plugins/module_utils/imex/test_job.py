@@ -207,7 +207,7 @@ def test_a_partition_whose_multi_tray_jobs_are_all_cancelled_is_a_finding(
     conf = tmp_path / "slurm.conf"
     conf.write_text(f"PrologFlags=Alloc\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n{line}\n")
     _path, slurm = slurm_conf.read(str(conf))
-    found = job_files.judge(job_files.desired_state(OPTIONS, slurm), slurm, str(conf))
+    found = job_files.evaluate(job_files.desired_state(OPTIONS, slurm), slurm, str(conf))
     assert [entry["code"] for entry in found[1]] == ["slurm_conf_advice"] * reported
     assert found[0] == []
 
@@ -691,14 +691,14 @@ def test_missing_settings_of_slurm_conf_are_findings(
     change: dict[str, list[str]], refused: list[str], noted: list[str]
 ) -> None:
     slurm = {**GOOD, **change}
-    found = job_files.judge(job_files.desired_state(OPTIONS, slurm), slurm, "/etc/slurm/slurm.conf")
+    found = job_files.evaluate(job_files.desired_state(OPTIONS, slurm), slurm, "/etc/slurm/slurm.conf")
     assert [[note["code"] for note in notes] for notes in found] == [refused, noted]
 
 
 def test_policy_run_needs_a_task_prolog() -> None:
     want = job_files.desired_state({**OPTIONS, "policy": "run"}, GOOD)
-    assert [note["code"] for note in job_files.judge(want, GOOD, "x")[1]] == ["slurm_conf_note"]
-    assert job_files.judge(want, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
+    assert [note["code"] for note in job_files.evaluate(want, GOOD, "x")[1]] == ["slurm_conf_note"]
+    assert job_files.evaluate(want, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
 
 
 def test_slurm_conf_is_read_with_includes_and_without_partitions(tmp_path: Path) -> None:

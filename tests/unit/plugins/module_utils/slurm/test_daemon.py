@@ -96,7 +96,7 @@ OLD, NEW = b"old\n", b"new\n"
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """slurmctld, its unit and its folder with one file, ``topology.conf``."""
     monkeypatch.setattr(daemon, "CALM", 0.01)
-    monkeypatch.setattr(daemon, "SETTLE", 0.3)
+    monkeypatch.setattr(daemon, "RUNNING_SECONDS", 0.3)
     fake = FakeSlurm(tmp_path)
     monkeypatch.setenv("PATH", f"{fake.bin_dir}:/usr/bin:/bin")
     (fake.conf_dir / "slurm.conf").write_text("ClusterName=lab\n")

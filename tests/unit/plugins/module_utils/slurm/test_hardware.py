@@ -48,20 +48,20 @@ def test_node_lines_give_their_records_back() -> None:
 
 @given(st.integers(1, 2_000_000), st.integers(1, 2_000_000), st.integers(0, 4096))
 def test_memory_is_never_more_than_the_tray_has(measured: int, before: int, step: int) -> None:
-    settled = hardware.settle({"CPUs": 1, "RealMemory": measured}, {"CPUs": 1, "RealMemory": before}, step)
-    assert 0 < settled["RealMemory"] <= measured
-    again = hardware.settle({"CPUs": 1, "RealMemory": measured}, settled, step)
-    assert again == settled, "a second run changes nothing"
+    stable = hardware.stable({"CPUs": 1, "RealMemory": measured}, {"CPUs": 1, "RealMemory": before}, step)
+    assert 0 < stable["RealMemory"] <= measured
+    again = hardware.stable({"CPUs": 1, "RealMemory": measured}, stable, step)
+    assert again == stable, "a second run changes nothing"
 
 
 @pytest.mark.parametrize(
-    ("measured", "before", "settled"),
+    ("measured", "before", "stable"),
     [
         (878123, None, 877568),
         (877500, 877568, 876544),  # less than configured: slurmctld would refuse the tray
         (977568, 877568, 976896),  # memory was added
     ],
 )
-def test_memory_is_rounded_and_stays(measured: int, before: int | None, settled: int) -> None:
+def test_memory_is_rounded_and_stays(measured: int, before: int | None, stable: int) -> None:
     old = {"CPUs": 1, "RealMemory": before} if before else None
-    assert hardware.settle({"CPUs": 1, "RealMemory": measured}, old, 1024)["RealMemory"] == settled
+    assert hardware.stable({"CPUs": 1, "RealMemory": measured}, old, 1024)["RealMemory"] == stable

@@ -54,7 +54,7 @@ class Slurmctld:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "CALM", 0.01)
-    monkeypatch.setattr(daemon, "SETTLE", 0.1)
+    monkeypatch.setattr(daemon, "RUNNING_SECONDS", 0.1)
 
 
 @pytest.fixture

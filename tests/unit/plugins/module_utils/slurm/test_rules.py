@@ -280,7 +280,7 @@ def test_settings_that_are_missing_or_wrong_are_findings(
 
 
 @pytest.mark.parametrize(
-    ("style", "version", "twin", "expected"),
+    ("style", "version", "duplicate", "expected"),
     [
         ("yaml", NEW, True, ["slurm_conf_advice"]),
         ("conf", NEW, True, ["slurm_topology_foreign"]),
@@ -289,9 +289,9 @@ def test_settings_that_are_missing_or_wrong_are_findings(
     ],
 )
 def test_a_file_of_the_other_format_is_a_finding(
-    style: str, version: rules.Version, twin: bool, expected: list[str]
+    style: str, version: rules.Version, duplicate: bool, expected: list[str]
 ) -> None:
-    assert [found["code"] for found in settings.twin_findings(style, version, twin)] == expected
+    assert [found["code"] for found in settings.duplicate_findings(style, version, duplicate)] == expected
 
 
 OURS = f"{HEADER}\nBlockName=r01 Nodes=r01t[01-18]\n".encode()

@@ -14,9 +14,9 @@ import uuid
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import anonymise, bundle
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.anonymise import Anonymiser, CaptureError
 from hypothesis import given

@@ -70,7 +70,7 @@ def found(site: Site) -> list[tuple[str, str, str, str]]:
 def test_older_than_supported_is_an_error_and_newer_than_tested_an_information(
     part: str, version: str, status: str
 ) -> None:
-    assert matrix.judge(part, version)[0] == status
+    assert matrix.evaluate(part, version)[0] == status
 
 
 def test_the_matrix_agrees_with_the_requirements_and_the_readme() -> None:
@@ -107,7 +107,7 @@ WELL = Controller(
 )
 
 
-def judged(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[str, str, str]]:
+def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[str, str, str]]:
     rows = controller.checks(given, variables, trays, 16)
     return [(row.name, row.status, row.message) for row in rows if row.status != OK]
 
@@ -126,8 +126,8 @@ def test_only_what_the_variables_need_must_be_installed(
     variables: dict[str, Any], collection: str, library: str
 ) -> None:
     nothing = Controller("2.21.5", "3.13.0", {}, {"fastjsonschema": "2.21"}, WELL.config)
-    assert judged(nothing) == []
-    rows = judged(nothing, **variables)
+    assert evaluated(nothing) == []
+    rows = evaluated(nothing, **variables)
     wanted = [("collections", collection), ("libraries", library)]
     assert [name for name, _status, _text in rows] == [name for name, what in wanted if what]
     for (_name, status, text), what in zip(rows, (what for _name, what in wanted if what), strict=True):
@@ -137,7 +137,7 @@ def test_only_what_the_variables_need_must_be_installed(
 
 def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
     defaults = Controller("2.21.5", "3.13.0", {}, dict(matrix.LIBRARIES), {"HOST_KEY_CHECKING": False, "forks": 5})
-    texts = " ".join(text for _name, _status, text in judged(defaults, trays=36))
+    texts = " ".join(text for _name, _status, text in evaluated(defaults, trays=36))
     for words in (
         "any_unparsed_is_failed = true in [inventory]",
         "host_key_checking = false",
@@ -146,7 +146,7 @@ def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
     ):
         assert words in texts
     injected = Controller("2.21.5", "3.13.0", {}, dict(matrix.LIBRARIES), {**WELL.config, "INJECT_FACTS_AS_VARS": True})
-    assert judged(injected)[0][1] == INFO
+    assert evaluated(injected)[0][1] == INFO
 
 
 # --------------------------------------------------------------------------------------------------------------- hosts
@@ -191,7 +191,7 @@ def test_root_is_an_error_where_roles_need_it_and_an_information_elsewhere() -> 
 
 
 @pytest.mark.parametrize(("low", "high", "status"), [(-9.0, -2.0, None), (-30, -25, WARNING), (400, 402, ERROR)])
-def test_a_clock_is_judged_by_the_least_that_it_can_differ(low: float, high: float, status: str | None) -> None:
+def test_a_clock_is_checked_by_the_least_that_it_can_differ(low: float, high: float, status: str | None) -> None:
     rows = found(Site({"r01t01": report(clock={"low": low, "high": high})}))
     assert [row[1] for row in rows] == ([status] if status else [])
     if status == ERROR:
@@ -277,7 +277,7 @@ def test_a_peer_that_did_not_answer_blocks_no_port() -> None:
     assert [row[0] for row in found(site)] == ["ssh"]
 
 
-def test_the_slurm_controller_is_judged_by_its_version_and_its_ports() -> None:
+def test_the_slurm_controller_is_checked_by_its_version_and_its_ports() -> None:
     slurm = {"version": "23.11.1", "problem": None, "nodes": []}
     ctl = report(slurm=slurm, connects=[connect("r01t01", 6818, "timeout", "no answer in 5 s")])
     rows = found(Site({"r01t01": report()}, {"ctl": ctl}))

@@ -15,8 +15,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
     checks,
+    domain_probe,
     domains,
-    probe,
     upgrade,
     values,
 )
@@ -134,7 +134,7 @@ def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> No
     found = messages(spoilt(change, world.working()))
     assert found[0][0] == code
     assert words in found[0][1]
-    # A domain that is judged there is one of a node of another as well, whose UID then is of none that lives.
+    # A domain that is evaluated there is one of a node of another as well, whose UID then is of none that lives.
     assert {other for other, _words in found} <= {code, "dra_bandwidth_untested", "dra_domain_leftovers"}
 
 
@@ -187,20 +187,20 @@ def test_a_label_is_compared_only_with_known_gpus_and_without_an_external_writer
 def test_a_probe_has_a_domain_and_pods_in_each_clique_on_free_nodes() -> None:
     cluster = world.installed()
     label(cluster, CLIQUE, OTHER, 1)
-    made = probe.objects(cluster, world.trays(), "default", "busybox")
+    made = domain_probe.objects(cluster, world.trays(), "default", "busybox")
     assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"] * 2
     assert all(len(row["metadata"]["name"]) <= 63 and "." not in row["metadata"]["name"] for row in made)
     assert [json.dumps(row).count('"r01t0') for row in made] == [0, 1, 0, 1]
     assert made[0]["spec"]["numNodes"] == 0
     label(cluster, world.KEY, "uid-other")
-    assert len(probe.objects(cluster, world.trays(), "default", "busybox")) == 2
+    assert len(domain_probe.objects(cluster, world.trays(), "default", "busybox")) == 2
     trays = {"r09t01": replace(world.trays()["r01t01"], node="r09t01")}
-    assert probe.objects(cluster, trays, "default", "busybox") == []
+    assert domain_probe.objects(cluster, trays, "default", "busybox") == []
 
 
 def running_probe() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A cluster with a running probe, and its objects."""
-    made = probe.objects(world.installed(), world.trays(), "default", "busybox")
+    made = domain_probe.objects(world.installed(), world.trays(), "default", "busybox")
     cluster = world.working()
     name = made[0]["metadata"]["name"]
     cluster["compute_domains"] = [{"metadata": {"name": name, "namespace": "default", "uid": "uid-cd"}}]
@@ -224,9 +224,9 @@ def running_probe() -> tuple[dict[str, Any], list[dict[str, Any]]]:
 )
 def test_a_probe_names_the_first_step_that_fails(change: Change, words: str) -> None:
     cluster, made = running_probe()
-    assert probe.judge(cluster, made, world.plan()) == []
+    assert domain_probe.evaluate(cluster, made, world.plan()) == []
     change(cluster)
-    found = probe.judge(cluster, made, world.plan())
+    found = domain_probe.evaluate(cluster, made, world.plan())
     assert [row["code"] for row in found] == ["dra_plugin_unready"]
     assert words in found[0]["message"]
     assert found[0]["message"].endswith(".")
@@ -234,17 +234,17 @@ def test_a_probe_names_the_first_step_that_fails(change: Change, words: str) -> 
 
 def test_leftovers_of_a_probe_are_named() -> None:
     cluster, _made = running_probe()
-    found = probe.find_leftovers(cluster, ["uid-cd"])
+    found = domain_probe.find_leftovers(cluster, ["uid-cd"])
     assert [row["code"] for row in found] == ["dra_domain_stuck"]
     assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
-    assert probe.find_leftovers(cluster, ["uid-other"]) == []
+    assert domain_probe.find_leftovers(cluster, ["uid-other"]) == []
 
 
 def crossing() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A cluster of two cliques with a running negative probe that succeeds."""
     cluster = world.installed()
     label(cluster, CLIQUE, OTHER, 1)
-    made = probe.objects(cluster, world.trays(), "default", "busybox", across=True)
+    made = domain_probe.objects(cluster, world.trays(), "default", "busybox", across=True)
     working = world.working()
     label(working, CLIQUE, OTHER, 1)
     name = made[0]["metadata"]["name"]
@@ -261,10 +261,12 @@ def test_a_probe_across_two_cliques_stays_two_cliques() -> None:
     cluster, made = crossing()
     assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"]
     assert json.dumps(made[1]).count('"r01t0') == 2
-    assert probe.judge(cluster, made, world.plan()) == []
-    assert probe.objects(world.installed(), world.trays(), "default", "busybox", across=True) == [], "one clique alone"
+    assert domain_probe.evaluate(cluster, made, world.plan()) == []
+    assert domain_probe.objects(world.installed(), world.trays(), "default", "busybox", across=True) == [], (
+        "one clique alone"
+    )
     late = {**cluster, "compute_domain_cliques": cluster["compute_domain_cliques"][:1]}
-    assert [row["code"] for row in probe.judge(late, made, world.plan())] == ["dra_plugin_unready"]
+    assert [row["code"] for row in domain_probe.evaluate(late, made, world.plan())] == ["dra_plugin_unready"]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +278,7 @@ def test_a_probe_across_two_cliques_stays_two_cliques() -> None:
 )
 def test_a_probe_across_two_cliques_with_wrong_cliques_is_a_finding(joined: list[Any], words: str) -> None:
     cluster, made = crossing()
-    found = probe.judge({**cluster, "compute_domain_cliques": joined}, made, world.plan())
+    found = domain_probe.evaluate({**cluster, "compute_domain_cliques": joined}, made, world.plan())
     assert [row["code"] for row in found] == ["dra_plugin_unready"]
     assert words in found[0]["message"]
 

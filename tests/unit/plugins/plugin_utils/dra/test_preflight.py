@@ -17,9 +17,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     crds,
     device_plugins,
+    domain_probe,
     node_selection,
     preflight,
-    probe,
     versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Tray
@@ -395,8 +395,8 @@ def test_operators_of_affinity(row: dict[str, Any], matches: bool) -> None:
 
 def test_a_crd_may_be_taken_over_from_an_allowed_manager() -> None:
     live = {DOMAINS: world.crd(DOMAINS, managers=("argocd-controller",))}
-    assert codes(crds.judge(live)) == ["dra_other_install"]
-    assert crds.judge(live, managers=["argocd-controller"]) == []
+    assert codes(crds.evaluate(live)) == ["dra_other_install"]
+    assert crds.evaluate(live, managers=["argocd-controller"]) == []
 
 
 def test_a_stale_crd_of_gpu_operator_is_fixed_by_its_upgrade() -> None:
@@ -413,9 +413,9 @@ def test_a_stale_crd_of_gpu_operator_is_fixed_by_its_upgrade() -> None:
 def test_the_real_stale_crd_is_found_with_and_without_the_charts() -> None:
     fresh = yaml.safe_load((SHARED / "resource.nvidia.com_computedomains.yaml").read_text())
     stale = yaml.safe_load((SHARED / "resource.nvidia.com_computedomains.stale-gpu-operator-26.7.0.yaml").read_text())
-    assert crds.judge({DOMAINS: fresh}) == crds.judge({DOMAINS: fresh}, {DOMAINS: fresh}) == []
+    assert crds.evaluate({DOMAINS: fresh}) == crds.evaluate({DOMAINS: fresh}, {DOMAINS: fresh}) == []
     for wanted in (None, {DOMAINS: fresh}):
-        assert codes(crds.judge({DOMAINS: stale}, wanted)) == ["dra_crd_stale"]
+        assert codes(crds.evaluate({DOMAINS: stale}, wanted)) == ["dra_crd_stale"]
 
 
 # --- After the install.
@@ -517,6 +517,6 @@ def test_any_answer_of_a_cluster_is_checked_without_an_exception(data: st.DataOb
     checks.check(cluster, world.trays(), world.plan())
     device_plugins.check(cluster, {}, world.plan(shape="all_dra"))
     checks.blockers(cluster)
-    made = probe.objects(cluster, {}, "default", "busybox")
-    probe.judge(cluster, made, world.plan())
-    probe.find_leftovers(cluster, ["x"])
+    made = domain_probe.objects(cluster, {}, "default", "busybox")
+    domain_probe.evaluate(cluster, made, world.plan())
+    domain_probe.find_leftovers(cluster, ["x"])

@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import domain_map, render
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm as slurm_renderer
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files as slurm_renderer
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import (
     LATER,
     NOW,

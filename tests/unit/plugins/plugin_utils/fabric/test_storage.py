@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import rehearsal_file
 """
 
@@ -31,7 +31,9 @@ FULL = {
     # And state, proposal, verdict and JUnit.
     "fabric.json": "storage.write_atomic('fabric.json', data)",
     "audit.jsonl": "storage.append_line('audit.jsonl', data)",
-    "progress.json": "progress.write('progress.json', 'imex', {data.decode(): progress.Unfinished('failed')}, 'now')",
+    "progress.json": (
+        "progress_file.write('progress.json', 'imex', {data.decode(): progress_file.Unfinished('failed')}, 'now')"
+    ),
     "tree.json": "tree.plan('.', {'tree.json': tree.File(data.decode(), 'part')}, {'part'}, 'manifest').apply()",
     "nvlink-imex/play-play/phase/r01t01.json": (
         "run_store.write_row('.', 'play', 'phase', 'r01t01', {'row': data.decode()})"

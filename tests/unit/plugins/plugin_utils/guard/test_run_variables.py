@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which variables of a run are judged: extra ones by their option, those of the inventory by few hosts."""
+"""Which variables of a run are evaluated: extra ones by their option, those of the inventory by few hosts."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import arguments
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 
 from ..dra import dra_cluster as world
 

@@ -83,7 +83,7 @@ def test_trays_without_their_own_slot_are_drawn() -> None:
     fabric.trays["r01t04"]["tray_index"] = None
     fabric.trays["r01t05"]["tray_index"] = 5
     fabric.trays["r01t06"]["tray_index"] = 60_000
-    (domain,) = view.picture(fabric, State()).domains
+    (domain,) = view.figure(fabric, State()).domains
     assert sorted(tray.name for tray in domain.trays) == sorted(fabric.trays)
 
 
@@ -146,7 +146,7 @@ def shared(first: int) -> Fabric:
 
 @pytest.mark.parametrize("first", [0, 9])
 def test_two_domains_of_one_rack_are_drawn_each_with_its_own_slots(first: int) -> None:
-    lower, upper = view.picture(shared(first), State()).domains
+    lower, upper = view.figure(shared(first), State()).domains
     for domain in (lower, upper):
         assert (len(domain.slots), len(domain.trays), domain.switches) == (9, 9, 0)
     assert (lower.chassis, upper.chassis) == ("1820925000001 (with r02)", "1820925000001 (with r01)")

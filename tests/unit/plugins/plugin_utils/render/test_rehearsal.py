@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import Outcome, Rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import Outcome, Rehearsal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal
 
 

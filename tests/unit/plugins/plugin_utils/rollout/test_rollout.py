@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress import Unfinished
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Unfinished
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,17 +85,17 @@ def test_trays_are_named_by_hostlists_cliques_and_domains() -> None:
 
 def test_a_tray_lost_during_the_wave_fails_its_clique_alone() -> None:
     rows = {"r01t01": {"state": "passed"}, "r01t02": {"state": "observed"}, "r02t01": {"state": "passed"}}
-    result = progress.evaluate(CLIQUES, rows)
+    result = progress_file.evaluate(CLIQUES, rows)
     assert result.unfinished == {"r01": Unfinished("failed", {"r01t02": "it became unreachable during the wave"})}
     assert result.passed == ("r01t01", "r02t01")
 
 
 def test_a_tray_unreachable_before_the_wave_is_skipped() -> None:
     rows: dict[str, Any] = {"r01t01": {"state": "passed"}, "r01t02": {"state": "skipped"}}
-    result = progress.evaluate(CLIQUES, rows)
+    result = progress_file.evaluate(CLIQUES, rows)
     assert {name: row.state for name, row in result.unfinished.items()} == {"r01": "skipped", "r02": "skipped"}
     rows["r01t01"] = {"state": "failed", "reason": "no list"}
-    assert progress.evaluate(CLIQUES, rows).unfinished["r01"].state == "failed", (
+    assert progress_file.evaluate(CLIQUES, rows).unfinished["r01"].state == "failed", (
         "a failed tray of the clique is a failure"
     )
 
@@ -108,7 +108,7 @@ def test_every_tray_is_passed_or_unfinished(cliques: dict[str, Any], drawn: Any)
     trays = {name: [f"{name}{number}" for number in range(3)] for name in cliques}
     word = st.sampled_from(["passed", "failed", "skipped", "observed"])
     rows = {tray: {"state": drawn.draw(word)} for each in trays.values() for tray in each if drawn.draw(st.booleans())}
-    result = progress.evaluate(trays, rows)
+    result = progress_file.evaluate(trays, rows)
     for name, each in trays.items():
         wrong = set(result.unfinished[name].trays) if name in result.unfinished else set()
         assert wrong | (set(result.passed) & set(each)) == set(each)
@@ -116,23 +116,23 @@ def test_every_tray_is_passed_or_unfinished(cliques: dict[str, Any], drawn: Any)
 
 
 def test_it_stops_after_the_limit_of_failures_and_after_a_failed_canary() -> None:
-    assert not progress.must_stop(2, False, 3)
-    assert progress.must_stop(3, False, 3)
-    assert progress.must_stop(1, True, 3)
+    assert not progress_file.must_stop(2, False, 3)
+    assert progress_file.must_stop(3, False, 3)
+    assert progress_file.must_stop(1, True, 3)
 
 
 def test_the_progress_file_is_read_back_and_removed_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
     unfinished = {"r01": Unfinished("failed", {"r01t02": "no list"}), "r02": Unfinished("pending")}
-    progress.write(str(path), "imex", unfinished, "2026-11-21T04:00:00Z")
-    assert progress.read(str(path)) == unfinished
-    assert progress.summary(unfinished, str(path), "imex") == (
+    progress_file.write(str(path), "imex", unfinished, "2026-11-21T04:00:00Z")
+    assert progress_file.read(str(path)) == unfinished
+    assert progress_file.summary(unfinished, str(path), "imex") == (
         "Rollout imex: 2 cliques unfinished: r01 (failed: r01t02, no list), r02 (pending); fix the cause and run"
         f" it again with -e rollout_resume={path}."
     )
-    progress.write(str(path), "imex", {}, "2026-11-21T04:00:00Z")
+    progress_file.write(str(path), "imex", {}, "2026-11-21T04:00:00Z")
     assert not path.exists()
-    progress.write(str(path), "imex", {}, "2026-11-21T04:00:00Z")
+    progress_file.write(str(path), "imex", {}, "2026-11-21T04:00:00Z")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema_version": 2}', '{"schema_version": 1, "left": []}'])
@@ -140,15 +140,15 @@ def test_any_other_file_is_rejected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "progress.json"
     path.write_text(text)
     with pytest.raises(RolloutError, match="is not the progress file of a rollout"):
-        progress.read(str(path))
+        progress_file.read(str(path))
     with pytest.raises(RolloutError, match="cannot be read"):
-        progress.read(str(tmp_path / "none.json"))
+        progress_file.read(str(tmp_path / "none.json"))
 
 
 def test_the_progress_file_is_next_to_the_fabric_file() -> None:
-    assert progress.default_path("/srv/fabric.json", "imex") == "/srv/fabric.rollout-imex.json"
+    assert progress_file.default_path("/srv/fabric.json", "imex") == "/srv/fabric.rollout-imex.json"
     with pytest.raises(RolloutError, match="one lower-case word"):
-        progress.default_path("/srv/fabric.json", "../etc")
+        progress_file.default_path("/srv/fabric.json", "../etc")
 
 
 def test_a_progress_file_with_unknown_cliques_is_rejected(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -74,7 +74,7 @@ def test_jobs_span_blocks_of_the_sizes_that_the_role_writes(
     assert found.block_sizes == sizes
     assert [row.starts for row in found.jobs if row.nodes == 90] == ([starts] if sizes else [])
     assert bool(found.problem) is not bool(sizes)
-    written = slurm.render(fabric, State(), RenderContext(block_sizes=tuple(given), aggregate_blocks=aggregate))
+    written = slurm_files.render(fabric, State(), RenderContext(block_sizes=tuple(given), aggregate_blocks=aggregate))
     lines = "".join(f"      - {size}\n" for size in sizes)
     assert bool(written) is bool(sizes)
     assert f"block_sizes:\n{lines}    blocks:" in written.get("slurm/topology.yaml", "") or not sizes

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 

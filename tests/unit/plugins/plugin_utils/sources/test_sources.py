@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation as racks
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as racks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file as files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult

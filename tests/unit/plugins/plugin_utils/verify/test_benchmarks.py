@@ -147,40 +147,40 @@ def row(**more: Any) -> dict[str, Any]:
     return {"block": "r01", "refused_reason": "", "placement": halves, "programs": [], **more}
 
 
-def judged(given: dict[str, Any], isolated: bool | None = True) -> list[tuple[str, str | None, list[str]]]:
-    found = benchmarks.judge(given, "r01", TRAY_OF, PROGRAMS, isolated)
+def evaluated(given: dict[str, Any], isolated: bool | None = True) -> list[tuple[str, str | None, list[str]]]:
+    found = benchmarks.evaluate(given, "r01", TRAY_OF, PROGRAMS, isolated)
     return [(failure["code"], failure["tray"], failure["trays"]) for failure in found]
 
 
 def test_where_and_with_which_channels_jobs_ran() -> None:
-    assert judged(row()) == []
-    assert judged(row(refused_reason="Requested nodes are busy")) == [
+    assert evaluated(row()) == []
+    assert evaluated(row(refused_reason="Requested nodes are busy")) == [
         ("slurm_jobs_unanswered", None, list(TRAY_OF.values()))
     ]
     other = row()
     other["placement"][1]["tasks"]["0"] = place("n3", "r02", "channel1,")
-    assert judged(other) == [("benchmark_failed", "r01t03", ["r01t03"])]
+    assert evaluated(other) == [("benchmark_failed", "r01t03", ["r01t03"])]
     short = row()
     del short["placement"][0]["tasks"]["1"]
-    assert judged(short) == [("benchmark_failed", None, ["r01t02"])]
+    assert evaluated(short) == [("benchmark_failed", None, ["r01t02"])]
     bare = row()
     bare["placement"][1]["tasks"]["0"] = place("n3", channels="")
-    assert judged(bare) == [("benchmark_failed", "r01t03", ["r01t03"])]
-    assert judged(bare, None) == []
+    assert evaluated(bare) == [("benchmark_failed", "r01t03", ["r01t03"])]
+    assert evaluated(bare, None) == []
     shared = row()
     shared["placement"][1]["tasks"]["0"] = place("n3")
-    assert judged(shared) == [("benchmark_failed", None, list(TRAY_OF.values()))]
-    assert judged(shared, False) == []
+    assert evaluated(shared) == [("benchmark_failed", None, list(TRAY_OF.values()))]
+    assert evaluated(shared, False) == []
 
 
 def test_a_result_is_attributed_to_the_clique_or_the_tray() -> None:
     slow = row(programs=[job({"0": NVBANDWIDTH, "1": ""}, name="bw")])
-    assert judged(slow) == [("benchmark_failed", None, [])]
+    assert evaluated(slow) == [("benchmark_failed", None, [])]
     late = row(programs=[job({}, None, name="bw")])
-    assert judged(late) == [("benchmark_failed", None, [])]
+    assert evaluated(late) == [("benchmark_failed", None, [])]
     healthy = DCGM_4.replace('"Fail"', '"Pass"')
     sick = row(programs=[job({"0": healthy, "1": DCGM_4}, name="diag")])
-    assert judged(sick) == [("benchmark_failed", "r01t02", ["r01t02"]), ("benchmark_failed", "r01t03", ["r01t03"])]
+    assert evaluated(sick) == [("benchmark_failed", "r01t02", ["r01t02"]), ("benchmark_failed", "r01t03", ["r01t03"])]
 
 
 @given(st.dictionaries(st.integers(0, 99).map(str), st.lists(st.text("ab: 1", min_size=1), min_size=1)))

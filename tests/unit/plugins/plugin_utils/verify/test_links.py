@@ -131,7 +131,7 @@ def test_xids_are_reported_once_and_the_fatal_ones_first() -> None:
 def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() -> None:
     world = copy.deepcopy(HOME)
     degraded = gpu(1, "B", {}, links=[{"state": "active", "speed": 53125, "links": list(range(17))}], link_count=17)
-    notes = facts.judge([gpu(0, "A", {}), degraded])
+    notes = facts.evaluate([gpu(0, "A", {}), degraded])
     world.trays[TRAY]["findings"] += [dict(note, part="links") for note in notes]
     world.report(TRAY, "gpu", "fabric_degraded")
     [row] = world.verdict()["failures"]

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.live_jobs import Partition
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import Outcome, TestJob
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import Outcome, TestJob
 
 BLOCKS = {"a": ("a1", "a2", "a3", "a4"), "b": ("b1", "b2", "b3"), "c": ()}
 EVERY = frozenset(node for nodes in BLOCKS.values() for node in nodes) | {"cpu1"}
@@ -95,7 +95,7 @@ def test_an_answer_is_compared_with_the_promise(
     outcome: str, reason: str, on: str, parts: dict[str, int], expected: tuple[str, ...] | None
 ) -> None:
     job = TestJob("segments", 4, "gpu", 2)
-    row = live_jobs.judged(job, Outcome("segments", 4, "gpu", 2, "", outcome, on, [], reason), parts, WHERE)
+    row = live_jobs.evaluated(job, Outcome("segments", 4, "gpu", 2, "", outcome, on, [], reason), parts, WHERE)
     assert (row and (row.outcome, row.reason)[: len(expected or ())]) == expected
 
 

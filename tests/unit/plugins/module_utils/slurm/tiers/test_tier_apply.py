@@ -52,7 +52,7 @@ def plan(tmp_path: Path, *steps: Step, file: str | None = "old\n", reconfigure: 
         conf=SlurmConf(str(conf)),
         config={"clustername": "lab"},
         file=None,
-        twin=False,
+        duplicate=False,
         running=[],
         shown=[],
     )
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_written_undoes_the_records(tmp_path: Path) -> Non
 def test_a_slurmctld_that_does_not_run_the_new_partitions_gets_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon, "SETTLE", 0.1)
+    monkeypatch.setattr(daemon, "RUNNING_SECONDS", 0.1)
     monkeypatch.setattr(daemon, "CALM", 0.1)
     monkeypatch.setenv("PATH", str(tmp_path / "bin") + ":/usr/bin:/bin")
     log = programs_that(tmp_path)

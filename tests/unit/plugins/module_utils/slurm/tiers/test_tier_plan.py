@@ -47,7 +47,7 @@ def survey(
         conf=SlurmConf(str(tmp_path / "slurm.conf")),
         config={**CONFIG, **more.pop("config", {})},
         file=None,
-        twin=False,
+        duplicate=False,
         running=[] if version < (25, 5, 0) else [Topology("nvlink", blocks=BLOCKS)],
         shown=[ShownBlock(block.name, block.nodes, base, False) for block in BLOCKS],
     )

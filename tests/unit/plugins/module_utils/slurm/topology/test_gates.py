@@ -149,7 +149,7 @@ def survey(folder: Path, loaded: bool = True, answers: Answers | None = None) ->
         conf=SlurmConf(str(folder)),
         config={"topologyplugin": "topology/block" if loaded else "topology/flat"},
         file=files.render([written], files.CONF).encode(),
-        twin=False,
+        duplicate=False,
         running=[],
         shown=[files.ShownBlock(block.name, block.nodes, 18, False) for block in written.blocks] if loaded else [],
     )

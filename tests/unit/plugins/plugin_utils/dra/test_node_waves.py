@@ -13,8 +13,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     device_plugins,
     linter,
+    node_waves,
     versions,
-    waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import preflight
 from hypothesis import given
@@ -28,7 +28,7 @@ Change = Callable[[dict[str, Any]], Any]
 
 
 def restricted(**more: Any) -> Any:
-    return world.plan(waves.restricted(world.LABELLED), waves=True, **more)
+    return world.plan(node_waves.restricted(world.LABELLED), waves=True, **more)
 
 
 def plugin() -> dict[str, Any]:
@@ -39,7 +39,7 @@ def plugin() -> dict[str, Any]:
 
 def pod(node: str, revision: str = "new", **status: Any) -> dict[str, Any]:
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
-    labels = {waves.HASH: revision}
+    labels = {node_waves.HASH: revision}
     metadata = {"name": f"plugin-{node}", "namespace": world.NAMESPACE, "labels": labels, "ownerReferences": OWNED}
     return {"metadata": metadata, "spec": {"nodeName": node}, "status": status or ready}
 
@@ -48,21 +48,21 @@ def world_of_two() -> dict[str, Any]:
     """Both nodes enabled, each with a pod of the newest revision."""
     cluster = world.installed()
     for node in cluster["nodes"]:
-        node["metadata"]["labels"][waves.LABEL] = waves.VALUE
+        node["metadata"]["labels"][node_waves.LABEL] = node_waves.VALUE
     return {"snapshot": cluster, "pods": [pod(name) for name in world.names()]}
 
 
-def judged(given: dict[str, Any], revision: str | None = "new") -> dict[str, str]:
-    pods = waves.pods_by_node(plugin(), given["pods"])
-    return waves.judge(given["snapshot"], world.trays(), restricted(), pods, revision)
+def evaluated(given: dict[str, Any], revision: str | None = "new") -> dict[str, str]:
+    pods = node_waves.pods_by_node(plugin(), given["pods"])
+    return node_waves.evaluate(given["snapshot"], world.trays(), restricted(), pods, revision)
 
 
 def test_own_values_stay_except_the_update_strategy() -> None:
     own = {"kubeletPlugin": {"nodeSelector": {"site": "x"}, "updateStrategy": {"type": "RollingUpdate"}}}
-    made = waves.restricted(own)["kubeletPlugin"]
-    assert made["nodeSelector"] == {"site": "x", waves.LABEL: waves.VALUE}
+    made = node_waves.restricted(own)["kubeletPlugin"]
+    assert made["nodeSelector"] == {"site": "x", node_waves.LABEL: node_waves.VALUE}
     assert made["updateStrategy"]["type"] == "OnDelete"
-    assert linter.check_values(waves.restricted(world.LABELLED), versions.pinned("0.5.0"), world.NAMESPACE) == []
+    assert linter.check_values(node_waves.restricted(world.LABELLED), versions.pinned("0.5.0"), world.NAMESPACE) == []
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,11 @@ def test_own_values_stay_except_the_update_strategy() -> None:
         (lambda given: given["snapshot"]["nodes"].pop(0), "The cluster has no node r01t01"),
         (lambda given: given["pods"].pop(0), "No pod of the driver's plugin is on node r01t01."),
         (
-            lambda given: (given["pods"].pop(0), given["snapshot"]["nodes"][0]["metadata"]["labels"].pop(waves.LABEL)),
-            f"on node r01t01: it lacks the label {waves.LABEL}=true",
+            lambda given: (
+                given["pods"].pop(0),
+                given["snapshot"]["nodes"][0]["metadata"]["labels"].pop(node_waves.LABEL),
+            ),
+            f"on node r01t01: it lacks the label {node_waves.LABEL}=true",
         ),
         (lambda given: given["pods"].__setitem__(0, pod("r01t01", "old")), "is of an old revision"),
         (
@@ -103,9 +106,9 @@ def test_own_values_stay_except_the_update_strategy() -> None:
 )
 def test_the_reason_of_a_node_is_one_sentence_and_concerns_no_other_node(change: Change, words: str) -> None:
     given = world_of_two()
-    assert judged(given) == {}
+    assert evaluated(given) == {}
     change(given)
-    found = judged(given)
+    found = evaluated(given)
     assert list(found) == ["r01t01"]
     assert words in found["r01t01"]
     assert found["r01t01"].endswith(".")
@@ -115,40 +118,40 @@ def test_deleted_pods_and_pods_of_other_daemon_sets_do_not_count() -> None:
     given = world_of_two()
     given["pods"][0]["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     given["pods"][1]["metadata"]["ownerReferences"] = [{"uid": "uid-other"}]
-    assert waves.pods_by_node(plugin(), given["pods"]) == {}
+    assert node_waves.pods_by_node(plugin(), given["pods"]) == {}
 
 
 def test_the_newest_revision_has_the_highest_number_once_observed() -> None:
     def row(number: int, name: str, owner: str = UID) -> dict[str, Any]:
-        metadata = {"labels": {waves.HASH: name}, "ownerReferences": [{"uid": owner}]}
+        metadata = {"labels": {node_waves.HASH: name}, "ownerReferences": [{"uid": owner}]}
         return {"metadata": metadata, "revision": number}
 
     rows = [row(2, "rolled-back-to"), row(1, "first"), row(9, "other", "uid-other")]
-    assert waves.newest_revision(plugin(), rows) == "rolled-back-to"
+    assert node_waves.newest_revision(plugin(), rows) == "rolled-back-to"
     late = plugin()
     late["metadata"]["generation"] = 2
-    assert waves.newest_revision(late, rows) is None
-    assert judged(world_of_two(), None).keys() == set(world.names())
+    assert node_waves.newest_revision(late, rows) is None
+    assert evaluated(world_of_two(), None).keys() == set(world.names())
 
 
 def test_before_the_first_wave_nothing_is_missing_and_the_preflight_covers_all_nodes() -> None:
     cluster, plan = world.installed(), restricted()
     cluster["daemon_sets"][0]["status"].update(dict.fromkeys(("desiredNumberScheduled", "numberReady"), 0))
-    assert checks.check(*waves.enabled_only(cluster, world.trays()), plan) == []
-    assert waves.pending(cluster, world.trays()) == world.names()
-    assert [row["code"] for row in waves.report_pending(cluster, world.trays(), plan)] == ["dra_waves_pending"]
+    assert checks.check(*node_waves.enabled_only(cluster, world.trays()), plan) == []
+    assert node_waves.pending(cluster, world.trays()) == world.names()
+    assert [row["code"] for row in node_waves.report_pending(cluster, world.trays(), plan)] == ["dra_waves_pending"]
     codes = {row["code"] for row in preflight(world.empty(), world.trays(), plan)}
     assert "dra_node_not_selected" in codes
     assert "dra_node_not_selected" not in {
-        row["code"] for row in preflight(waves.with_all_enabled(world.empty()), world.trays(), plan)
+        row["code"] for row in preflight(node_waves.with_all_enabled(world.empty()), world.trays(), plan)
     }
 
 
 def test_old_pods_between_waves_are_no_error() -> None:
     given, plan = world_of_two(), restricted()
     given["snapshot"]["daemon_sets"][0]["status"]["updatedNumberScheduled"] = 1
-    assert checks.check(*waves.enabled_only(given["snapshot"], world.trays()), plan) == []
-    (found,) = waves.report_pending(given["snapshot"], world.trays(), plan)
+    assert checks.check(*node_waves.enabled_only(given["snapshot"], world.trays()), plan) == []
+    (found,) = node_waves.report_pending(given["snapshot"], world.trays(), plan)
     assert "has 1 pod of the old revision" in found["message"]
 
 
@@ -163,9 +166,9 @@ def with_device_plugin() -> dict[str, Any]:
 def test_only_gpus_that_the_driver_would_allocate_are_taken_from_a_device_plugin() -> None:
     cluster, names = with_device_plugin(), set(world.names())
     all_dra = world.plan(shape="all_dra", waves=True)
-    assert waves.with_device_plugin(cluster, names, all_dra) == {"r01t02"}
-    assert waves.with_device_plugin(cluster, {"r01t01"}, all_dra) == set()
-    assert waves.with_device_plugin(cluster, names, restricted()) == set()
+    assert node_waves.with_device_plugin(cluster, names, all_dra) == {"r01t02"}
+    assert node_waves.with_device_plugin(cluster, {"r01t01"}, all_dra) == set()
+    assert node_waves.with_device_plugin(cluster, names, restricted()) == set()
 
 
 amounts = st.integers(min_value=0, max_value=8)

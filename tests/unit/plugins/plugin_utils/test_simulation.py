@@ -9,7 +9,7 @@ import itertools
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 
 
 def test_a_rack_has_one_domain_and_the_default_partition() -> None:

@@ -184,7 +184,7 @@ def pods_by_node(daemon_set: Mapping[str, Any], pods: Sequence[Mapping[str, Any]
     }
 
 
-def judge(
+def evaluate(
     snapshot: Snapshot, trays: Trays, plan: Plan, pods: Mapping[str, Mapping[str, Any]], revision: str | None
 ) -> dict[str, str]:
     """Tray -> the reason why its node is not done, as a sentence; without trays that are done."""

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
@@ -25,7 +25,7 @@ YAML_FILE, CONF_FILE = "slurm/topology.yaml", "slurm/topology.conf"
 
 
 def render(fabric: Fabric, **changes: dict[str, Any]) -> dict[str, str]:
-    return slurm.render(fabric, fabrics.state(fabric, **changes))
+    return slurm_files.render(fabric, fabrics.state(fabric, **changes))
 
 
 def test_a_split_rack_is_two_blocks_in_the_order_of_their_positions() -> None:
@@ -66,7 +66,7 @@ def grouped(fabric: Fabric, **groups: str) -> Fabric:
 )
 def test_groups_that_slurm_cannot_aggregate_are_not_rendered(groups: dict[str, str], problem: str | None) -> None:
     fabric = grouped(fabrics.fabric(racks=4, split=()), **groups)
-    found = [row for row in slurm.findings(fabric, State()) if row["code"] == "slurm_block_size"]
+    found = [row for row in slurm_files.findings(fabric, State()) if row["code"] == "slurm_block_size"]
     assert bool(render(fabric)) == (problem is None)
     assert [row["message"] for row in found] == (
         []
@@ -105,7 +105,7 @@ def test_blocks_do_not_depend_on_which_trays_are_up() -> None:
     fabric = fabrics.fabric()
     down = {f"r01t{tray:02d}": {"state": "stale", "health": "unknown"} for tray in range(1, 19)}
     assert render(fabric, **down) == render(fabric)
-    assert slurm.render(fabric, State()) == render(fabric)
+    assert slurm_files.render(fabric, State()) == render(fabric)
 
 
 def test_a_retired_clique_keeps_its_position_from_25_05() -> None:
@@ -117,7 +117,7 @@ def test_a_retired_clique_keeps_its_position_from_25_05() -> None:
     (topology,) = yaml.safe_load(texts[YAML_FILE])
     assert topology["block"]["blocks"][1] == {"block": "r02a"}
     assert "r02a" not in texts[CONF_FILE]
-    codes = {finding["code"] for finding in slurm.findings(fabric, fabrics.state(fabric))}
+    codes = {finding["code"] for finding in slurm_files.findings(fabric, fabrics.state(fabric))}
     assert codes == {"release_old", "slurm_clique_above_base"}
 
 
@@ -136,4 +136,4 @@ def test_an_invalid_topology_is_not_rendered(name: str, code: str) -> None:
     fabric = fabrics.fabric(racks=1, trays=2, split=())
     fabric.trays["r01t01"]["slurm_node"] = name
     assert render(fabric) == {}
-    assert code in {finding["code"] for finding in slurm.findings(fabric, fabrics.state(fabric))}
+    assert code in {finding["code"] for finding in slurm_files.findings(fabric, fabrics.state(fabric))}

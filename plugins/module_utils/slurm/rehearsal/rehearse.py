@@ -473,12 +473,12 @@ def _submit(sandbox: Sandbox, jobs: Sequence[TestJob], topology: Topology) -> li
 
     def one(job: TestJob) -> Outcome:
         if sandbox.left <= 0:
-            return judge(job, None, "", where)
+            return evaluate(job, None, "", where)
         try:
             done = _client(sandbox, "sbatch", *job.arguments(), user=job.user)
         except (subprocess.TimeoutExpired, OSError):
-            return judge(job, None, "", where)
-        return judge(job, done.returncode, f"{done.stdout}\n{done.stderr}", where)
+            return evaluate(job, None, "", where)
+        return evaluate(job, done.returncode, f"{done.stdout}\n{done.stderr}", where)
 
     with ThreadPoolExecutor(min(MAX_WORKERS, os.cpu_count() or 1)) as pool:
         outcomes = list(pool.map(one, jobs))
@@ -498,7 +498,7 @@ _PREFIX = re.compile(r"^(sbatch: )?((error|fatal): )?(allocation failure: )?")
 _TESTED = re.compile(r"Job \d+ to start at (\S+)(?: a)? using \d+ processors on nodes (\S+) in partition (\S+)")
 
 
-def judge(job: TestJob, status: int | None, output: str, where: Mapping[str, str]) -> Outcome:
+def evaluate(job: TestJob, status: int | None, output: str, where: Mapping[str, str]) -> Outcome:
     """Parse the output of ``sbatch --test-only``; status None where it did not end in time. where: node -> block."""
     outcome = Outcome(
         job.kind, job.nodes, job.partition, job.segment, job.block, "unanswered", required=job.required, user=job.user

@@ -100,7 +100,7 @@ def _daemon_set(name: str, namespace: str, image: str, hosts: Sequence[str]) -> 
     }
 
 
-def judge(snapshot: Snapshot, made: Sequence[Mapping[str, Any]], plan: Plan) -> list[Finding]:
+def evaluate(snapshot: Snapshot, made: Sequence[Mapping[str, Any]], plan: Plan) -> list[Finding]:
     """V5 of the probe: for each clique the first step that has not succeeded."""
     channels, names = domains.Channels(snapshot), {name_of(row) for row in made}
     sets = {name_of(item): item for item in snapshot["daemon_sets"]}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal, rehearsal_conf
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal_conf, rehearse
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import (
     Candidate,
     Outcome,
     Rehearsal,
@@ -147,7 +147,7 @@ def known(rehearsed: Candidate) -> frozenset[str]:
 
 def test_small_sites_get_every_size_of_job() -> None:
     rehearsed = candidate({"a": 4, "b": 2, "c": 0}, jobs=(TestJob("site", 3),))
-    jobs = rehearsal.make_jobs(rehearsed, [], known(rehearsed))
+    jobs = rehearse.make_jobs(rehearsed, [], known(rehearsed))
     assert [(job.kind, job.block, job.nodes, len(job.without)) for job in jobs] == [
         ("block", "a", 1, 0),
         ("block", "a", 2, 0),
@@ -174,7 +174,7 @@ def test_only_partitions_on_this_topology_get_jobs() -> None:
         rules.Partition("tree", nodes, "fat"),
         rules.Partition(rehearsal_conf.OPEN_PARTITION, nodes, "nvlink"),
     ]
-    jobs = [job for job in rehearsal.make_jobs(rehearsed, partitions, known(rehearsed)) if job.kind == "partition"]
+    jobs = [job for job in rehearse.make_jobs(rehearsed, partitions, known(rehearsed)) if job.kind == "partition"]
     assert [(job.partition, job.nodes, job.segment) for job in jobs] == [
         ("gpu", 1, 0),
         ("gpu", 2, 0),
@@ -210,7 +210,7 @@ WHERE = {"a1": "a", "a2": "a", "b1": "b"}
     ],
 )
 def test_the_output_of_sbatch_becomes_an_outcome(status: int | None, output: str, expected: tuple[Any, ...]) -> None:
-    outcome = rehearsal.judge(TestJob("site", 2), status, output, WHERE)
+    outcome = rehearse.evaluate(TestJob("site", 2), status, output, WHERE)
     assert (outcome.outcome, outcome.partition, outcome.blocks, outcome.reason)[: len(expected)] == expected
 
 
@@ -220,14 +220,14 @@ def test_the_reason_is_read_from_the_log() -> None:
 [2026-11-21T07:55] error: topology/block: eval_nodes_block: JobId=9 segment (16) > bblock_node_cnt (9) is not supported
 [2026-11-21T07:55] debug2: _slurm_rpc_job_will_run: Requested node count exceeds something
 """
-    assert rehearsal.explained(log) == "segment (16) > bblock_node_cnt (9) is not supported"
-    assert rehearsal.explained("[x] debug2: nothing to see\n") == ""
+    assert rehearse.explained(log) == "segment (16) > bblock_node_cnt (9) is not supported"
+    assert rehearse.explained("[x] debug2: nothing to see\n") == ""
 
 
 def verdict(outcome: Outcome | None = None, base: int = 4, **more: Any) -> list[tuple[str, str]]:
     rehearsed = candidate({"a": 4, "b": 2}, base=(base,))
     made = Rehearsal(**{"ran": True, "loaded": True, "outcomes": [outcome] if outcome else [], **more})
-    return [(found["severity"], found["code"]) for found in rehearsal.findings(made, rehearsed)]
+    return [(found["severity"], found["code"]) for found in rehearse.findings(made, rehearsed)]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_job_of_all_trays_gets_a_segment_with_which_it_starts(
 ) -> None:
     job = Outcome("all", sum(sizes.values()), "p", 0, "", "refused")
     made = Rehearsal(ran=True, loaded=True, outcomes=[job])
-    [found] = rehearsal.findings(made, candidate(sizes, base=base))
+    [found] = rehearse.findings(made, candidate(sizes, base=base))
     assert found["code"] == "slurm_rehearsal_job"
     assert expected in found["message"]
     assert "set --segment=9 for" in found["message"]
@@ -278,6 +278,6 @@ def test_a_missing_or_unfinished_rehearsal_is_a_finding() -> None:
         Rehearsal(ran=False, fatal="x"),
         Rehearsal(ran=True, loaded=True, complete=False),
     ):
-        assert [found["code"] for found in rehearsal.findings(missing, rehearsed, mandatory=True)] == [
+        assert [found["code"] for found in rehearse.findings(missing, rehearsed, mandatory=True)] == [
             "slurm_rehearsal_refused"
         ]
