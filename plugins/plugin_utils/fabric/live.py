@@ -91,7 +91,7 @@ def unpack(packed: Any) -> Merged | None:
     try:
         return Merged(
             [_unpacked(row) for row in packed["observations"]],
-            [cast("Finding", dict(row)) for row in packed["findings"]],
+            [cast(Finding, dict(row)) for row in packed["findings"]],
         )
     except (KeyError, TypeError, ValueError):
         return None
