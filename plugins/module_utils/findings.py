@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Unpack  # novermin: of Python 3.11, which mypy reads as
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 

@@ -38,7 +38,7 @@ def expressions() -> dict[str, str]:
         "verify": read("roles/verify/defaults/main.yml")["verify_slurm_controllers"],
         "rollout": read("roles/rollout/defaults/main.yml")["rollout_slurm_controller"],
         "resume": next(play["vars"]["resume_controllers"] for play in resume if "resume_controllers" in str(play)),
-        "doctor": doctor[1]["module_defaults"]["rackscale.nvlink.doctor"]["controllers"],
+        "doctor": doctor[1]["vars"]["doctor_controllers"],
     }
 
 
