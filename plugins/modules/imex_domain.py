@@ -299,12 +299,14 @@ unchanged_hosts:
   type: str
   sample: ',r01t01,r01t02,'
 text:
-  description: What the phases of this play have done, as lines of text, one for all trays and one for those with equal
-    changes.
+  description: What the phases of this play have done, as lines of text, one for trays with equal changes and last
+    one for all.
   returned: with O(phase=report)
   type: list
   elements: str
-  sample: ["IMEX: 36 trays, 2 changed.", "r01t[01-02]: write /etc/nvidia-imex/nodes_config.cfg"]
+  sample:
+    - "r01t[01-02]: write /etc/nvidia-imex/nodes_config.cfg"
+    - "IMEX: 36 trays, 2 changed. Next: ansible-playbook rackscale.nvlink.verify."
 unchanged:
   description: Whether the whole clique is in the desired state, so that no further phase has anything to do.
   returned: with O(phase=stop_and_write), if it is

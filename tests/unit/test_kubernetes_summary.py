@@ -16,6 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+NEXT = ". Next: ansible-playbook rackscale.nvlink.verify."
 TOPOLOGY = [{"action": "create", "what": "Topology nvlink of kai.scheduler", "why": ""}]
 
 
@@ -23,7 +24,10 @@ TOPOLOGY = [{"action": "create", "what": "Topology nvlink of kai.scheduler", "wh
 @pytest.mark.parametrize(
     ("registered", "lines"),
     [
-        ({"dra_driver_released": {"changed": False, "skipped": True}}, ["Kubernetes: no changes"]),
+        (
+            {"dra_driver_released": {"changed": False, "skipped": True}},
+            [f"Kubernetes: no changes{NEXT}"],
+        ),
         (
             {
                 "dra_driver_applied": {"changed": True, "results": []},
@@ -32,11 +36,11 @@ TOPOLOGY = [{"action": "create", "what": "Topology nvlink of kai.scheduler", "wh
                 "ansible_check_mode": True,
             },
             [
-                "Kubernetes: 42 changes (dry run)",
                 "Applied the CRDs of the DRA driver",
                 "Installed or upgraded the DRA driver",
                 *["create Topology nvlink of kai.scheduler"] * 38,
                 "and 2 more",
+                f"Kubernetes: 42 changes (dry run){NEXT}",
             ],
         ),
     ],

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role imex has done: one line for all trays, and one for those with equal changes. Pure functions."""
+"""What the role imex has done: one line for trays with equal changes, and last one for all. Pure functions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def lines(hosts: Collection[str], failed: Collection[str], rows: Iterable[Mappin
     for host, made in changes.items():
         hosts_of.setdefault(tuple(made), []).append(host)
     verb = "would change" if check else "changed"
-    first = f"IMEX: {count(len(hosts), 'tray')}, {len(changes) or 'none'} {verb}"
-    first += f"; {len(failed)} failed: {fold(natural_sorted(failed))}" if failed else ""
-    first += f"; {len(blocked)} left unchanged with their clique: {fold(natural_sorted(blocked))}" if blocked else ""
+    last = f"IMEX: {count(len(hosts), 'tray')}, {len(changes) or 'none'} {verb}"
+    last += f"; {len(failed)} failed: {fold(natural_sorted(failed))}" if failed else ""
+    last += f"; {len(blocked)} left unchanged with their clique: {fold(natural_sorted(blocked))}" if blocked else ""
     groups = ((fold(natural_sorted(group)), made) for made, group in hosts_of.items())
-    return [f"{first}.", *(f"{names}: {summarize(made, _MAX_CHANGES)}" for names, made in groups)]
+    made_by = [f"{names}: {summarize(made, _MAX_CHANGES)}" for names, made in groups]
+    return [*made_by, f"{last}. Next: ansible-playbook rackscale.nvlink.verify."]
