@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import steps as capture
@@ -31,14 +32,14 @@ _CONTROLLER_OPTIONS = frozenset({"fabric_file", "peer_ports", "controllers"})
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
         step = options["step"]
         if step == "inspect":
             return self._inspect(options, task_vars)
         if step == "capture":
             return self._ask(step, options, {}, task_vars)
-        result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
+        result: Result = {"changed": False, "changes": [], "findings": []}
         if step in ("plan", "evaluate"):
             return {**result, **self._doctor(options, task_vars)}
         path, hosts = self._loader.path_dwim(options["path"]), (options["trays"], options["controllers"])
@@ -46,7 +47,7 @@ class ActionModule(GuardedAction):
             return {**result, **capture.plan(path, *hosts)}
         return {**result, **capture.write(path, *hosts, task_vars, self._task.check_mode)}
 
-    def _doctor(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _doctor(self, options: Arguments, task_vars: Variables) -> Result:
         read = inventory.read(options, task_vars)
         if options["step"] == "plan":
             return doctor.plan(read, options["fabric_file"], task_vars)
@@ -62,7 +63,7 @@ class ActionModule(GuardedAction):
         lines, failure = checks.screen(rows, text, options["fail"])
         return {"verdict": verdict, "text": lines, "failure": failure}
 
-    def _inspect(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _inspect(self, options: Arguments, task_vars: Variables) -> Result:
         """The host's report with its clock, or in `problem` why it gave none."""
         more: dict[str, Any] = {}
         if self._connection.transport == "local":
@@ -81,14 +82,12 @@ class ActionModule(GuardedAction):
         clock = {"low": times["ended"] - time.time(), "high": times["started"] - asked}
         return {**answer, "clock": clock}
 
-    def _ask(
-        self, step: str, options: dict[str, Any], more: dict[str, Any], task_vars: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _ask(self, step: str, options: Arguments, more: dict[str, Any], task_vars: Variables) -> Result:
         given = {name: value for name, value in self._task.args.items() if name not in _CONTROLLER_OPTIONS}
         rest, times = _ENDS[step]
         seconds = rest + times * options["timeout"]
         return self.run_module("rackscale.nvlink.doctor", {**given, **more}, task_vars, SCHEMAS[step], seconds)
 
 
-def _result(**more: Any) -> dict[str, Any]:
+def _result(**more: Any) -> Result:
     return {"changed": False, "changes": [], "findings": [], **more}

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_changes, phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -22,7 +22,7 @@ class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         public = str(self._task.action).endswith("dra_driver_info")
         choices = phases.PUBLIC if public else (*phases.INTERNAL, *node_changes.PHASES)
         phase = {"phase": {"type": "str", "choices": list(choices), "required": True}}

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
@@ -25,7 +25,7 @@ _REST = 60.0
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         try:
             seconds = _REST + _waits(arguments)
@@ -36,7 +36,7 @@ class ActionModule(GuardedAction):
         return _complete(answer, names.split(",") if isinstance(names, str) else names)
 
 
-def _complete(answer: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _complete(answer: Result, names: Sequence[str]) -> Result:
     """The answer, with the finding tray_answer_invalid where a missing subset has no finding yet."""
     facts = mapped(answer.get("ansible_facts"))
     notes = answer.get("findings") or []
@@ -49,7 +49,7 @@ def _complete(answer: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {**answer, "findings": [*notes, finding("tray_answer_invalid", message)]}
 
 
-def _waits(arguments: Mapping[str, Any]) -> float:
+def _waits(arguments: Arguments) -> float:
     """Seconds that the module may wait: each backend once; with other subsets three queries of IMEX and the links."""
     timeout = float(arguments.get("timeout", _DEFAULTS.timeout))
     if list(arguments.get("gather_subset", _DEFAULTS.gather_subset)) == ["gpu"]:

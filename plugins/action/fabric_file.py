@@ -19,6 +19,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
@@ -68,7 +69,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     shown,
 )
 
-Result = dict[str, Any]
 display = Display()
 
 # Default of min_answer for live sources, in percent.
@@ -87,13 +87,13 @@ class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def act(self, task_vars: dict[str, Any]) -> Result:
+    def act(self, task_vars: Variables) -> Result:
         try:
             return self._act(task_vars)
         except NvlinkError as error:
             raise AnsibleActionFail(_with_variable(str(error), task_vars)) from None
 
-    def _act(self, task_vars: dict[str, Any]) -> Result:
+    def _act(self, task_vars: Variables) -> Result:
         _check_required(self._task.args)
         _check_values(self._task.args)
         uses_hosts = ansible_facts.SOURCE in map(str, _as_list(self._task.args.get("sources", [ansible_facts.SOURCE])))
@@ -122,7 +122,7 @@ class ActionModule(GuardedAction):
         return {"fabric_file": path, **done}
 
 
-def _with_variable(message: str, task_vars: Mapping[str, Any]) -> str:
+def _with_variable(message: str, task_vars: Variables) -> str:
     """The message about an option, under the name of the variable by which the playbook discover was given it."""
     option = message.partition(":")[0]
     variable = f"fabric_{option}"
@@ -141,7 +141,7 @@ _NUMBERS = {
 }
 
 
-def _check_values(arguments: Mapping[str, Any]) -> None:
+def _check_values(arguments: Arguments) -> None:
     """Raise an error with a remedy for a value of a wrong type."""
     for option, example in _NUMBERS.items():
         value = arguments.get(option)
@@ -163,7 +163,7 @@ def _check_values(arguments: Mapping[str, Any]) -> None:
             raise PlacementError(f"{option}: {shown(value)} is not a mapping; write NAME: VALUE lines below it")
 
 
-def _check_required(arguments: Mapping[str, Any]) -> None:
+def _check_required(arguments: Arguments) -> None:
     """Raise an error with a remedy for a missing option: Ansible's own message names the option only."""
     if not (arguments.get("fabric_file") or arguments.get("path")):
         raise AnsibleActionFail("fabric_file: is not set; set its path, such as /srv/site/fabric.json")
@@ -191,7 +191,7 @@ class _Files:
         self.state: State | None = None
 
     @contextlib.contextmanager
-    def locked(self, options: Mapping[str, Any]) -> Iterator[None]:
+    def locked(self, options: Arguments) -> Iterator[None]:
         """The locks against other writers of the files that a run may write; a dry run needs none.
 
         With state_dir a run that only proposes takes the lock there, as the folder of the fabric file may be read-only.
@@ -273,7 +273,7 @@ def _has(path: str, data: bytes) -> bool:
         return False
 
 
-def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
+def _checked(files: _Files, options: Arguments, observe: Callable[..., Any]) -> Result:
     files.read()
     fabric_file.check_groups(files.fabric or Fabric(), files.groups, files.path)
     _policy(options)
@@ -284,7 +284,7 @@ def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[..., A
     return {"changed": False, "changes": [], "findings": [], "diff": [], "msg": msg}
 
 
-def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
+def _accepted(files: _Files, options: Arguments, observe: Callable[..., Any]) -> Result:
     files.read()
     sha256 = options["proposal"]
     outcome: Result = {
@@ -319,9 +319,7 @@ def _to_sign(path: str) -> str:
     return f"; sign it before the next run: {signature.command(path)}" if signature.required() else ""
 
 
-def _proposed(
-    files: _Files, options: Mapping[str, Any], observe: Callable[[Fabric | None], tuple[Merged, str]]
-) -> Result:
+def _proposed(files: _Files, options: Arguments, observe: Callable[[Fabric | None], tuple[Merged, str]]) -> Result:
     policy = replace(_policy(options), groups=files.groups)
     files.read()
     merged, failure = observe(files.fabric)
@@ -517,7 +515,7 @@ def _left_for_review(
     return result
 
 
-def _edited(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
+def _edited(files: _Files, options: Arguments, observe: Callable[..., Any]) -> Result:
     files.read()
     before = files.fabric
     if before is None:
@@ -557,7 +555,7 @@ _STATES: dict[str, Callable[..., Result]] = {
 }
 
 
-def _policy(options: Mapping[str, Any]) -> Policy:
+def _policy(options: Arguments) -> Policy:
     return Policy(
         imex_networks=tuple(options["imex_network"]),
         # YAML reads an unquoted serial as a number.
@@ -582,7 +580,7 @@ def _names(option: str, key: Any, given: Any) -> list[str]:
         ) from None
 
 
-def _sources(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _sources(options: Arguments) -> list[tuple[str, Any]]:
     """The names of the sources with their options, in the order of trust, without the fabric file."""
     rows = []
     for row in options["sources"]:
@@ -643,7 +641,7 @@ def _counts(summary: Mapping[str, int]) -> str:
 
 
 def _observe(
-    action: GuardedAction, options: Mapping[str, Any], task_vars: Mapping[str, Any], now: str, fabric: Fabric | None
+    action: GuardedAction, options: Arguments, task_vars: Variables, now: str, fabric: Fabric | None
 ) -> tuple[Merged, str]:
     """Query the sources and merge their answers; why they are too few for a discovery, empty if they are enough.
 
@@ -681,7 +679,7 @@ class _Hosts:
     collection is refused: neither its settings nor any answer about it are used.
     """
 
-    def __init__(self, action: GuardedAction, task_vars: Mapping[str, Any]) -> None:
+    def __init__(self, action: GuardedAction, task_vars: Variables) -> None:
         self._action, self._hostvars = action, task_vars.get("hostvars")
 
     def registered(self, trays: Sequence[str], register: str) -> list[Observation]:
@@ -723,7 +721,7 @@ class _Hosts:
         variables = self._variables(observation.tray)
         return observation if variables is None else self._applied(observation, variables)
 
-    def _applied(self, observation: Observation, variables: Mapping[str, Any]) -> Observation:
+    def _applied(self, observation: Observation, variables: Variables) -> Observation:
         foreign = trust.foreign_variables(variables.get("ansible_facts"))
         if foreign:
             return ansible_facts.refuse(observation.tray, observation.source, foreign)
@@ -741,11 +739,11 @@ class _Hosts:
         changes: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
         return replace(observation, **changes) if changes else observation
 
-    def _variables(self, name: str) -> Mapping[str, Any] | None:
+    def _variables(self, name: str) -> Variables | None:
         """The variables of a host, not templated; None for a name that is not in the inventory."""
         if self._hostvars is None or name not in self._hostvars:
             return None
-        found: Mapping[str, Any] = self._hostvars.raw_get(name)
+        found: Variables = self._hostvars.raw_get(name)
         return found
 
 
@@ -760,7 +758,7 @@ class _OverriddenError(Exception):
 class _HostVariables:
     """The site's variables of one host. Their templates see no facts, by which a tray could take another's name."""
 
-    def __init__(self, action: GuardedAction, host: str, variables: Mapping[str, Any]) -> None:
+    def __init__(self, action: GuardedAction, host: str, variables: Variables) -> None:
         self._action, self._host, self._variables = action, host, variables
 
     def node(self, variable: str) -> str | None:

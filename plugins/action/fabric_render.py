@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from ansible.errors import AnsibleActionFail
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -43,7 +44,7 @@ class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         every = list(RENDERERS)
         given = self._task.args.get("renderers", every)
         if not given:
@@ -92,7 +93,7 @@ class ActionModule(GuardedAction):
             fabric = fabric_file.load(options["fabric_file"])
             state = fabric_file.load_state(options["fabric_file"], options["state_dir"]) or model.State()
             context = _context(options)
-            result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
+            result: Result = {"changed": False, "changes": [], "findings": []}
             if options["render_dir"]:
                 result.update(self._render(fabric, state, options["render_dir"], options["renderers"], context))
         except NvlinkError as error:
@@ -101,7 +102,7 @@ class ActionModule(GuardedAction):
             result["domain_map"] = domain_map(fabric, state, context.jobs, width=_width())
         return result
 
-    def _change(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _change(self, options: Arguments) -> Result:
         """The map of a proposal; the files are those of an accepted fabric alone."""
         path, file = options["fabric_file"], options["proposal_file"]
         if options["render_dir"]:
@@ -128,13 +129,13 @@ class ActionModule(GuardedAction):
 
     def _render(
         self, fabric: model.Fabric, state: model.State, root: str, names: list[str], context: RenderContext
-    ) -> dict[str, Any]:
+    ) -> Result:
         rendered = render(fabric, state, names, context)
         files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
         plan = tree.plan(root, files, set(names), MANIFEST)
         if not self._task.check_mode:
             plan.apply()
-        result: dict[str, Any] = {
+        result: Result = {
             "changed": bool(plan.changes),
             "changes": [change.path for change in plan.changes if change.path != MANIFEST],
             "render_dir": root,
@@ -156,7 +157,7 @@ class ActionModule(GuardedAction):
         return result
 
 
-def _context(options: dict[str, Any]) -> RenderContext:
+def _context(options: Arguments) -> RenderContext:
     """Read and check the other inputs of the renderers: verdict, rehearsal, jobs, last report."""
     lines, root = options["squeue"], options["render_dir"]
     return RenderContext(

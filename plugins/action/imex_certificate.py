@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import normal_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
@@ -26,7 +25,7 @@ _AUTHORITY = "ca"
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec={"tray": {"type": "str"}})
         tray = str(options["tray"] or task_vars["inventory_hostname"])
         if not _FILE_NAME.fullmatch(tray) or tray == _AUTHORITY:
@@ -50,7 +49,7 @@ class ActionModule(GuardedAction):
             "rotate": rotate,
         }
 
-    def _address(self, tray: str, task_vars: Mapping[str, Any]) -> str:
+    def _address(self, tray: str, task_vars: Variables) -> str:
         names = ("imex_fabric_file", "fabric_file", "nvlink_fabric_file")
         path = next((value for name in names if (value := trust.controller_value(task_vars, name))), None)
         if not path:
@@ -69,7 +68,7 @@ class ActionModule(GuardedAction):
         return address
 
 
-def _folder(task_vars: Mapping[str, Any]) -> str:
+def _folder(task_vars: Variables) -> str:
     given = trust.controller_value(task_vars, "imex_tls_ca_dir")
     if not given:
         raise AnsibleActionFail(
@@ -82,7 +81,7 @@ def _folder(task_vars: Mapping[str, Any]) -> str:
     return folder
 
 
-def _days(task_vars: Mapping[str, Any]) -> int:
+def _days(task_vars: Variables) -> int:
     given = trust.controller_value(task_vars, "imex_tls_days", 365)
     try:
         days = int(given)
@@ -93,7 +92,7 @@ def _days(task_vars: Mapping[str, Any]) -> int:
     return days
 
 
-def _rotate(task_vars: Mapping[str, Any]) -> bool:
+def _rotate(task_vars: Variables) -> bool:
     given = trust.controller_value(task_vars, "imex_tls_rotate", False)
     try:
         return bool(boolean(given))

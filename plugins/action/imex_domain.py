@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages, verdict
@@ -25,8 +26,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import summa
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
-
-Result = dict[str, Any]
 
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
 # Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.
@@ -42,7 +41,7 @@ _REST = 300.0
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> Result:
+    def act(self, task_vars: Variables) -> Result:
         variables = task_vars
         self.tray = str(self._task.args.get("tray") or variables["inventory_hostname"])
         self.folder, self.play = str(constants.DEFAULT_LOCAL_TMP), imex_run_store.play_of(self._task)
@@ -396,7 +395,7 @@ class ActionModule(GuardedAction):
         return contents
 
 
-def seconds(phase: str, options: Mapping[str, Any]) -> float:
+def seconds(phase: str, options: Arguments) -> float:
     """The end of a phase on a tray, above all that the tray itself waits for."""
     # Each reading of the tray calls nvidia-imex-ctl twice.
     reading = 2 * options["timeout"]

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_job import RETURN
@@ -23,7 +23,7 @@ SECONDS = 600.0
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         arguments, folder = dict(self._task.args), str(constants.DEFAULT_LOCAL_TMP)
         path, tray = arguments.pop("fabric_file", None), arguments.pop("tray", None)
         host = str(task_vars["inventory_hostname"])

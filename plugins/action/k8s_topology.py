@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -43,7 +44,7 @@ class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "fabric_file": {"type": "path", "required": True},
@@ -80,7 +81,7 @@ class ActionModule(GuardedAction):
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
 
-    def _run(self, path: str, options: dict[str, Any], facts: Mapping[str, TrayFacts]) -> dict[str, Any]:
+    def _run(self, path: str, options: Arguments, facts: Mapping[str, TrayFacts]) -> Result:
         if options["state"] == "absent" and options["topograph"] != "report":
             raise KubernetesError(
                 f"topograph: {options['topograph']} needs state: present; remove it with state: absent"
@@ -133,7 +134,7 @@ class ActionModule(GuardedAction):
             return self._unfinished(plan, len(steps), str(error))
         return result
 
-    def _unfinished(self, plan: Plan, more: int, error: str) -> dict[str, Any]:
+    def _unfinished(self, plan: Plan, more: int, error: str) -> Result:
         """The failed result after an error in the middle of the writes."""
         total = len(plan.changes) + more
         message = f"{error}; {len(plan.done)} of {count(total, 'write')} done: run again to continue."
@@ -141,9 +142,9 @@ class ActionModule(GuardedAction):
         plan.changes = plan.done
         return {**self._result(plan, []), "failed": True, "msg": message}
 
-    def _result(self, plan: Plan, steps: list[Step]) -> dict[str, Any]:
+    def _result(self, plan: Plan, steps: list[Step]) -> Result:
         rows = [*(change.step for change in plan.changes), *steps]
-        result: dict[str, Any] = {
+        result: Result = {
             "changed": bool(rows),
             "schedulers": plan.schedulers,
             "label_writer": plan.writer,

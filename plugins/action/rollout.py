@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import ARGUMENT_SPEC
@@ -33,7 +34,6 @@ GROUP = "nvlink_rollout"
 # A tray whose facts set variables of the collection fails in these states. It must be able to fail, and the states of
 # the wave take nothing from the tray that they happen to run on.
 GUARDED = ("observed", "checked", "passed")
-Result = dict[str, Any]
 
 
 class ActionModule(GuardedAction):
@@ -48,10 +48,10 @@ class ActionModule(GuardedAction):
     def is_guarded(self) -> bool:
         return self._task.args.get("state") in GUARDED
 
-    def act(self, task_vars: dict[str, Any]) -> Result:
+    def act(self, task_vars: Variables) -> Result:
         return {"changed": False, "changes": [], "findings": [], **self._act(task_vars)}
 
-    def _act(self, variables: dict[str, Any]) -> Result:
+    def _act(self, variables: Variables) -> Result:
         _validation, self.options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         self.tray = str(variables["inventory_hostname"])
         self.folder = str(constants.DEFAULT_LOCAL_TMP)
@@ -120,7 +120,7 @@ class ActionModule(GuardedAction):
                 return path
         raise RolloutError(f"rollout_hook: {shown(given)} is no file; set it to a file with tasks for one tray")
 
-    def _plan(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _plan(self, variables: Variables) -> dict[str, Any]:
         plan = trust.controller_value(variables, "rollout_plan")
         if not isinstance(plan, Mapping) or "settings" not in plan:
             raise RolloutError(

@@ -17,6 +17,7 @@ from ansible.inventory.manager import split_host_pattern
 from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.vars import load_extra_vars
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.run_check import ARGUMENT_SPEC
@@ -42,9 +43,9 @@ class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        result: dict[str, Any] = {"changed": False, "changes": [], "findings": [], "applies": True, "dra_driver": True}
+        result: Result = {"changed": False, "changes": [], "findings": [], "applies": True, "dra_driver": True}
         run = self._run(task_vars)
         plan = self._plan_of_site(task_vars)
         if plan:
@@ -75,14 +76,14 @@ class ActionModule(GuardedAction):
         result["hosts"] = self._hosts([*options["patterns"], *options["optional_patterns"]], task_vars, run)
         return {**result, **planned, "warnings": [*result["warnings"], *planned.get("warnings", ())]}
 
-    def _plan_of_site(self, task_vars: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _plan_of_site(self, task_vars: Variables) -> Mapping[str, Any]:
         """What site has planned, where site imports the playbook; else nothing."""
         # A variable of the play, which no fact of a tray can set.
         is_phase = "site_runs" in self._task.play.vars
         plan = trust.controller_value(task_vars, "site_plan") if is_phase else None
         return plan if isinstance(plan, Mapping) and "playbooks" in plan else {}
 
-    def _run(self, task_vars: Mapping[str, Any]) -> Run:
+    def _run(self, task_vars: Variables) -> Run:
         groups = task_vars.get("groups") or {}
         known = set(groups.get("all", ()))
 
@@ -102,7 +103,7 @@ class ActionModule(GuardedAction):
         selected = task_vars.get("ansible_play_hosts_all") or ()
         return Run(groups, selected, limit, match, lambda: "".join(inventory_file.problems(sources, self._loader)[:1]))
 
-    def _missing(self, names: Sequence[str], task_vars: Mapping[str, Any], warnings: list[str]) -> Iterator[str]:
+    def _missing(self, names: Sequence[str], task_vars: Variables, warnings: list[str]) -> Iterator[str]:
         """A sentence for each file of an extra variable that does not exist; others are warnings."""
         extra = load_extra_vars(self._loader) if names else {}
         for name in names:
@@ -114,7 +115,7 @@ class ActionModule(GuardedAction):
                 else:
                     warnings.append(f"{sentence}.")
 
-    def _problems(self, options: Mapping[str, Any], task_vars: Mapping[str, Any], run: Run) -> Iterator[str]:
+    def _problems(self, options: Arguments, task_vars: Variables, run: Run) -> Iterator[str]:
         of_play = self._task.play.vars
 
         def value(name: str) -> Any:
@@ -158,13 +159,13 @@ class ActionModule(GuardedAction):
                 else:
                     yield targets.wrong_trays(run, fabric, name, value(name), name in placed)
 
-    def _value(self, name: str, task_vars: Mapping[str, Any]) -> Any:
+    def _value(self, name: str, task_vars: Variables) -> Any:
         """A variable of the play, which ranks above those of a host, or as localhost has it."""
         if name in self._task.play.vars:
             return self._templar.template(task_vars.get(name))
         return trust.controller_value(task_vars, name)
 
-    def _hosts(self, patterns: Sequence[str], task_vars: Mapping[str, Any], run: Run) -> list[str]:
+    def _hosts(self, patterns: Sequence[str], task_vars: Variables, run: Run) -> list[str]:
         """The hosts of this run that match a pattern."""
         rows = (run.match(targets.pattern_of(name, self._value(name, task_vars))) for name in patterns)
         matched = {host for row in rows for host in row}
@@ -178,7 +179,7 @@ class ActionModule(GuardedAction):
         return fabric_file.load(path) if os.path.exists(path) else Fabric()
 
 
-def _planned(run: Run, task_vars: Mapping[str, Any]) -> dict[str, Any]:
+def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
     """The phases of the playbook site, with warnings; one error has all that would stop a later phase."""
 
     def value(name: str) -> Any:

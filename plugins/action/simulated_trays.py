@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -46,7 +47,7 @@ class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "dest": {"type": "path", "required": True},

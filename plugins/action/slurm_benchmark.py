@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -26,7 +27,7 @@ OF_FINDING = ("code", "severity", "message", "tray", "clique")
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         isolation = arguments.pop("channel_isolation", "any")
         if isolation not in ISOLATED:

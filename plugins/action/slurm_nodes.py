@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import MAX_TESTS
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, RETURN
@@ -27,7 +27,7 @@ _CALLS, _REST = 20, 60.0
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname") or "")
         try:
@@ -49,7 +49,7 @@ class ActionModule(GuardedAction):
             result["text"] = summary.of_nodes(arguments, result, self._task.check_mode)
         return result
 
-    def _trays(self, task_vars: Mapping[str, Any]) -> set[str]:
+    def _trays(self, task_vars: Variables) -> set[str]:
         """The trays of the inventory, and of the fabric file where localhost names one."""
         trays = set((task_vars.get("groups") or {}).get("nvlink", ()))
         given = trust.controller_value(task_vars, "fabric_file") or trust.controller_value(
@@ -72,7 +72,7 @@ class ActionModule(GuardedAction):
         ]
 
 
-def _end(arguments: Mapping[str, Any]) -> float:
+def _end(arguments: Arguments) -> float:
     """Seconds that lie above all that the module may wait for."""
     try:
         wait, test, call = (

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster as on_host
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import ARGUMENTS, RETURN, STEPS
@@ -28,7 +29,7 @@ ATTEMPTS = 5
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         step = str(arguments.get("step"))
         if step == "configure":
@@ -42,7 +43,7 @@ class ActionModule(GuardedAction):
             end = ends.tray(arguments, default)
         return self.run_module(MODULE, arguments, task_vars, SCHEMAS.get(step, {}), end)
 
-    def _configure(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _configure(self, arguments: dict[str, Any], task_vars: Variables) -> Result:
         path = arguments.pop("fabric_file", None)
         register = arguments.pop("observations", None)
         cluster = arguments.pop("cluster", None)
@@ -65,18 +66,18 @@ class ActionModule(GuardedAction):
 
     def _write(
         self,
-        arguments: dict[str, Any],
+        arguments: Arguments,
         site: conf.Site,
         nodes: list[conf.Node],
         trays: measured.Trays,
-        task_vars: dict[str, Any],
-    ) -> dict[str, Any]:
+        task_vars: Variables,
+    ) -> Result:
         options = ("step", "cluster_name", "conf_dir", "timeout", "allow_removal", "override")
         passed: dict[str, Any] = {key: arguments[key] for key in options if key in arguments}
         passed["accounting"] = bool(site.accounting_host)
         passed["log"] = f"{site.log_dir}/slurmctld.log"
         end = ends.controller(passed, ARGUMENTS["timeout"]["default"])
-        result: dict[str, Any] = {}
+        result: Result = {}
         for _attempt in range(ATTEMPTS):
             observed = self.run_module(MODULE, passed, task_vars, SCHEMAS["configure"], end)
             if observed.get("failed") or observed.get("unreachable"):
@@ -108,7 +109,7 @@ class ActionModule(GuardedAction):
         return result
 
 
-def _require_earlier_steps(arguments: dict[str, Any], task_vars: Mapping[str, Any]) -> None:
+def _require_earlier_steps(arguments: dict[str, Any], task_vars: Variables) -> None:
     """Fail as an earlier step of the tray or its Slurm controller did; removes the options that say so."""
     before = [task_vars.get(str(name)) for name in arguments.pop("after", None) or []]
     controller_failed = boolean(arguments.pop("controller_failed", False), strict=False)

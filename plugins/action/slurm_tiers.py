@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -26,7 +27,7 @@ _CONTROLLER_OPTIONS = ("fabric_file", "cluster", "rehearsal_file")
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF)
         # As they are, since the host validates them too: ~ is the home there.
         arguments = {key: value for key, value in self._task.args.items() if key not in _CONTROLLER_OPTIONS}

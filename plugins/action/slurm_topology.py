@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -26,7 +27,7 @@ SCHEMA = schemas.of_return(RETURN)
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         warnings: list[str] = []
         path = arguments.pop("fabric_file", None)
@@ -70,7 +71,7 @@ class ActionModule(GuardedAction):
         return result
 
 
-def _trees(arguments: dict[str, Any], fabric: Fabric, cluster: str | None, hostvars: Mapping[str, Any]) -> list[str]:
+def _trees(arguments: dict[str, Any], fabric: Fabric, cluster: str | None, hostvars: Any) -> list[str]:
     """Add the switches to each tree of other_topologies that names host variables; returns warnings."""
     entries = arguments.get("other_topologies")
     if not isinstance(entries, list):
@@ -98,7 +99,7 @@ def _trees(arguments: dict[str, Any], fabric: Fabric, cluster: str | None, hostv
 
 
 def _places(
-    entry: Mapping[str, Any], fabric: Fabric, cluster: str | None, hostvars: Mapping[str, Any]
+    entry: Mapping[str, Any], fabric: Fabric, cluster: str | None, hostvars: Any
 ) -> tuple[dict[str, tuple[str, str]], list[str]]:
     """NodeName -> (leaf, spine) from the trays' host variables, and the trays without them."""
     places: dict[str, tuple[str, str]] = {}

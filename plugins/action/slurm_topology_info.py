@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import ARGUMENTS, RETURN
@@ -22,7 +23,7 @@ SCHEMA = schemas.of_return(RETURN)
 
 
 class ActionModule(GuardedAction):
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         path = arguments.pop("fabric_file", None)
         sizes = arguments.pop("job_sizes", None) or []
@@ -61,7 +62,7 @@ def predict(tests: dict[str, Any], block_sizes: list[int], retries: bool) -> Non
             row["predicted"] = span.starts
 
 
-def _state(path: str, task_vars: dict[str, Any]) -> State:
+def _state(path: str, task_vars: Variables) -> State:
     return fabric_file.load_state(path, trust.state_dir(task_vars)) or State()
 
 

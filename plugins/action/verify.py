@@ -13,13 +13,14 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import isidentifier
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -37,7 +38,7 @@ class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "fabric_file": {"type": "path", "required": True},
@@ -82,7 +83,7 @@ class ActionModule(GuardedAction):
         )
 
 
-def _result(verdict: Mapping[str, Any], text: list[str]) -> dict[str, Any]:
+def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
     keys = ("code", "severity", "message", "tray", "clique")
     findings = [{key: row[key] for key in keys} for row in verdict["failures"]]
     first = formatting.first_error(verdict["failures"])
@@ -104,7 +105,7 @@ def _links_before(verdict_file: str) -> Mapping[str, Any]:
 
 
 def _evidence(
-    fabric: Fabric, path: str, options: Mapping[str, Any], task_vars: Mapping[str, Any], links: Mapping[str, Any]
+    fabric: Fabric, path: str, options: Arguments, task_vars: Variables, links: Mapping[str, Any]
 ) -> Evidence:
     trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars)
     snapshot, problem = _read_cluster(options)
@@ -124,7 +125,7 @@ def _evidence(
 
 
 def _reported(
-    fabric: Fabric, options: Mapping[str, Any], task_vars: Mapping[str, Any]
+    fabric: Fabric, options: Arguments, task_vars: Variables
 ) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
     """(tray -> facts of those that answered, tray -> reason of those that did not), of trays that this run queried.
 
@@ -166,7 +167,7 @@ def _host(row: Mapping[str, Any]) -> str:
     return str(row.get(row.get("ansible_loop_var", "item")))
 
 
-def _read_cluster(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+def _read_cluster(options: Arguments) -> tuple[Snapshot | None, str]:
     """(snapshot of the cluster or None, why there is none)."""
     if not options["kubeconfig"]:
         return None, ""

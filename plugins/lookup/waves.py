@@ -71,12 +71,13 @@ _list:
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.plugins.lookup import LookupBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
@@ -92,12 +93,12 @@ SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
     "waves": lambda wave: [{"cliques": list(wave.cliques), "trays": list(wave.trays)}],
 }
 NAMED = ("named", "nodes", "new")
-Variables = Callable[[str], Any]
+Option = Callable[[str], Any]
 OPTIONS = ("rollout_trays", "rollout_canary", "rollout_domains", "rollout_resume")
 
 
 class LookupModule(LookupBase):
-    def run(self, terms: list[Any], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[Any]:
+    def run(self, terms: list[Any], variables: Variables | None = None, **kwargs: Any) -> list[Any]:
         if len(terms) != 1 or terms[0] not in (*SHAPES, *NAMED):
             raise AnsibleError(f"waves: {shown(terms)} must be one of {', '.join((*SHAPES, *NAMED))}.")
         try:
@@ -108,7 +109,7 @@ class LookupModule(LookupBase):
         except NvlinkError as error:
             raise AnsibleError(f"{str(error).rstrip('.')}.") from None
 
-    def _reader(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> Variables:
+    def _reader(self, variables: Variables, given: Arguments) -> Option:
         """A function from name to value: of the lookup, else of the play or localhost, never of another host."""
         # In the keywords of a play there is no host.
         is_local = variables.get("inventory_hostname", "localhost") == "localhost"
@@ -122,7 +123,7 @@ class LookupModule(LookupBase):
 
         return option
 
-    def _fabric(self, option: Variables) -> tuple[Fabric, str]:
+    def _fabric(self, option: Option) -> tuple[Fabric, str]:
         """(the fabric, path of its file); an empty fabric in check mode before the first file exists."""
         path = option("fabric_file") or option("nvlink_fabric_file")
         if not path:
@@ -132,7 +133,7 @@ class LookupModule(LookupBase):
             return Fabric(), path
         return fabric_file.load(path), path
 
-    def _named(self, variables: Mapping[str, Any], given: Mapping[str, Any], shape: str) -> list[str]:
+    def _named(self, variables: Variables, given: Arguments, shape: str) -> list[str]:
         option = self._reader(variables, given)
         path = absolute(option("fabric_file") or option("nvlink_fabric_file") or "")
         # The first trays are named before a fabric file exists.
@@ -144,7 +145,7 @@ class LookupModule(LookupBase):
             fabric.trays[name]["slurm_node"] if shape == "nodes" and name in fabric.trays else name for name in names
         ]
 
-    def _waves(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> list[Wave]:
+    def _waves(self, variables: Variables, given: Arguments) -> list[Wave]:
         hosts = self._hosts(variables)
         if not hosts:
             return []
@@ -162,7 +163,7 @@ class LookupModule(LookupBase):
         state = fabric_file.load_state(path, option("fabric_state_dir") or option("nvlink_fabric_state_dir") or None)
         return waves.plan(fabric, selected, _domain_counts(domains), str(canary or ""), only, state)
 
-    def _hosts(self, variables: Mapping[str, Any]) -> list[str]:
+    def _hosts(self, variables: Variables) -> list[str]:
         """The hosts that --limit selects."""
         groups, limit = variables.get("groups", {}), variables.get("ansible_limit")
         if not limit:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml, structs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -25,7 +26,7 @@ MAX_CHARACTERS = 2 * 1024 * 1024
 PART = 8192
 
 
-def read(options: Mapping[str, Any]) -> dict[str, Any]:
+def read(options: Arguments) -> dict[str, Any]:
     """The answers of a host's tools, by the options of the module doctor. NvlinkError for a wrong option only."""
     timeout = options["timeout"]
     if options["role"] == "controller":

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
@@ -42,7 +43,7 @@ Target = Mapping[str, Any]
 """name (of the peer), address, port; a port of 0 is that of slurmd."""
 
 
-def inspect(options: Mapping[str, Any]) -> dict[str, Any]:
+def inspect(options: Arguments) -> dict[str, Any]:
     """The report of a host, by the options of the module doctor. NvlinkError for a wrong option only."""
     started = time.time()
     if options["role"] == "controller":

@@ -515,10 +515,10 @@ trays:
   elements: str
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils import capture, doctor
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 ON_HOST = {"inspect": doctor.inspect, "capture": capture.read}
@@ -528,7 +528,7 @@ CONNECT = {
     "address": {"type": "str", "required": True},
     "port": {"type": "int", "required": True},
 }
-ARGUMENTS: dict[str, dict[str, Any]] = {
+ARGUMENTS: dict[str, Specification] = {
     "step": {
         "type": "str",
         "choices": ["plan", "inspect", "evaluate", "plan_capture", "capture", "write_capture"],

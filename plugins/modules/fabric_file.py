@@ -375,9 +375,10 @@ msg:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 
 # The action plugin validates its options with this specification too.
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+ARGUMENT_SPEC: dict[str, Specification] = {
     "fabric_file": {"type": "path", "required": True, "aliases": ["path"]},
     "state": {"type": "str", "choices": ["proposed", "accepted", "edited", "checked"], "default": "proposed"},
     "observations": {"type": "str"},

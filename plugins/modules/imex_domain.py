@@ -373,13 +373,14 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
 
-_NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+_NAMES: Specification = {"type": "list", "elements": "str", "default": []}
 # The action plugin validates its options with this.
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+ARGUMENT_SPEC: dict[str, Specification] = {
     "phase": {
         "type": "str",
         "choices": [
@@ -424,7 +425,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "start_wait": {"type": "float", "default": 15},
     "extra_changes": _NAMES,
 }
-PLAN: dict[str, Any] = {
+PLAN: Specification = {
     "type": "dict",
     "default": {},
     "options": {
@@ -470,7 +471,7 @@ def main() -> None:
     errors = [entry["message"] for entry in findings if entry["severity"] == ERROR]
     if errors:
         module.fail_json(msg=errors[0], changes=host.changes, row=row, findings=findings)
-    result: dict[str, Any] = {"changed": bool(host.changes), "changes": host.changes, "row": row, "findings": findings}
+    result: Result = {"changed": bool(host.changes), "changes": host.changes, "row": row, "findings": findings}
     if module.params["phase"] == "wait":
         result["facts"] = row["facts"]
     if host.before:
@@ -478,7 +479,7 @@ def main() -> None:
     module.exit_json(**result)
 
 
-def _run(local: tray.Tray, phase: str, options: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+def _run(local: tray.Tray, phase: str, options: Arguments, plan: dict[str, Any]) -> dict[str, Any]:
     if phase == "inspect":
         if options["owner"] != domain.JOB and any(map(os.path.lexists, options.get("job_files") or ())):
             return {"job_left": True}

@@ -233,11 +233,11 @@ text:
   sample: ["Rollout imex: 1 clique finished, the steps ran on 1 of them.", "r01: 2 trays: r01t[01-02]"]
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+ARGUMENT_SPEC: dict[str, Specification] = {
     "state": {
         "type": "str",
         "choices": [

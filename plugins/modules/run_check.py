@@ -172,12 +172,12 @@ dra_driver:
   sample: false
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 
-_NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+_NAMES: Specification = {"type": "list", "elements": "str", "default": []}
+ARGUMENT_SPEC: dict[str, Specification] = {
     "localhost": {"type": "bool", "default": True},
     "required": _NAMES,
     "files": _NAMES,

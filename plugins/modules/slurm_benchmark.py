@@ -165,24 +165,24 @@ text:
   sample: ["2 blocks were benchmarked: r01, r02."]
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark, programs
 
-PROGRAM: dict[str, dict[str, Any]] = {
+PROGRAM: dict[str, Specification] = {
     "name": {"type": "str", "required": True},
     "kind": {"type": "str", "choices": ["nvbandwidth", "nccl_tests", "dcgmi_diag", "dcgmi_mndiag"], "required": True},
     "command": {"type": "str", "required": True},
     "seconds": {"type": "int", "default": 600},
     "min_bandwidth": {"type": "float"},
 }
-BLOCK: dict[str, dict[str, Any]] = {
+BLOCK: dict[str, Specification] = {
     "name": {"type": "str", "required": True},
     "nodes": {"type": "list", "elements": "str", "required": True},
 }
-ARGUMENTS: dict[str, dict[str, Any]] = {
+ARGUMENTS: dict[str, Specification] = {
     # The action plugin reads fabric_file, cluster, cliques and channel_isolation on the Ansible controller.
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},

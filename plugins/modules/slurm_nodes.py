@@ -191,9 +191,9 @@ text:
 """
 
 from dataclasses import asdict
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -215,7 +215,7 @@ STATES_OF = {
     "user": ("spares_present",),
 }
 BLOCK = {"name": {"type": "str", "required": True}, "nodes": {"type": "list", "elements": "str", "default": []}}
-ARGUMENTS: dict[str, dict[str, Any]] = {
+ARGUMENTS: dict[str, Specification] = {
     "state": {"type": "str", "choices": [*DRAINING, "spares_present", "spares_absent"], "required": True},
     "nodes": {"type": "list", "elements": "str"},
     "reason": {"type": "str"},
@@ -254,7 +254,7 @@ def main() -> None:
     module.exit_json(changed=bool(outcome.changes), **result)
 
 
-def misplaced(params: dict[str, Any]) -> str:
+def misplaced(params: Arguments) -> str:
     """One sentence about an option that has no meaning for the state, or a value that it cannot have; empty if none."""
     state = params["state"]
     for option, states in STATES_OF.items():
@@ -265,7 +265,7 @@ def misplaced(params: dict[str, Any]) -> str:
     return ""
 
 
-def run(params: dict[str, Any], check: bool) -> nodes.Outcome:
+def run(params: Arguments, check: bool) -> nodes.Outcome:
     """Do what the state needs; with ``check`` only plan it."""
     slurm = Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     state, names = params["state"], params["nodes"]

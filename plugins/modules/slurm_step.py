@@ -352,9 +352,9 @@ findings:
   elements: dict
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, standby, tray
@@ -370,7 +370,7 @@ STEPS = {
 """Step -> its function of the host and the options, which returns the result besides `changes`, and the `diff`."""
 _RESTORES = ("configure", "start_backup")
 """Steps that undo their changes where they fail."""
-ARGUMENTS: dict[str, dict[str, Any]] = {
+ARGUMENTS: dict[str, Specification] = {
     "step": {"type": "str", "choices": list(STEPS), "required": True},
     "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
     "key": {"type": "str", "no_log": True},
@@ -432,7 +432,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, required_if=REQUIRED_IF, supports_check_mode=True)
     step = module.params["step"]
     changes: list[str] = []
-    result: dict[str, Any] = {"changes": changes, "findings": []}
+    result: Result = {"changes": changes, "findings": []}
     try:
         host = Host(module.check_mode, module.params["timeout"])
         host.changes = changes

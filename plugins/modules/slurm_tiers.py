@@ -425,10 +425,10 @@ findings:
       type: str
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
@@ -442,8 +442,8 @@ NUMBER = {"type": "int"}
 FLAG = {"type": "bool", "default": False}
 TEXT = {"type": "str"}
 FACTOR = {"type": "float"}
-NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
-QOS: dict[str, dict[str, Any]] = {
+NAMES: Specification = {"type": "list", "elements": "str", "default": []}
+QOS: dict[str, Specification] = {
     "name": TEXT,
     "priority": NUMBER,
     "grp_tres": COUNTS,
@@ -471,7 +471,7 @@ QOS: dict[str, dict[str, Any]] = {
     "limit_factor": FACTOR,
     "usage_threshold": FACTOR,
 }
-TIER: dict[str, dict[str, Any]] = {
+TIER: dict[str, Specification] = {
     "name": {"type": "str", "required": True},
     "blocks": NAMES,
     "cliques": NAMES,
@@ -501,7 +501,7 @@ TIER: dict[str, dict[str, Any]] = {
     "qos": {"type": "dict", "options": QOS},
     "partition_qos": {"type": "dict", "options": QOS},
 }
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+ARGUMENT_SPEC: dict[str, Specification] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "tiers": {"type": "list", "elements": "dict", "options": TIER},
     "fabric_file": {"type": "path"},
@@ -517,7 +517,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **rehearse.OPTIONS,
 }
 REQUIRED_IF = [("state", "present", ("tiers", "fabric_file"))]
-CLUSTERS: dict[str, Any] = {
+CLUSTERS: Specification = {
     "type": "list",
     "elements": "dict",
     "options": {
@@ -543,7 +543,7 @@ def main() -> None:
     run_and_exit(module, remove if module.params["state"] == "absent" else run)
 
 
-def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
+def remove(module: AnsibleModule, findings: Findings) -> Result:
     """Remove the partitions and their files, then QoS and grants; a failure before that restores all files."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
@@ -558,7 +558,7 @@ def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         elif not stopped:
             plan.require_no_loss(removal.files, override)
     changes = [*plan.difference, *removal.lines()]
-    result: dict[str, Any] = {
+    result: Result = {
         "changed": bool(changes) and not stopped,
         "version": plan.survey.observed.version_text,
         "path": plan.survey.path,
@@ -574,7 +574,7 @@ def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     return result
 
 
-def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
+def run(module: AnsibleModule, findings: Findings) -> Result:
     """Inspect, plan, apply; findings are filled meanwhile, so that they are returned even where an error ends it."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
@@ -587,7 +587,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
             tier_apply.apply(plan, _override(params))
         elif not stopped:
             plan.require_no_loss(plan.writes, _override(params))
-    result: dict[str, Any] = {
+    result: Result = {
         "changed": plan.changed and not stopped,
         "version": plan.survey.observed.version_text,
         "path": plan.survey.path,
@@ -603,12 +603,12 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     return result
 
 
-def _override(params: Mapping[str, Any]) -> str:
+def _override(params: Arguments) -> str:
     """The option that permits that live changes are undone; empty where it does."""
     return "" if live.GATE in params["override"] else "override (variable slurm_tiers_override)"
 
 
-def _rehearse(plan: tier_plan.TierPlan, params: Mapping[str, Any]) -> rehearse.Rehearsal | None:
+def _rehearse(plan: tier_plan.TierPlan, params: Arguments) -> rehearse.Rehearsal | None:
     """Rehearse partitions without error findings over the running blocks; the findings are added to the plan's."""
     if plan.stopped_by():
         return None
@@ -634,7 +634,7 @@ def _segment_jobs(desired: tiers.DesiredTiers) -> list[dict[str, Any]]:
     return jobs
 
 
-def _plan(params: Mapping[str, Any], slurm: programs.Slurm) -> tier_plan.TierPlan:
+def _plan(params: Arguments, slurm: programs.Slurm) -> tier_plan.TierPlan:
     survey = tier_plan.inspect(slurm, params["conf_dir"])
     given = _cluster(params["clusters"], survey.cluster)
     blocks = tuple(Block(block["name"], tuple(block["nodes"]), fold(block["nodes"])) for block in given["blocks"])

@@ -486,6 +486,7 @@ findings:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
@@ -498,12 +499,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology im
     surveying,
 )
 
-BLOCK: dict[str, dict[str, Any]] = {
+BLOCK: dict[str, Specification] = {
     "name": {"type": "str", "required": True},
     "nodes": {"type": "list", "elements": "str", "default": []},
     "group": {"type": "str", "default": ""},
 }
-ARGUMENTS: dict[str, dict[str, Any]] = {
+ARGUMENTS: dict[str, Specification] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},
@@ -565,7 +566,7 @@ def main() -> None:
     run_and_exit(module, run)
 
 
-def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
+def remove(module: AnsibleModule, _findings: Findings) -> Result:
     """Remove the files of the topology; a failure restores all of them."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
@@ -577,7 +578,7 @@ def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
         elif removal.files and override:
             live.require_none(slurm, params["conf_dir"], removal.files, override)
     changes = removal.lines()
-    result: dict[str, Any] = {
+    result: Result = {
         "changed": bool(changes),
         "topology_name": params["topology_name"],
         "changes": changes,
@@ -591,7 +592,7 @@ def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
     return result
 
 
-def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
+def run(module: AnsibleModule, findings: Findings) -> Result:
     """Survey, plan and apply; findings are appended meanwhile, so that they are returned on an error too."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
@@ -619,7 +620,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         stopped = bool(plan.stopped_by()) or _skipped(plan, params)
         if not stopped and not module.check_mode:
             applying.apply(plan)
-    result: dict[str, Any] = {
+    result: Result = {
         "changed": plan.changed and not stopped,
         "version": plan.survey.version_text,
         "path": plan.survey.path,
@@ -640,14 +641,14 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     return result
 
 
-def _rehearse(plan: planning.Plan, params: dict[str, Any]) -> rehearse.Rehearsal | None:
+def _rehearse(plan: planning.Plan, params: Arguments) -> rehearse.Rehearsal | None:
     """Rehearse a plan that no finding blocks; appends to its findings."""
     if plan.stopped_by() or _skipped(plan, params):
         return None
     return rehearse.rehearse_topology(plan, params)
 
 
-def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any]]:
+def _blocks(params: Arguments, slurm: programs.Slurm) -> list[dict[str, Any]]:
     """The given blocks, or those of the cluster that runs here; SlurmError where its name is not given."""
     if params["blocks"] is not None:
         return list(params["blocks"])
@@ -663,7 +664,7 @@ def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any
     return list(found[0])
 
 
-def _skipped(plan: planning.Plan, params: dict[str, Any]) -> bool:
+def _skipped(plan: planning.Plan, params: Arguments) -> bool:
     """Whether this host is a standby that is skipped."""
     return bool(plan.survey.acting) and params["standby"] == "skip"
 

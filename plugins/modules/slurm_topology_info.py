@@ -265,15 +265,15 @@ findings:
       type: str
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
+ARGUMENTS: dict[str, Specification] = {
     # The action plugin uses them on the Ansible controller, for job_spans.
     "fabric_file": {"type": "path"},
     "job_sizes": {"type": "list", "elements": "int", "default": []},

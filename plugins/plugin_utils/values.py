@@ -35,6 +35,9 @@ _SECRETS = (
     (re.compile(r"((?:secret|token|password|passwd)[\w\"'-]*\s*[=:]\s*[\"']?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),
 )
 
+Object = Mapping[str, Any]
+"""An object of a JSON document from outside, as of the Kubernetes API: any key may be missing, or have any type."""
+
 # A page has megabytes of the other characters.
 _UNUSUAL = re.compile(r"[^\n\t -~]")
 
@@ -68,7 +71,7 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def mapped(value: Any) -> Mapping[str, Any]:
+def mapped(value: Any) -> Object:
     """A mapping; an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 

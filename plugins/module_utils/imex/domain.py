@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -116,7 +117,7 @@ RANGES = {
 }
 
 
-def desired_state(options: Mapping[str, Any], plan: Mapping[str, Any]) -> DesiredState:
+def desired_state(options: Arguments, plan: Mapping[str, Any]) -> DesiredState:
     """The desired state, by the options of imex_domain and the plan of its action plugin. Raises ImexError."""
     owner = options["owner"]
     settings = files.check_settings(options.get("settings") or {}, "option settings")

@@ -16,9 +16,9 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
@@ -74,7 +74,7 @@ class DesiredState:
     python: str
 
 
-def desired_state(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> DesiredState:
+def desired_state(options: Arguments, slurm: Mapping[str, Sequence[str]]) -> DesiredState:
     """The desired state by the options of imex_job and the settings of slurm.conf; ImexError for a wrong value."""
     for name, (low, high) in RANGES.items():
         if not low <= options[name] <= high:

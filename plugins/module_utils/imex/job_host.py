@@ -10,9 +10,9 @@ import glob
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, write
@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog impor
 _TIMEOUT = 30.0
 
 
-def present(options: Mapping[str, Any], host: Host) -> list[Finding]:
+def present(options: Arguments, host: Host) -> list[Finding]:
     """Install, unless slurm.conf makes that useless or harmful: then nothing changes. The findings."""
     path, slurm = slurm_conf.read(options["slurm_conf"])
     desired = job_files.desired_state(options, slurm)
@@ -58,7 +58,7 @@ def present(options: Mapping[str, Any], host: Host) -> list[Finding]:
     return advice
 
 
-def absent(options: Mapping[str, Any], host: Host) -> list[Finding]:
+def absent(options: Arguments, host: Host) -> list[Finding]:
     """Remove everything; while a job has its daemon here nothing changes, and a finding reports that."""
     running_job = job_with_daemon()
     if running_job and options["force"]:

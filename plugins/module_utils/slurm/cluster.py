@@ -14,9 +14,9 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
@@ -73,7 +73,7 @@ class DesiredState:
     override: tuple[str, ...] = ()
 
 
-def configure(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+def configure(host: Host, options: Arguments) -> Result:
     """The step configure of slurm_step; without texts only what is on the host."""
     before = present(options["conf_dir"])
     texts = options["texts"]

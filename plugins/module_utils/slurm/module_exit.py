@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 
@@ -18,7 +19,7 @@ WARNINGS = 20
 """The number of warnings that are printed; all of them are in the result's findings."""
 
 
-def run_and_exit(module: AnsibleModule, run: Callable[[AnsibleModule, Findings], dict[str, Any]]) -> None:
+def run_and_exit(module: AnsibleModule, run: Callable[[AnsibleModule, Findings], Result]) -> None:
     """Exit with what run returns, or fail with the first of its findings that are errors, or with its NvlinkError.
 
     run appends to the list of findings, so that they are returned on an error too. A broken connection raises

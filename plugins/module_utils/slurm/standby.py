@@ -17,8 +17,8 @@ import binascii
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, ids, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
@@ -62,7 +62,7 @@ class DesiredState:
 # ---------------------------------------------------------------------------------------------- the steps of slurm_step
 
 
-def prepare_backup(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+def prepare_backup(host: Host, options: Arguments) -> Result:
     """Install the cluster's key and check StateSaveLocation; in check mode there may be no key yet."""
     if options["key"] or not host.check:
         keys.install(host, options["auth"], keys.decoded(options["key"]))
@@ -70,13 +70,13 @@ def prepare_backup(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def read_files(_host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+def read_files(_host: Host, options: Arguments) -> Result:
     """The files of the first slurmctld in Base64."""
     files = gather(options["conf_dir"])
     return {"files": {name: base64.b64encode(data).decode("ascii") for name, data in files.items()}}
 
 
-def start_backup(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+def start_backup(host: Host, options: Arguments) -> Result:
     """Write the files that read_files returned on the first controller, and start slurmctld."""
     before = gather(options["conf_dir"])
     desired = DesiredState(_decoded(options["files"]), options["conf_dir"], options["log"])
@@ -88,7 +88,7 @@ def _texts(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: data.decode("utf-8", "replace") for name, data in files.items()}
 
 
-def _decoded(given: Mapping[str, Any]) -> dict[str, bytes]:
+def _decoded(given: Arguments) -> dict[str, bytes]:
     try:
         return {str(name): base64.b64decode(text, validate=True) for name, text in given.items()}
     except (binascii.Error, TypeError, ValueError):

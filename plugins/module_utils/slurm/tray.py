@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -114,19 +114,19 @@ class Measurement:
     channel_count: int | None
 
 
-def prepare_step(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+def prepare_step(host: Host, options: Arguments) -> Result:
     """The step prepare_tray of slurm_step."""
     measured = prepare(host, _desired(options))
     return {"hardware": measured.hardware, "channel_count": measured.channel_count}
 
 
-def start_step(host: Host, options: Mapping[str, Any]) -> dict[str, Any]:
+def start_step(host: Host, options: Arguments) -> Result:
     """The step start_tray of slurm_step."""
     start(host, _desired(options))
     return {}
 
 
-def _desired(options: Mapping[str, Any]) -> DesiredState:
+def _desired(options: Arguments) -> DesiredState:
     names = ("auth", "conf_servers", "options_file", "health_check", "gpus", "prolog_dirs", "log")
     return DesiredState(key=keys.decoded(options["key"]), **{name: options[name] for name in names})
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.bundle import Host
@@ -43,7 +44,7 @@ def plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[st
 
 
 def write(
-    path: str, trays: Sequence[str], controllers: Sequence[str], task_vars: dict[str, Any], check: bool
+    path: str, trays: Sequence[str], controllers: Sequence[str], task_vars: Variables, check: bool
 ) -> dict[str, Any]:
     """Write the bundle of what these hosts answered, unless check is set; AnsibleActionFail where there is none."""
     of_trays = _hosts(trays, "capture_tray", task_vars)
@@ -83,7 +84,7 @@ def _mapping(path: str) -> str:
     return f"{path.removesuffix(SUFFIX)}.mapping.json"
 
 
-def _hosts(names: Iterable[str], registered: str, task_vars: dict[str, Any]) -> list[Host]:
+def _hosts(names: Iterable[str], registered: str, task_vars: Variables) -> list[Host]:
     """The answers of hosts, read from what their task has registered; never templated."""
     found = []
     for name in names:

@@ -21,7 +21,7 @@ class ApiServer(http.Client):
     def listed(
         self,
         path: str,
-        query: Mapping[str, Any] = http.NONE,
+        query: Mapping[str, str | int] = http.NONE,
         accept: str = http.JSON,
         keep: Callable[[Any], list[Any]] = lambda item: [item],
     ) -> list[Any]:
@@ -30,7 +30,7 @@ class ApiServer(http.Client):
         An API server keeps the continue token of a list for at least five minutes; one that expires is an error.
         """
         found: list[Any] = []
-        rest: dict[str, Any] = {}
+        rest: dict[str, str] = {}
         while True:
             parameters = urllib.parse.urlencode({"limit": PAGE, **query, **rest})
             page = mapped(self.json(self.get(f"{self.url}{path}?{parameters}", accept=accept)))

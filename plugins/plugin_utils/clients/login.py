@@ -19,10 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import deadline
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    Object,
     as_list,
     hidden,
     mapped,
@@ -49,7 +51,7 @@ class LoginError(Exception):
     """A login cannot be read: what is wrong, and the remedy."""
 
 
-def of_kubeconfig(options: Mapping[str, Any], source: str) -> http.ClientConfig:
+def of_kubeconfig(options: Arguments, source: str) -> http.ClientConfig:
     """The login by the options kubeconfig, context (may be empty) and timeout of a module."""
     given = {key: options[key] for key in ("kubeconfig", "context", "timeout") if options[key]}
     return client_config(Options(given, OPTIONS, source))
@@ -76,10 +78,10 @@ def client_config(options: Options) -> http.ClientConfig:
         raise options.wrong("kubeconfig", f"{path} {error}") from None
 
 
-def chosen(document: Mapping[str, Any], context: str | None) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+def chosen(document: Object, context: str | None) -> tuple[Object, Object, str]:
     """(cluster, user, who that is for a message) of a context; LoginError for what the client would ignore."""
 
-    def entry(kind: str, name: Any) -> Mapping[str, Any]:
+    def entry(kind: str, name: Any) -> Object:
         rows = {str(mapped(row).get("name")): mapped(row).get(kind) for row in as_list(document.get(f"{kind}s"))}
         if not isinstance(found := rows.get(str(name)), Mapping):
             raise LoginError(f"has no {kind} {shown(name)}; correct it, or set context to one of its contexts")
@@ -107,8 +109,8 @@ def _read(options: Options, path: str, scratch: str) -> http.ClientConfig:
     except ImportError as error:
         raise LoginError(f"cannot be read without the Python library {error.name}; pip install kubernetes") from None
     login, limits, context = Configuration(), http.limits(options), options.text("context")
-    cluster: Mapping[str, Any] = {}
-    user: Mapping[str, Any] = {}
+    cluster: Object = {}
+    user: Object = {}
     if path == IN_CLUSTER:
         _load(partial(config.load_incluster_config, login), "the service account of a pod", {}, limits["timeout"])
         url = login.host
@@ -133,7 +135,7 @@ def _read(options: Options, path: str, scratch: str) -> http.ClientConfig:
     return http.ClientConfig(url, pool, **secrets, **limits, renew=partial(client_config, options), shows_reason=True)
 
 
-def _document(path: str) -> dict[str, Any]:
+def _document(path: str) -> Object:
     """The content of kubeconfig files as the client merges them, in plain lists and mappings."""
     from kubernetes.config.kube_config import KubeConfigMerger
 
@@ -147,7 +149,7 @@ def _document(path: str) -> dict[str, Any]:
         raise LoginError(f"cannot be read ({reason}); name the file that kubectl uses") from None
 
 
-def _load(load: Callable[[], None], who: str, user: Mapping[str, Any], seconds: float) -> None:
+def _load(load: Callable[[], None], who: str, user: Object, seconds: float) -> None:
     """Let the client read a login; LoginError if it fails, or does not end in time.
 
     What the client logs, which may hold a plugin's secrets, reaches neither the log of Ansible nor the terminal.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
@@ -60,7 +61,7 @@ _SOURCES = {
 }
 
 
-def checks(controller: Controller, variables: Mapping[str, Any], trays: int, processors: int) -> Iterator[Check]:
+def checks(controller: Controller, variables: Variables, trays: int, processors: int) -> Iterator[Check]:
     """variables: those of localhost, READ. trays: their number. processors: those of the controller."""
     yield _check("ansible_core", *matrix.evaluate("ansible_core", controller.core))
     yield _check("controller_python", *matrix.evaluate("controller_python", controller.python))
@@ -81,7 +82,7 @@ def checks(controller: Controller, variables: Mapping[str, Any], trays: int, pro
     yield from _config(controller.config, trays, processors)
 
 
-def needed_collections(variables: Mapping[str, Any]) -> dict[str, str]:
+def needed_collections(variables: Variables) -> dict[str, str]:
     """Collection -> the variable that needs it."""
     needed = {}
     if variables.get("dra_driver_shape"):
@@ -93,7 +94,7 @@ def needed_collections(variables: Mapping[str, Any]) -> dict[str, str]:
     return needed
 
 
-def needed_libraries(variables: Mapping[str, Any]) -> dict[str, str]:
+def needed_libraries(variables: Variables) -> dict[str, str]:
     """Python library -> the variable that needs it; empty for those that every playbook needs."""
     needed = {"fastjsonschema": ""}
     kubernetes = ("dra_driver_shape", "k8s_topology_schedulers", "verify_kubeconfig")

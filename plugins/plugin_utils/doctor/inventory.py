@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
 
 
-def read(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Inventory:
+def read(options: Arguments, task_vars: Variables) -> Inventory:
     """By the options trays, controllers, pattern and limit of run_check and doctor."""
     hostvars, controllers = task_vars["hostvars"], options["controllers"]
     trays, misplaced = _read_trays(options["trays"], hostvars)

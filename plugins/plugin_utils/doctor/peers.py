@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ansible import constants
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, whole
@@ -34,13 +35,13 @@ def sample(names: Sequence[str], most: int = MAX_SAMPLE) -> list[str]:
     return list(names[::step])
 
 
-def address(name: str, variables: Mapping[str, Any], hostvars: Any) -> str:
+def address(name: str, variables: Variables, hostvars: Any) -> str:
     """ansible_host of a host, or its name; variables: its own, not templated, since its facts may set any."""
     value = variables.get("ansible_host") or name
     return str(hostvars[name]["ansible_host"] if "{" in str(value) else value)
 
 
-def targets(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dict[str, Any]]:
+def targets(options: Arguments, task_vars: Variables) -> list[dict[str, Any]]:
     """The ports of the tray's neighbours and of slurmctld."""
     tray, hostvars = str(task_vars["inventory_hostname"]), task_vars["hostvars"]
     addresses = _neighbours(tray, options["fabric_file"], task_vars)
@@ -56,7 +57,7 @@ def targets(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[di
     return found
 
 
-def _neighbours(tray: str, path: str, task_vars: Mapping[str, Any]) -> dict[str, str]:
+def _neighbours(tray: str, path: str, task_vars: Variables) -> dict[str, str]:
     """Name -> address: of the clique in the fabric file, else those next to the tray in this play."""
     if path:
         try:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
@@ -41,7 +42,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_
 _IMEX_SERVICE = ("domain", "host_managed", "job")
 
 
-def plan(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> dict[str, Any]:
+def plan(read: site.Inventory, path: str, task_vars: Variables) -> dict[str, Any]:
     found = list(
         controller.checks(
             environment.read(),
@@ -106,7 +107,7 @@ def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
 
 
 def evaluate(
-    read: site.Inventory, path: str, known: Iterable[Mapping[str, Any]], task_vars: Mapping[str, Any]
+    read: site.Inventory, path: str, known: Iterable[Mapping[str, Any]], task_vars: Variables
 ) -> tuple[list[dict[str, str]], hosts.Site]:
     """(all checks, with those that plan() has returned; what was read of the site)."""
     found = _site(read, path, task_vars)
@@ -114,7 +115,7 @@ def evaluate(
     return checks.merged(rows), found
 
 
-def _site(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> hosts.Site:
+def _site(read: site.Inventory, path: str, task_vars: Variables) -> hosts.Site:
     phases = site.default_phases(read)
     roles = [word for phase, word in (("imex", "imex and rollout"), ("slurm", "slurm")) if phase in phases]
     return hosts.Site(
@@ -127,7 +128,7 @@ def _site(read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> host
     )
 
 
-def _evaluated(found: hosts.Site, read: site.Inventory, path: str, task_vars: Mapping[str, Any]) -> Iterator[Check]:
+def _evaluated(found: hosts.Site, read: site.Inventory, path: str, task_vars: Variables) -> Iterator[Check]:
     fabric = None
     if found.placed:
         # The first step has reported a broken one.
@@ -139,7 +140,7 @@ def _evaluated(found: hosts.Site, read: site.Inventory, path: str, task_vars: Ma
     yield from _kubernetes(found, wanted["kubernetes_node"], read.variables)
 
 
-def _reports(wanted: Iterable[str], register: str, task_vars: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, Mapping[str, Any]]:
     """Host -> its report, of the hosts that this run has asked, which a limit may have reduced. Never templated."""
     found = {}
     for name in wanted:
@@ -168,7 +169,7 @@ def _slurm_names(found: hosts.Site, read: site.Inventory, wanted: Mapping[str, s
         yield from names.checks(layer, wanted, _hostnames(found), nodes)
 
 
-def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Mapping[str, Any]) -> Iterator[Check]:
+def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Variables) -> Iterator[Check]:
     users = ("dra_driver_shape", "k8s_topology_schedulers", "verify_kubeconfig")
     if not any(variables.get(name) for name in users):
         yield Check("kubernetes", SKIPPED, LOCALHOST, f"none of {', '.join(users)} is set")
@@ -191,7 +192,7 @@ def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Mapping
     yield from names.checks(names.KUBERNETES, wanted, _hostnames(found), nodes)
 
 
-def _wanted(found: hosts.Site, fabric: Fabric | None, task_vars: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _wanted(found: hosts.Site, fabric: Fabric | None, task_vars: Variables) -> dict[str, dict[str, str]]:
     """Key of the fabric file -> tray -> the name of its node: of the file, else as discover would take it."""
     placed, hostvars = fabric.trays if fabric else {}, task_vars["hostvars"]
     wanted: dict[str, dict[str, str]] = {"slurm_node": {}, "kubernetes_node": {}}

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, node_waves, preflight, values
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 
-SPEC: dict[str, dict[str, Any]] = {
+SPEC: dict[str, Specification] = {
     "kubeconfig": {"type": "path", "required": True},
     "context": {"type": "str", "default": ""},
     "timeout": {"type": "float", "default": 30.0},
@@ -56,10 +57,10 @@ def _root(result: Any) -> bool | None:
     return {line.rpartition("/")[2] for line in result["stdout"].splitlines()} == {"nvidia-smi", "libnvidia-ml.so.1"}
 
 
-def plan(options: Mapping[str, Any], version: Version, snapshot: preflight.Snapshot, **more: Any) -> preflight.Plan:
+def plan(options: Arguments, version: Version, snapshot: preflight.Snapshot, **more: Any) -> preflight.Plan:
     """The installation plan; DraError for options that exclude each other. more: further fields of Plan."""
     blank = preflight.Plan({}, version, options["namespace"], options["release"])
-    made = values.build(
+    made: values.Values = values.build(
         options["shape"], options["values"], api_version(snapshot), preflight.keeps_old_name(snapshot, blank)
     )
     if options["waves"]:

@@ -9,7 +9,7 @@ Helm waits neither for the pods of a DaemonSet nor for what they publish, and ac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     name_of,
     owner_of,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 CLIQUE = "nvidia.com/gpu.clique"
 BANDWIDTH = "nvbandwidth"
@@ -108,7 +108,7 @@ def blockers(snapshot: Snapshot) -> list[Finding]:
     return found
 
 
-def plugin(snapshot: Snapshot, plan: Plan) -> Mapping[str, Any] | None:
+def plugin(snapshot: Snapshot, plan: Plan) -> Object | None:
     """The DaemonSet of the kubelet plugin: the release's, or GPU Operator's."""
     for item in snapshot["daemon_sets"]:
         if str(mapped(item.get("metadata")).get("name")).endswith(PLUGIN) and (
@@ -157,7 +157,7 @@ def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         yield finding("dra_plugin_unready", f"{message} kubectl describe and the log of the others.")
 
 
-def _empty(item: Mapping[str, Any], expected: Mapping[str, Mapping[str, Any] | None], plan: Plan) -> str:
+def _empty(item: Object, expected: Mapping[str, Object | None], plan: Plan) -> str:
     values = mapped(plan.get("kubeletPlugin", {}))
     for name, node in sorted(expected.items()):
         reason = node_selection.why_excluded(node, values) if node is not None else None
@@ -166,7 +166,7 @@ def _empty(item: Mapping[str, Any], expected: Mapping[str, Mapping[str, Any] | N
     return f"The DaemonSet {name_of(item)} is scheduled on no node; compare its nodeSelector with the nodes' labels."
 
 
-def _count(status: Mapping[str, Any], key: str) -> int:
+def _count(status: Object, key: str) -> int:
     number = status.get(key)
     return number if isinstance(number, int) else 0
 
@@ -281,7 +281,7 @@ def _bandwidth(snapshot: Snapshot) -> Iterator[Finding]:
         yield finding("dra_bandwidth_untested", message)
 
 
-def _cliques_of(job: Mapping[str, Any]) -> list[str]:
+def _cliques_of(job: Object) -> list[str]:
     """The cliques to which a job's workers are bound."""
     worker = mapped(mapped(mapped(job.get("spec")).get("mpiReplicaSpecs")).get("Worker"))
     affinity = mapped(mapped(mapped(worker.get("template")).get("spec")).get("affinity"))
@@ -295,7 +295,7 @@ def _cliques_of(job: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _ended(job: Mapping[str, Any]) -> str | None:
+def _ended(job: Object) -> str | None:
     rows = map(mapped, as_list(mapped(job.get("status")).get("conditions")))
     true = {str(row.get("type")) for row in rows if row.get("status") == "True"}
     return next((state for state in ("Succeeded", "Failed") if state in true), None)

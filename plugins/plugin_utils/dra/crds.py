@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 DOMAINS = f"computedomains.{GROUP}"
 NAMES = (DOMAINS, f"computedomaincliques.{GROUP}")
@@ -41,8 +41,8 @@ _UPGRADE_OPERATOR = (
 
 
 def evaluate(
-    live: Mapping[str, Mapping[str, Any] | None],
-    wanted: Mapping[str, Mapping[str, Any]] | None = None,
+    live: Mapping[str, Object | None],
+    wanted: Mapping[str, Object] | None = None,
     managers: Collection[str] = (),
     stand_alone: bool = True,
 ) -> list[Finding]:
@@ -74,13 +74,13 @@ def evaluate(
     return found
 
 
-def owners(crd: Mapping[str, Any]) -> set[str]:
+def owners(crd: Object) -> set[str]:
     """The field managers that hold fields of a CRD's spec."""
     rows = map(mapped, as_list(mapped(crd.get("metadata")).get("managedFields")))
     return {str(row.get("manager")) for row in rows if "f:spec" in mapped(row.get("fieldsV1"))}
 
 
-def schema(crd: Mapping[str, Any], version: str = "v1beta1") -> Mapping[str, Any] | None:
+def schema(crd: Object, version: str = "v1beta1") -> Object | None:
     """The OpenAPI schema of one version; None if there is no such version."""
     for row in map(mapped, as_list(mapped(crd.get("spec")).get("versions"))):
         if row.get("name") == version:
@@ -88,7 +88,7 @@ def schema(crd: Mapping[str, Any], version: str = "v1beta1") -> Mapping[str, Any
     return None
 
 
-def _stale(name: str, live: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> str | None:
+def _stale(name: str, live: Object, wanted: Object | None) -> str | None:
     """The first field in which a live CRD's schema is wrong; None if it is right."""
     has = schema(live)
     if has is None:

@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     expected_nodes,
     name_of,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 GPU_DRIVER = "gpu.nvidia.com"
 GPU = "nvidia.com/gpu"
@@ -37,7 +37,7 @@ _PLUGIN = re.compile(r"nvidia-(gpu-)?device-plugin|nvidia/(\S*/)?k8s-device-plug
 # Programs in the same image that allocate nothing.
 _OTHER_PROGRAMS = re.compile(r"gpu-feature-discovery|mps-control-daemon|config-manager")
 
-Nodes = Mapping[str, Mapping[str, Any]]
+Nodes = Mapping[str, Object]
 
 
 def by_dra(plan: Plan) -> bool:
@@ -45,7 +45,7 @@ def by_dra(plan: Plan) -> bool:
     return plan.get("resources.gpus.enabled", True) is not False
 
 
-def capacity(node: Mapping[str, Any]) -> int:
+def capacity(node: Object) -> int:
     """The GPUs, shares of GPUs and MIG devices that the kubelet has from a device plugin.
 
     It keeps them in the node's capacity for five minutes after the plugin has stopped, and sets them to 0 then.
@@ -66,14 +66,14 @@ def _number(quantity: Any) -> int:
     return int(text) if text.isdecimal() else 1
 
 
-def has_gpus(pod: Mapping[str, Any]) -> bool:
+def has_gpus(pod: Object) -> bool:
     """Whether a pod that has not ended requests GPUs by the resources of a device plugin."""
     if mapped(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
         return False
     return requested(pod) > 0
 
 
-def requested(pod: Mapping[str, Any]) -> int:
+def requested(pod: Object) -> int:
     """The GPUs that a pod's containers request by the resources of a device plugin.
 
     Init containers reuse what the containers get; the kubelet gives a pod the larger of both.
@@ -85,12 +85,12 @@ def requested(pod: Mapping[str, Any]) -> int:
     return max(sum(running), *starting, 0)
 
 
-def _limits(container: Mapping[str, Any]) -> int:
+def _limits(container: Object) -> int:
     limits = mapped(mapped(container.get("resources")).get("limits"))
     return sum(_number(amount) for key, amount in limits.items() if is_gpu(str(key)))
 
 
-def is_device_plugin(daemon_set: Mapping[str, Any]) -> bool:
+def is_device_plugin(daemon_set: Object) -> bool:
     """Whether a DaemonSet runs NVIDIA's device plugin; GPU Feature Discovery and MPS have the same image."""
     labels = node_selection.labels(daemon_set)
     whole = " ".join(map(str, (name_of(daemon_set), labels.get("app"), labels.get("app.kubernetes.io/name"))))
@@ -101,7 +101,7 @@ def is_device_plugin(daemon_set: Mapping[str, Any]) -> bool:
     return False
 
 
-def is_gpu_plugin(daemon_set: Mapping[str, Any]) -> bool:
+def is_gpu_plugin(daemon_set: Object) -> bool:
     """Whether the DaemonSet of the DRA driver's plugin allocates GPUs, by the name of a container in every chart."""
     return any(row.get("name") == "gpus" for row in containers(daemon_set))
 
@@ -128,7 +128,7 @@ def owners(snapshot: Snapshot, nodes: Nodes) -> dict[str, list[str]]:
     return {owner: sorted(names) for owner, names in found.items() if names}
 
 
-def served(snapshot: Snapshot, nodes: Mapping[str, Mapping[str, Any] | None]) -> set[str]:
+def served(snapshot: Snapshot, nodes: Mapping[str, Object | None]) -> set[str]:
     """Those of the nodes whose GPUs a device plugin allocates; None for a node that the cluster does not have."""
     there = {name: node for name, node in nodes.items() if node is not None}
     return {name for names in owners(snapshot, there).values() for name in names}
@@ -138,7 +138,7 @@ def _uids(rows: Sequence[Any]) -> set[str]:
     return {uid for row in rows if isinstance(uid := mapped(row).get("uid"), str)}
 
 
-def _deployed(node: Mapping[str, Any]) -> bool:
+def _deployed(node: Object) -> bool:
     """Whether GPU Operator places its device plugin on a node, or will once it labels the node."""
     labels = node_selection.labels(node)
     return labels.get(DEPLOY) != "false" and labels.get(OPERANDS) != "false"

@@ -9,8 +9,7 @@ probe has one ComputeDomain on a node of each of two cliques: it must become rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -22,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     expected_nodes,
     name_of,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 PREFIX = "nvlink-probe-"
 ACROSS = f"{PREFIX}across"
@@ -42,13 +41,13 @@ def free_cliques(snapshot: Snapshot, trays: Trays) -> dict[str, list[str]]:
     return found
 
 
-def objects(snapshot: Snapshot, trays: Trays, namespace: str, image: str, across: bool = False) -> list[dict[str, Any]]:
+def objects(snapshot: Snapshot, trays: Trays, namespace: str, image: str, across: bool = False) -> list[Object]:
     """The objects of the probe: a ComputeDomain and a DaemonSet for each clique with a free node.
 
     across: the negative probe instead, on a free node of each of the first two cliques; empty with fewer cliques.
     """
     known = {str(mapped(node.get("metadata")).get("name")): node_selection.labels(node) for node in snapshot["nodes"]}
-    made: list[dict[str, Any]] = []
+    made: list[Object] = []
     free = sorted(free_cliques(snapshot, trays).items())
     if across:
         hosts = [str(known[nodes[0]].get(HOSTNAME, nodes[0])) for _clique, nodes in free[:2]]
@@ -63,7 +62,7 @@ def _name(clique: str) -> str:
     return PREFIX + clique.replace(".", "-")
 
 
-def _domain(name: str, namespace: str) -> dict[str, Any]:
+def _domain(name: str, namespace: str) -> Object:
     # An older CRD requires numNodes.
     channel = {"resourceClaimTemplate": {"name": f"{name}-channel"}, "allocationMode": "Single"}
     return {
@@ -74,7 +73,7 @@ def _domain(name: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def _daemon_set(name: str, namespace: str, image: str, hosts: Sequence[str]) -> dict[str, Any]:
+def _daemon_set(name: str, namespace: str, image: str, hosts: Sequence[str]) -> Object:
     labels = {LABEL: name}
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": list(hosts)}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
@@ -100,7 +99,7 @@ def _daemon_set(name: str, namespace: str, image: str, hosts: Sequence[str]) -> 
     }
 
 
-def evaluate(snapshot: Snapshot, made: Sequence[Mapping[str, Any]], plan: Plan) -> list[Finding]:
+def evaluate(snapshot: Snapshot, made: Sequence[Object], plan: Plan) -> list[Finding]:
     """V5 of the probe: for each clique the first step that has not succeeded."""
     channels, names = domains.Channels(snapshot), {name_of(row) for row in made}
     sets = {name_of(item): item for item in snapshot["daemon_sets"]}
@@ -116,7 +115,7 @@ def evaluate(snapshot: Snapshot, made: Sequence[Mapping[str, Any]], plan: Plan) 
     return found
 
 
-def _merged(channels: domains.Channels, domain: Mapping[str, Any], snapshot: Snapshot) -> list[Finding]:
+def _merged(channels: domains.Channels, domain: Object, snapshot: Snapshot) -> list[Finding]:
     """Findings where the daemons of a domain over two cliques are not in the cliques of their nodes' labels."""
     joined = channels.members(domain)
     labels = {name_of(node): str(node_selection.labels(node).get(CLIQUE)) for node in snapshot["nodes"]}
@@ -137,9 +136,7 @@ def _merged(channels: domains.Channels, domain: Mapping[str, Any], snapshot: Sna
     return []
 
 
-def _problem(
-    channels: domains.Channels, domain: Mapping[str, Any] | None, pods: Mapping[str, Any], plan: Plan
-) -> str | None:
+def _problem(channels: domains.Channels, domain: Object | None, pods: Object, plan: Plan) -> str | None:
     if domain is None:
         return "its ComputeDomain does not exist; find out who deleted it"
     status = mapped(pods.get("status"))

@@ -11,14 +11,14 @@ status, so after a node is lost its entry and the domain stay Ready: the Node's 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Snapshot, name_of
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 DOMAIN_DRIVER = "compute-domain.nvidia.com"
 KEY = f"{GROUP}/computeDomain"
@@ -35,7 +35,7 @@ class Member(NamedTuple):
     status: str
 
 
-def domain_of(claim: Mapping[str, Any]) -> str | None:
+def domain_of(claim: Object) -> str | None:
     """The UID of the ComputeDomain whose channel a workload's claim requests."""
     spec = mapped(mapped(claim.get("spec")).get("devices"))
     for row in map(mapped, as_list(spec.get("config"))):
@@ -54,7 +54,7 @@ class Channels:
         specs = [mapped(item.get("spec")) for item in snapshot["slices"]]
         self._registered = {str(spec.get("nodeName")) for spec in specs if spec.get("driver") == DOMAIN_DRIVER}
         self._channels: dict[str, dict[str, bool]] = {}
-        self._daemons: dict[str, list[Mapping[str, Any]]] = {}
+        self._daemons: dict[str, list[Object]] = {}
         for claim in snapshot["claims"]:
             uid, status = domain_of(claim), mapped(claim.get("status"))
             for row in map(mapped, as_list(mapped(mapped(status.get("allocation")).get("devices")).get("results"))):
@@ -65,17 +65,17 @@ class Channels:
             rows = map(mapped, as_list(clique.get("daemons")))
             self._daemons.setdefault(str(_uid_label(clique)), []).extend(rows)
 
-    def allocated(self, domain: Mapping[str, Any]) -> dict[str, bool]:
+    def allocated(self, domain: Object) -> dict[str, bool]:
         """Node -> whether a pod has reserved the channel, for each node on which one of the domain is allocated."""
         return self._channels.get(uid_of(domain), {})
 
-    def members(self, domain: Mapping[str, Any]) -> dict[str, Member]:
+    def members(self, domain: Object) -> dict[str, Member]:
         """Node -> its daemon, from the domain's ComputeDomainCliques, else from its own status."""
         rows = [(row, row.get("name")) for row in map(mapped, as_list(mapped(domain.get("status")).get("nodes")))]
         rows += [(row, row.get("nodeName")) for row in self._daemons.get(uid_of(domain), [])]
         return {str(name): Member(str(row.get("cliqueID") or ""), str(row.get("status"))) for row, name in rows}
 
-    def pending(self, domain: Mapping[str, Any]) -> dict[str, str]:
+    def pending(self, domain: Object) -> dict[str, str]:
         """Node -> the reason why the domain's daemon is not ready there, for nodes with a channel.
 
         The reason is the first step that is missing of those in which a node joins, or joins again after a reboot.
@@ -99,7 +99,7 @@ class Channels:
         return "no daemon has joined"
 
 
-def uid_of(item: Mapping[str, Any]) -> str:
+def uid_of(item: Object) -> str:
     return str(mapped(item.get("metadata")).get("uid"))
 
 
@@ -113,7 +113,7 @@ def check_active(snapshot: Snapshot, plan: Plan) -> list[Finding]:
     return [row for domain in active for row in _check(channels, domain)]
 
 
-def _check(channels: Channels, domain: Mapping[str, Any]) -> Iterator[Finding]:
+def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
     name, joined = name_of(domain), channels.members(domain)
     allocated, missing = channels.allocated(domain), channels.pending(domain)
     if missing:
@@ -132,7 +132,7 @@ def _check(channels: Channels, domain: Mapping[str, Any]) -> Iterator[Finding]:
         yield finding("dra_domain_spans", f"{message} one by affinity to nvidia.com/gpu.clique.", domain=name)
 
 
-def is_lost(node: Mapping[str, Any]) -> bool:
+def is_lost(node: Object) -> bool:
     """Whether the kubelet of a node does not report Ready."""
     rows = map(mapped, as_list(mapped(node.get("status")).get("conditions")))
     return any(row.get("type") == READY and row.get("status") != "True" for row in rows)
@@ -152,12 +152,12 @@ def leftovers(snapshot: Snapshot) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node, uid in labelled(snapshot).items():
         found.setdefault(uid, []).append(f"the label of node {node}")
-    for key, kind in (
-        ("claim_templates", "ResourceClaimTemplate"),
-        ("daemon_sets", "DaemonSet"),
-        ("compute_domain_cliques", "ComputeDomainClique"),
+    for items, kind in (
+        (snapshot["claim_templates"], "ResourceClaimTemplate"),
+        (snapshot["daemon_sets"], "DaemonSet"),
+        (snapshot["compute_domain_cliques"], "ComputeDomainClique"),
     ):
-        for item in snapshot[key]:
+        for item in items:
             label = _uid_label(item)
             if label is not None:
                 found.setdefault(label, []).append(f"{kind} {name_of(item)}")
@@ -168,7 +168,7 @@ def leftovers(snapshot: Snapshot) -> dict[str, list[str]]:
     return found
 
 
-def _uid_label(item: Mapping[str, Any]) -> str | None:
+def _uid_label(item: Object) -> str | None:
     label = node_selection.labels(item).get(KEY)
     return None if label is None else str(label)
 

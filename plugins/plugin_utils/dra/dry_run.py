@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import F
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, redacted, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, redacted, sentence
 
 SUBSTITUTE = "default"
 """The namespace of the dry run where an object's own does not exist yet; it exists in every cluster."""
@@ -35,7 +35,7 @@ _MISSING_RIGHT = re.compile(r"User \S+ cannot ")
 _FAILED = re.compile(r"^Error: (?:(?:INSTALLATION|UPGRADE) FAILED: )?", re.MULTILINE)
 
 
-def objects(manifest: str) -> list[Mapping[str, Any]]:
+def objects(manifest: str) -> list[Object]:
     """The objects of Helm's YAML; DraError for invalid YAML."""
     try:
         # PyYAML's C loader rejects the strings with tags of which Ansible makes arguments.
@@ -59,9 +59,7 @@ class DryRun:
         self._client = http.Client("dra_driver", config)
         self._served: dict[str, dict[str, tuple[str, bool]]] = {}
 
-    def refused(
-        self, rows: Sequence[Mapping[str, Any]], namespace: str, chart_crds: Iterable[Mapping[str, Any]]
-    ) -> list[Finding]:
+    def refused(self, rows: Sequence[Object], namespace: str, chart_crds: Iterable[Object]) -> list[Finding]:
         """One finding for each refused object, and one for all that the account may not send.
 
         namespace: of objects that name none. chart_crds: CRDs that are applied before the release, whose kinds the
@@ -90,9 +88,7 @@ class DryRun:
             found.append(finding("dra_not_readable", message))
         return found
 
-    def _send(
-        self, row: Mapping[str, Any], name: str, plural: str, namespaced: bool, namespace: str
-    ) -> tuple[int, str]:
+    def _send(self, row: Object, name: str, plural: str, namespaced: bool, namespace: str) -> tuple[int, str]:
         """(status, the API server's reason) of one object."""
         metadata = dict(mapped(row.get("metadata")))
         where = str(metadata.get("namespace") or namespace) if namespaced else ""
@@ -107,7 +103,7 @@ class DryRun:
                 status, answer = self._answer("POST", self._path(row, plural, SUBSTITUTE), moved)
         return status, sentence(redacted(str(answer.get("message"))), MAX_REASON)
 
-    def _answer(self, method: str, path: str, body: Any = None) -> tuple[int, Mapping[str, Any]]:
+    def _answer(self, method: str, path: str, body: Any = None) -> tuple[int, Object]:
         url = self._client.url + path
         if method == "GET":
             answer = self._client.get(url, _READ_STATUSES)
@@ -127,7 +123,7 @@ class DryRun:
             }
         return self._served[api]
 
-    def _path(self, row: Mapping[str, Any], plural: str, namespace: str, name: str = "") -> str:
+    def _path(self, row: Object, plural: str, namespace: str, name: str = "") -> str:
         parts = [*(("namespaces", namespace) if namespace else ()), plural, *((name,) if name else ())]
         return "/".join([_root(str(row["apiVersion"])), *(urllib.parse.quote(part, safe="") for part in parts)])
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, shown
 
@@ -250,9 +250,7 @@ def is_known(path: str) -> bool:
     return path in KEYS or any(KEYS[parent].kind == MAP for parent in above if parent in KEYS)
 
 
-def check_values(
-    values: Mapping[str, Any], version: Version, namespace: str, extra_keys: Sequence[str] = ()
-) -> list[Finding]:
+def check_values(values: Values, version: Version, namespace: str, extra_keys: Sequence[str] = ()) -> list[Finding]:
     """All faults of the values for this chart version and namespace, one finding each.
 
     extra_keys: further dotted paths of a site's chart, for example of a newer release.
@@ -267,7 +265,7 @@ def _fault(code: str, key: str, what: str, remedy: str) -> Finding:
     return finding(code, f"values, {key}: {what}; {remedy}.", key=key)
 
 
-def _unknown(values: Mapping[str, Any], version: Version, extra: frozenset[str], prefix: str = "") -> Iterator[Finding]:
+def _unknown(values: Values, version: Version, extra: frozenset[str], prefix: str = "") -> Iterator[Finding]:
     for name, item in values.items():
         path = f"{prefix}{name}"
         if path in extra or path in _REJECTED_KEYS:
@@ -327,7 +325,7 @@ _REJECTED_KEYS = {
 }
 
 
-def _refused(values: Mapping[str, Any], namespace: str) -> Iterator[Finding]:
+def _refused(values: Values, namespace: str) -> Iterator[Finding]:
     """The rules of the chart's own templates (templates/validation.yaml and _helpers.tpl)."""
     for key, (what, remedy) in _REJECTED_KEYS.items():
         if values.get(key):
@@ -357,7 +355,7 @@ def _refused(values: Mapping[str, Any], namespace: str) -> Iterator[Finding]:
         yield from _webhook(values)
 
 
-def _host_managed(values: Mapping[str, Any]) -> Iterator[Finding]:
+def _host_managed(values: Values) -> Iterator[Finding]:
     imex = "resources.computeDomains.imex"
     if value(values, f"{imex}.mode") != "hostManaged":
         return
@@ -377,7 +375,7 @@ def _host_managed(values: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _webhook(values: Mapping[str, Any]) -> Iterator[Finding]:
+def _webhook(values: Values) -> Iterator[Finding]:
     tls = "webhook.tls"
     mode = value(values, f"{tls}.mode", "cert-manager")
     if mode == "secret" and not value(values, f"{tls}.secret.name"):
@@ -391,7 +389,7 @@ def _webhook(values: Mapping[str, Any]) -> Iterator[Finding]:
         yield _fault("dra_value_refused", key, f"is empty while issuerType is {issuer}", "name the issuer")
 
 
-def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
+def _gates(values: Values, version: Version) -> Iterator[Finding]:
     """Unknown gates, and pairs with which the driver's processes exit at their start, after Helm has succeeded."""
     gates = mapped(values.get("featureGates"))
     for name, on in gates.items():
@@ -443,7 +441,7 @@ _LISTENERS: tuple[tuple[str, str, Any], ...] = (
 )
 
 
-def _ports(values: Mapping[str, Any]) -> Iterator[Finding]:
+def _ports(values: Values) -> Iterator[Finding]:
     """Both plugins are in one pod, where the one that is second to listen on a port exits."""
     metrics = "kubeletPlugin.metrics"
     has_metrics = value(values, f"{metrics}.enabled", True) is True and value(values, f"{metrics}.metricsPath") != ""
@@ -459,7 +457,7 @@ def _ports(values: Mapping[str, Any]) -> Iterator[Finding]:
             yield _fault("dra_value_refused", key, what, "set another port")
 
 
-def _leader_election(values: Mapping[str, Any]) -> Iterator[Finding]:
+def _leader_election(values: Values) -> Iterator[Finding]:
     """With leader election the controller exits unless its durations descend."""
     prefix = "controller.leaderElection"
     defaults = {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"}

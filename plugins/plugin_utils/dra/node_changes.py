@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
@@ -23,11 +24,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import DEADLINE, Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object
 
 PHASES = ("enable_nodes", "adopt_nodes", "disable_nodes")
 PAUSE = 2.0
 """Seconds between two snapshots."""
-Result = dict[str, Any]
 LABEL, UNLABEL, DELETE_POD, REMOVE_DEVICE_PLUGIN = "label", "unlabel", "delete_pod", "remove_device_plugin"
 
 
@@ -37,7 +38,7 @@ class NodeChanges:
     options: of dra_driver_phase. check, diff: the modes of the task.
     """
 
-    def __init__(self, options: Mapping[str, Any], hostvars: Any, check: bool, diff: bool) -> None:
+    def __init__(self, options: Arguments, hostvars: Any, check: bool, diff: bool) -> None:
         self.options, self.check, self.diff = {**options, "waves": True}, check, diff
         self.trays, self.findings = arguments.trays(options["trays"], hostvars)
         self.enabled: set[str] = set()
@@ -114,7 +115,7 @@ class NodeChanges:
             _names(_selected(disabled, names - back)), sorted(old.keys() - blocked.keys()), failures, moved=moved - back
         )
 
-    def _remove_device_plugins(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    def _remove_device_plugins(self, nodes: Sequence[Object]) -> dict[str, str]:
         """Node -> the reason why a device plugin still allocates its GPUs; such a node is restored."""
         names = _names(nodes)
         ends = time.monotonic() + self.options["wait"] + node_waves.GRACE
@@ -133,7 +134,7 @@ class NodeChanges:
         self._rollout().restore(_selected(nodes, reasons))
         return {name: f"{reason.rstrip('.')}; the node is as before." for name, reason in reasons.items()}
 
-    def _installed(self) -> tuple[preflight.Snapshot, preflight.Plan, Mapping[str, Any]]:
+    def _installed(self) -> tuple[preflight.Snapshot, preflight.Plan, Object]:
         """(snapshot, plan, DaemonSet); DraError where waves are not possible."""
         snapshot, plan = self._snapshot()
         plugin = checks.plugin(snapshot, plan)
@@ -210,9 +211,9 @@ class NodeChanges:
         return {"diff": {**texts, "before_header": "labels of nodes", "after_header": "labels of nodes"}}
 
 
-def _selected(nodes: Sequence[Mapping[str, Any]], names: Collection[str]) -> list[Mapping[str, Any]]:
+def _selected(nodes: Sequence[Object], names: Collection[str]) -> list[Object]:
     return [node for node in nodes if preflight.name_of(node) in names]
 
 
-def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+def _names(nodes: Sequence[Object]) -> list[str]:
     return sorted(preflight.name_of(node) for node in nodes)

@@ -8,10 +8,10 @@ A DaemonSet whose affinity no node satisfies is no error for Helm or Kubernetes:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 # The labels of the chart's default affinity; a node needs any one of them (values.yaml, kubeletPlugin.affinity).
 DEFAULT_LABELS: dict[str, str] = {
@@ -33,11 +33,11 @@ _ALWAYS_TOLERATED = frozenset(
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
-def labels(node: Mapping[str, Any]) -> Mapping[str, Any]:
+def labels(node: Object) -> Object:
     return mapped(mapped(node.get("metadata")).get("labels"))
 
 
-def why_excluded(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | None:
+def why_excluded(node: Object, plugin: Object) -> str | None:
     """The reason why the kubelet plugin would not run on a node, with the remedy; None if it would.
 
     plugin: the values below kubeletPlugin.
@@ -56,7 +56,7 @@ def why_excluded(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | No
     return f"its taint {taint} is not tolerated; add it to kubeletPlugin.tolerations" if taint else None
 
 
-def _terms(plugin: Mapping[str, Any]) -> Sequence[Any] | None:
+def _terms(plugin: Object) -> Sequence[Any] | None:
     """The terms of the plugin's node affinity; None without one.
 
     Helm merges mappings: the chart's own terms stay unless the list of terms itself is replaced. null removes them.
@@ -73,7 +73,7 @@ def _terms(plugin: Mapping[str, Any]) -> Sequence[Any] | None:
     return as_list(below)
 
 
-def selects(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+def selects(pod: Object, node: Object) -> bool:
     """Whether a DaemonSet with this pod spec runs on a node."""
     has = labels(node)
     required = mapped(
@@ -86,7 +86,7 @@ def selects(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
     )
 
 
-def _untolerated(node: Mapping[str, Any], tolerations: Sequence[Any]) -> str | None:
+def _untolerated(node: Object, tolerations: Sequence[Any]) -> str | None:
     """The first taint of a node that keeps the pods of a DaemonSet off, as key:effect."""
     for taint in map(mapped, as_list(mapped(node.get("spec")).get("taints"))):
         blocks = taint.get("effect") in _BLOCKING_EFFECTS and str(taint.get("key")) not in _ALWAYS_TOLERATED
@@ -95,17 +95,17 @@ def _untolerated(node: Mapping[str, Any], tolerations: Sequence[Any]) -> str | N
     return None
 
 
-def _any_matches(has: Mapping[str, Any], terms: Sequence[Any]) -> bool:
+def _any_matches(has: Object, terms: Sequence[Any]) -> bool:
     return any(_matches(has, mapped(term)) for term in terms)
 
 
-def _matches(has: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
+def _matches(has: Object, term: Object) -> bool:
     """Whether labels satisfy all expressions of one term; an empty term matches no node."""
     rows = as_list(term.get("matchExpressions"))
     return bool(rows) and all(_satisfies(has, mapped(row)) for row in rows)
 
 
-def _satisfies(has: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+def _satisfies(has: Object, row: Object) -> bool:
     value, wanted = has.get(str(row.get("key"))), as_list(row.get("values"))
     operator = row.get("operator")
     if operator == "In":
@@ -123,7 +123,7 @@ def _satisfies(has: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     return number > limit if operator == "Gt" else number < limit if operator == "Lt" else False
 
 
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+def _tolerates(toleration: Object, taint: Object) -> bool:
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
     if toleration.get("operator") == "Exists":

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     preflight,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Snapshot, Trays
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import merged
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     NODE,
@@ -33,7 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     Kind,
     run_concurrently,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 
 LABEL, VALUE = "rackscale.nvlink/dra-driver", "true"
 MANAGER = "rackscale.nvlink-dra"
@@ -44,27 +44,27 @@ HASH = "controller-revision-hash"
 """The label in which the DaemonSet controller records the revision of a pod."""
 
 
-def restricted(values: Mapping[str, Any]) -> dict[str, Any]:
+def restricted(values: Values) -> Values:
     """The chart's values with the plugin restricted; they override a site's own update strategy."""
     restriction = {"kubeletPlugin": {"nodeSelector": {LABEL: VALUE}, "updateStrategy": {"type": "OnDelete"}}}
     return merged(values, restriction)
 
 
-def is_restricted(daemon_set: Mapping[str, Any]) -> bool:
+def is_restricted(daemon_set: Object) -> bool:
     """Whether the installed plugin is restricted."""
     template = mapped(mapped(mapped(daemon_set.get("spec")).get("template")).get("spec"))
     return mapped(template.get("nodeSelector")).get(LABEL) == VALUE
 
 
-def is_enabled(node: Mapping[str, Any]) -> bool:
+def is_enabled(node: Object) -> bool:
     return node_selection.labels(node).get(LABEL) == VALUE
 
 
-def is_without_device_plugin(node: Mapping[str, Any]) -> bool:
+def is_without_device_plugin(node: Object) -> bool:
     return node_selection.labels(node).get(device_plugins.DEPLOY) == "false"
 
 
-def is_left_cordoned(node: Mapping[str, Any]) -> bool:
+def is_left_cordoned(node: Object) -> bool:
     """Whether a wave may have cordoned a node; who has is in its managed fields, by which a cordon is released."""
     return is_without_device_plugin(node) and mapped(node.get("spec")).get("unschedulable") is True
 
@@ -77,9 +77,7 @@ def with_device_plugin(snapshot: Snapshot, names: Collection[str], plan: Plan) -
     return device_plugins.served(snapshot, nodes)
 
 
-def why_not_removed(
-    snapshot: Snapshot, names: Collection[str], pods: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> dict[str, str]:
+def why_not_removed(snapshot: Snapshot, names: Collection[str], pods: Mapping[str, Sequence[Object]]) -> dict[str, str]:
     """Node -> the reason, as a sentence, why the driver must not allocate its GPUs yet; pods: those on each node."""
     nodes = {name: node for node in snapshot["nodes"] if (name := preflight.name_of(node)) in names}
     found = {}
@@ -100,7 +98,7 @@ def _still_there(owner: str, node: str) -> str:
     return f"The device plugin of the {owner} still runs on node {node}; {exclude}."
 
 
-def node_fields(node: Mapping[str, Any], enabled: bool, without_device_plugin: bool, cordoned: bool) -> dict[str, Any]:
+def node_fields(node: Object, enabled: bool, without_device_plugin: bool, cordoned: bool) -> Object:
     """The fields of a node that this collection owns, for a server-side apply; a field that is left out is released."""
     labels = {LABEL: VALUE} if enabled else {}
     labels |= {device_plugins.DEPLOY: "false"} if without_device_plugin else {}
@@ -114,9 +112,9 @@ def node_fields(node: Mapping[str, Any], enabled: bool, without_device_plugin: b
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, **spec}
 
 
-def with_all_enabled(snapshot: Snapshot) -> dict[str, Any]:
+def with_all_enabled(snapshot: Snapshot) -> Snapshot:
     """The snapshot as it will be after the last wave, for a preflight."""
-    nodes = []
+    nodes: list[Object] = []
     for node in snapshot["nodes"]:
         metadata = mapped(node.get("metadata"))
         has = {**mapped(metadata.get("labels")), LABEL: VALUE}
@@ -124,7 +122,7 @@ def with_all_enabled(snapshot: Snapshot) -> dict[str, Any]:
     return {**snapshot, "nodes": nodes}
 
 
-def enabled_only(snapshot: Snapshot, trays: Trays) -> tuple[dict[str, Any], dict[str, preflight.Tray]]:
+def enabled_only(snapshot: Snapshot, trays: Trays) -> tuple[Snapshot, dict[str, preflight.Tray]]:
     """The snapshot and the trays without those whose wave is pending."""
     nodes = [node for node in snapshot["nodes"] if is_enabled(node)]
     names = {preflight.name_of(node) for node in nodes}
@@ -150,7 +148,7 @@ def report_pending(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding
     return [finding("dra_waves_pending", message)]
 
 
-def newest_revision(daemon_set: Mapping[str, Any], revisions: Sequence[Mapping[str, Any]]) -> str | None:
+def newest_revision(daemon_set: Object, revisions: Sequence[Object]) -> str | None:
     """The hash of the newest revision; None while the controller has not observed the DaemonSet."""
     metadata = mapped(daemon_set.get("metadata"))
     if mapped(daemon_set.get("status")).get("observedGeneration") != metadata.get("generation"):
@@ -164,17 +162,17 @@ def _number(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _owned_by(item: Mapping[str, Any], uid: Any) -> bool:
+def _owned_by(item: Object, uid: Any) -> bool:
     owners = map(mapped, as_list(mapped(item.get("metadata")).get("ownerReferences")))
     return any(row.get("uid") == uid for row in owners)
 
 
-def revision_of(pod: Mapping[str, Any]) -> Any:
+def revision_of(pod: Object) -> Any:
     """The hash of a pod's revision."""
     return node_selection.labels(pod).get(HASH)
 
 
-def pods_by_node(daemon_set: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def pods_by_node(daemon_set: Object, pods: Sequence[Object]) -> dict[str, Object]:
     """Node -> the pod of the plugin there that is not being deleted."""
     uid = mapped(daemon_set.get("metadata")).get("uid")
     return {
@@ -185,13 +183,13 @@ def pods_by_node(daemon_set: Mapping[str, Any], pods: Sequence[Mapping[str, Any]
 
 
 def evaluate(
-    snapshot: Snapshot, trays: Trays, plan: Plan, pods: Mapping[str, Mapping[str, Any]], revision: str | None
+    snapshot: Snapshot, trays: Trays, plan: Plan, pods: Mapping[str, Object], revision: str | None
 ) -> dict[str, str]:
     """Tray -> the reason why its node is not done, as a sentence; without trays that are done."""
     names = {tray.node for tray in trays.values()}
     nodes = {preflight.name_of(node): node for node in snapshot["nodes"] if preflight.name_of(node) in names}
     slices = [item for item in snapshot["slices"] if mapped(item.get("spec")).get("nodeName") in names]
-    selected = {**snapshot, "nodes": list(nodes.values()), "slices": slices}
+    selected: Snapshot = {**snapshot, "nodes": list(nodes.values()), "slices": slices}
     found = {}
     for name, tray in trays.items():
         why = _reason(selected, name, tray, plan, nodes, pods.get(tray.node), revision)
@@ -205,8 +203,8 @@ def _reason(
     name: str,
     tray: preflight.Tray,
     plan: Plan,
-    nodes: Mapping[str, Any],
-    pod: Mapping[str, Any] | None,
+    nodes: Object,
+    pod: Object | None,
     revision: str | None,
 ) -> str:
     if tray.node not in nodes:
@@ -223,7 +221,7 @@ def _reason(
     return next((row["message"] for row in checks.published(selected, {name: tray}, plan)), "")
 
 
-def _unready(pod: Mapping[str, Any]) -> str:
+def _unready(pod: Object) -> str:
     """The kubelet's reason why a pod is not ready; empty if it is."""
     status = mapped(pod.get("status"))
     conditions = {row.get("type"): row for row in map(mapped, as_list(status.get("conditions")))}
@@ -232,7 +230,7 @@ def _unready(pod: Mapping[str, Any]) -> str:
     return next(_reasons(status, conditions), str(status.get("phase") or "the kubelet has not reported it"))
 
 
-def _reasons(status: Mapping[str, Any], conditions: Mapping[Any, Mapping[str, Any]]) -> Iterator[str]:
+def _reasons(status: Object, conditions: Mapping[Any, Object]) -> Iterator[str]:
     for key in ("initContainerStatuses", "containerStatuses"):
         for row in map(mapped, as_list(status.get(key))):
             state = mapped(mapped(row.get("state")).get("waiting"))
@@ -251,31 +249,31 @@ class PluginRollout:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def pods(self, daemon_set: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    def pods(self, daemon_set: Object) -> dict[str, Object]:
         """pods_by_node() of the pods that run now."""
         namespace = str(mapped(daemon_set.get("metadata")).get("namespace"))
         return pods_by_node(daemon_set, self._cluster.items(_pods(namespace), _selector(daemon_set)))
 
-    def revision(self, daemon_set: Mapping[str, Any]) -> str | None:
+    def revision(self, daemon_set: Object) -> str | None:
         """newest_revision() of the current ControllerRevisions."""
         namespace = str(mapped(daemon_set.get("metadata")).get("namespace"))
         kind = Kind("apps/v1", "ControllerRevision", f"namespaces/{namespace}/controllerrevisions")
         return newest_revision(daemon_set, self._cluster.items(kind, _selector(daemon_set)))
 
-    def pods_of(self, names: Collection[str]) -> dict[str, list[Mapping[str, Any]]]:
+    def pods_of(self, names: Collection[str]) -> dict[str, list[Object]]:
         """The pods on each of these nodes."""
         every = Kind("v1", "Pod", "pods")
         return {name: self._cluster.items(every, fields=f"spec.nodeName={name}") for name in names}
 
-    def reserve(self, nodes: Collection[Mapping[str, Any]]) -> None:
+    def reserve(self, nodes: Collection[Object]) -> None:
         """Cordon nodes and label them so that the device plugin leaves."""
         self._write([node_fields(node, is_enabled(node), True, True) for node in nodes], set())
 
-    def restore(self, nodes: Collection[Mapping[str, Any]]) -> None:
+    def restore(self, nodes: Collection[Object]) -> None:
         """Undo reserve()."""
         self._write([node_fields(node, is_enabled(node), False, False) for node in nodes], set())
 
-    def enable(self, nodes: Collection[Mapping[str, Any]], done: set[str], reserved: Collection[str] = ()) -> None:
+    def enable(self, nodes: Collection[Object], done: set[str], reserved: Collection[str] = ()) -> None:
         """Label nodes; adds the names of the labelled ones to `done`, also when an error ends the call.
 
         reserved: the names of those that reserve() has cordoned, which stay so. The device plugin stays off those that
@@ -286,30 +284,30 @@ class PluginRollout:
             [node_fields(node, True, kept or is_without_device_plugin(node), kept) for node, kept in rows], done
         )
 
-    def uncordon(self, nodes: Collection[Mapping[str, Any]]) -> None:
+    def uncordon(self, nodes: Collection[Object]) -> None:
         """Release the cordon of reserve(); that of an administrator stays."""
         self._write([node_fields(node, True, True, False) for node in nodes], set())
 
-    def disable(self, nodes: Collection[Mapping[str, Any]]) -> None:
+    def disable(self, nodes: Collection[Object]) -> None:
         """Release all fields of nodes; a label stays where another manager owns it too."""
         self._write([node_fields(node, False, False, False) for node in nodes], set())
 
-    def delete_pods(self, pods: Collection[Mapping[str, Any]]) -> None:
+    def delete_pods(self, pods: Collection[Object]) -> None:
         """Delete exactly these pods, by their UIDs."""
 
-        def delete(pod: Mapping[str, Any]) -> None:
+        def delete(pod: Object) -> None:
             self._cluster.delete(_pods(str(pod["metadata"]["namespace"])), pod)
 
         _done, errors = run_concurrently(([pod] for pod in pods), delete)
         if errors:
             raise errors[0]
 
-    def labelled_nodes(self) -> list[Mapping[str, Any]]:
+    def labelled_nodes(self) -> list[Object]:
         """The nodes whose label this collection owns."""
         rows = self._cluster.items(NODE, f"{LABEL}={VALUE}", metadata=True)
         return [row for row in rows if LABEL in k8s_labels.owned(row, "labels", MANAGER)]
 
-    def _write(self, bodies: Sequence[Mapping[str, Any]], done: set[str]) -> None:
+    def _write(self, bodies: Sequence[Object], done: set[str]) -> None:
         write = partial(self._cluster.apply, NODE, manager=MANAGER, force=True, metadata=True)
         written, errors = run_concurrently(([body] for body in bodies), write)
         done.update(str(body["metadata"]["name"]) for body in written)
@@ -321,6 +319,6 @@ def _pods(namespace: str) -> Kind:
     return Kind("v1", "Pod", f"namespaces/{namespace}/pods")
 
 
-def _selector(daemon_set: Mapping[str, Any]) -> str:
+def _selector(daemon_set: Object) -> str:
     labels = mapped(mapped(mapped(daemon_set.get("spec")).get("selector")).get("matchLabels"))
     return ",".join(f"{key}={value}" for key, value in labels.items())

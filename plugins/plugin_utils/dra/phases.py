@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
@@ -28,7 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 PUBLIC = ("preflight", "checks", "uninstall")
 """Phases of the module dra_driver_info."""
@@ -36,7 +37,7 @@ INTERNAL = (*PUBLIC, "imex", "upgrade", "dry_run", "release_failure", "probe", "
 """Phases of the module dra_driver_phase that read the cluster; node_changes.py has those that change it."""
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
-SPEC: dict[str, dict[str, Any]] = {
+SPEC: dict[str, Specification] = {
     **arguments.SPEC,
     "kubelet_root": {"type": "path", "default": "/var/lib/kubelet"},
     "cdi_enabled": {"type": "bool", "default": False},
@@ -56,21 +57,21 @@ class Inputs:
     domain_probe.objects(); probe_objects and probe_domains are those of an earlier call.
     """
 
-    chart_crds: Sequence[Mapping[str, Any]] = ()
+    chart_crds: Sequence[Object] = ()
     imex_pending: bool = False
-    claims_before: Sequence[Mapping[str, Any]] = ()
-    old_values: Mapping[str, Any] = field(default_factory=dict)
+    claims_before: Sequence[Object] = ()
+    old_values: values.Values = field(default_factory=dict)
     old_manifest: str = ""
     new_manifest: str = ""
     helm_error: str = ""
     probe_namespace: str = "default"
     probe_image: str = ""
     probe_across: bool = False
-    probe_objects: Sequence[Mapping[str, Any]] = ()
+    probe_objects: Sequence[Object] = ()
     probe_domains: Sequence[str] = ()
 
 
-def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, Any]:
+def run(options: Arguments, inputs: Inputs, hostvars: Any) -> Result:
     """The result of a module; NvlinkError for wrong options and an API server that cannot be read."""
     version = versions.pinned(options["chart_version"])
     # A wrong shape fails before any request.
@@ -99,7 +100,7 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, 
         errors = [row for row in found if row["severity"] == ERROR]
     if plan.waves and options["phase"] == "checks":
         found += node_waves.report_pending(snapshot, trays, plan)
-    result: dict[str, Any] = {
+    result: Result = {
         "changed": False,
         "changes": [],
         "ok": not errors,
@@ -114,15 +115,15 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, 
     return {**result, **_messages(found, errors, options["fail"])}
 
 
-def _outcome(found: Sequence[Finding], options: Mapping[str, Any]) -> dict[str, Any]:
+def _outcome(found: Sequence[Finding], options: Arguments) -> Result:
     """The result of a phase that needs no snapshot."""
     errors = [row for row in found if row["severity"] == ERROR]
-    result: dict[str, Any] = {"changed": False, "changes": [], "ok": not errors, "findings": list(found)}
+    result: Result = {"changed": False, "changes": [], "ok": not errors, "findings": list(found)}
     return {**result, **_messages(found, errors, options["fail"])}
 
 
 def _plan(
-    options: Mapping[str, Any], inputs: Inputs, version: versions.Version, snapshot: preflight.Snapshot
+    options: Arguments, inputs: Inputs, version: versions.Version, snapshot: preflight.Snapshot
 ) -> preflight.Plan:
     return arguments.plan(
         options,
@@ -171,7 +172,7 @@ def _findings(
     return [*checks.check(snapshot, trays, plan), *twice, *checks.lost_claims(before, snapshot), *live]
 
 
-def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight.Plan) -> dict[str, Any]:
+def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight.Plan) -> Result:
     """The results that do not depend on the phase."""
     installed = preflight.release_version(snapshot, plan)
     live_crds = {name: crd for name, crd in snapshot["crds"].items() if crd is not None}
@@ -190,18 +191,18 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
     }
 
 
-def _messages(found: Sequence[Finding], errors: Sequence[Finding], fail: bool) -> dict[str, Any]:
+def _messages(found: Sequence[Finding], errors: Sequence[Finding], fail: bool) -> Result:
     """The failure with the first error, and all other findings as warnings."""
     failed = bool(errors) and fail
     rows = [row for row in found if not (failed and row is errors[0])]
-    result: dict[str, Any] = {"warnings": [f"{row['code']}: {row['message']}" for row in rows]} if rows else {}
+    result: Result = {"warnings": [f"{row['code']}: {row['message']}" for row in rows]} if rows else {}
     if failed:
         more = f" (and {count(len(errors) - 1, 'more error')}, see the warnings)" if len(errors) > 1 else ""
         result.update(failed=True, msg=errors[0]["message"] + more)
     return result
 
 
-def _uids(snapshot: preflight.Snapshot, objects: Sequence[Mapping[str, Any]]) -> list[str]:
+def _uids(snapshot: preflight.Snapshot, objects: Sequence[Object]) -> list[str]:
     """The UIDs of the existing ComputeDomains among the objects of a probe."""
     names = {preflight.name_of(row) for row in objects}
     return [domains.uid_of(item) for item in snapshot["compute_domains"] if preflight.name_of(item) in names]

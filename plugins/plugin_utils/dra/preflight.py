@@ -20,11 +20,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.linter import check_values
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot, api_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)
 DRIVER_FLOOR = (570, 158, 1)
@@ -53,8 +53,8 @@ class Tray:
     """
 
     node: str
-    fabric: Mapping[str, Any] | None = None
-    imex: Mapping[str, Any] | None = None
+    fabric: Object | None = None
+    imex: Object | None = None
     root: bool | None = None
 
 
@@ -67,7 +67,7 @@ class Plan:
     is not checked. waves: whether the plugin is enabled in waves, so that nodes may lack it or have an old one.
     """
 
-    values: Mapping[str, Any] | None
+    values: Values | None
     version: Version
     namespace: str
     release: str
@@ -76,7 +76,7 @@ class Plan:
     external_label_writer: bool = False
     extra_keys: Sequence[str] = ()
     crd_managers: Sequence[str] = ()
-    chart_crds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    chart_crds: Mapping[str, Object] = field(default_factory=dict)
     imex_pending: bool = False
     waves: bool = False
 
@@ -96,8 +96,6 @@ class Plan:
         return self.values is not None
 
 
-Snapshot = Mapping[str, Any]
-"""A snapshot, see snapshot.py."""
 Trays = Mapping[str, Tray]
 
 
@@ -121,7 +119,7 @@ def missing_permissions(snapshot: Snapshot) -> list[Finding]:
     ]
 
 
-def expected_nodes(snapshot: Snapshot, trays: Trays) -> dict[str, Mapping[str, Any] | None]:
+def expected_nodes(snapshot: Snapshot, trays: Trays) -> dict[str, Object | None]:
     """Name -> object of the nodes that need the driver: those of the trays, else those with a GPU label."""
     known = {str(mapped(node.get("metadata")).get("name")): node for node in snapshot["nodes"]}
     if trays:
@@ -134,14 +132,14 @@ def expected_nodes(snapshot: Snapshot, trays: Trays) -> dict[str, Mapping[str, A
 _GPU_LABELS = (*node_selection.DEFAULT_LABELS, "nvidia.com/gpu.clique", "nvidia.com/gpu.count")
 
 
-def owner_of(item: Mapping[str, Any]) -> tuple[str, str] | None:
+def owner_of(item: Object) -> tuple[str, str] | None:
     """(namespace, name) of the Helm release of an object; None without one."""
     annotations = mapped(mapped(item.get("metadata")).get("annotations"))
     name, namespace = annotations.get("meta.helm.sh/release-name"), annotations.get("meta.helm.sh/release-namespace")
     return (str(namespace), str(name)) if name and namespace else None
 
 
-def name_of(item: Mapping[str, Any]) -> str:
+def name_of(item: Object) -> str:
     """namespace/name, or the name of an object without a namespace."""
     metadata = mapped(item.get("metadata"))
     return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata)
@@ -291,13 +289,13 @@ def _label_writers(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Fin
         yield finding("k8s_clique_label_writers", f"{message} GPU Feature Discovery.")
 
 
-def _is_gfd(item: Mapping[str, Any]) -> bool:
+def _is_gfd(item: Object) -> bool:
     if mapped(item.get("status")).get("desiredNumberScheduled") == 0:
         return False
     return any("gpu-feature-discovery" in f"{row.get('name')} {row.get('image')}" for row in containers(item))
 
 
-def containers(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def containers(item: Object) -> list[Object]:
     pod = mapped(mapped(mapped(item.get("spec")).get("template")).get("spec"))
     return [mapped(row) for row in as_list(pod.get("containers"))]
 
@@ -479,7 +477,7 @@ def _unit(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
             yield finding("imex_unit_down", message, tray=name)
 
 
-def _driver_managed_problem(unit: Mapping[str, Any]) -> str | None:
+def _driver_managed_problem(unit: Object) -> str | None:
     if unit.get("active") in ("active", "activating"):
         return "nvidia-imex.service runs, so the driver's daemons cannot get the session"
     if unit.get("load") not in (None, "masked", "not-found"):
@@ -487,7 +485,7 @@ def _driver_managed_problem(unit: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _host_managed_problem(imex: Mapping[str, Any], unit: Mapping[str, Any], plan: Plan) -> str | None:
+def _host_managed_problem(imex: Object, unit: Object, plan: Plan) -> str | None:
     if unit.get("active") != "active":
         return f"nvidia-imex.service is {unit.get('active') or 'not installed'}, and the driver waits for it"
     settings = mapped(mapped(imex.get("config")).get("settings"))

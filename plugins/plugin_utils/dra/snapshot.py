@@ -3,12 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A snapshot of a cluster for the checks of the DRA driver: plain lists and mappings, read by GET.
 
-A snapshot is a mapping::
-
-    {"version": "v1.34.4", "groups": {"resource.k8s.io": ["v1"]}, "nodes": [...], "crds": {name: object or None},
-     "releases": [...], "not_readable": [sentence, ...], "read_at": the start time,
-     "pods": [...], and a list of objects for each key of LISTS}
-
 Objects are those of the API server without the fields that no check needs and that are most of the data in large
 clusters: managedFields, and all of a node's status except nodeInfo, the condition Ready and the extended resources. Of
 Helm's Secrets only the metadata is requested, so no secret is read. Pods are read only where a caller needs them: those
@@ -20,13 +14,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -46,13 +40,45 @@ LISTS: dict[str, tuple[str, str | None, str]] = {
 }
 
 
-def api_version(snapshot: Mapping[str, Any]) -> str | None:
+class Snapshot(TypedDict):
+    """A cluster, as the module's text says; a key of LISTS has the objects of that list."""
+
+    version: str
+    read_at: datetime.datetime
+    """When the reading began."""
+    groups: dict[str, list[str]]
+    """API group -> the versions that are served."""
+    crds: dict[str, Object | None]
+    """Name -> CRD; None for one that is not installed."""
+    nodes: list[Object]
+    pods: list[Object]
+    releases: list[Object]
+    device_classes: list[Object]
+    slices: list[Object]
+    claims: list[Object]
+    claim_templates: list[Object]
+    compute_domains: list[Object]
+    compute_domain_cliques: list[Object]
+    gpu_clusters: list[Object]
+    cluster_policies: list[Object]
+    daemon_sets: list[Object]
+    mpi_jobs: list[Object]
+    network_policies: list[Object]
+    not_readable: list[str]
+    """Sentences without a full stop."""
+
+
+def api_version(snapshot: Snapshot) -> str | None:
     """The best version of resource.k8s.io that is served, as v1; None if none is."""
-    served = snapshot["groups"].get(API_GROUP, [])
+    return _api_version(snapshot["groups"])
+
+
+def _api_version(groups: Mapping[str, list[str]]) -> str | None:
+    served = groups.get(API_GROUP, [])
     return next((version for version in API_VERSIONS if version in served), None)
 
 
-def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
+def _slim(item: Object) -> Object:
     """An object of a list without managedFields and, for a node, without most of its status."""
     metadata = {key: value for key, value in mapped(item.get("metadata")).items() if key != "managedFields"}
     slim = {**item, "metadata": metadata}
@@ -62,7 +88,7 @@ def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return slim
 
 
-def _slim_status(status: Mapping[str, Any]) -> dict[str, Any]:
+def _slim_status(status: Object) -> dict[str, Any]:
     """The status of a node; the kubelet's own resources have no domain in their names."""
     kept: dict[str, Any] = {"nodeInfo": status["nodeInfo"]}
     for key in ("capacity", "allocatable"):
@@ -76,11 +102,11 @@ def _slim_status(status: Mapping[str, Any]) -> dict[str, Any]:
 _ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 
 
-def _has_device_plugin(node: Mapping[str, Any]) -> bool:
+def _has_device_plugin(node: Object) -> bool:
     return any(str(name).startswith("nvidia.com/") for name in mapped(mapped(node.get("status")).get("capacity")))
 
 
-def _slim_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
+def _slim_pod(pod: Object) -> Object:
     """What a pod requests, and where; most of a large cluster are pods."""
     metadata, spec, status = (mapped(pod.get(key)) for key in ("metadata", "spec", "status"))
     requests = {
@@ -101,7 +127,7 @@ class Reader:
         self._client = Cluster("dra_driver", config)
         self._not_readable: list[str] = []
 
-    def snapshot(self, pods: bool = False) -> dict[str, Any]:
+    def snapshot(self, pods: bool = False) -> Snapshot:
         """A snapshot, see the module; HttpError if the server is no API server or nodes cannot be listed.
 
         pods: whether to read pods where they may have GPUs that a ComputeDomain cannot use: with a device plugin.
@@ -112,27 +138,42 @@ class Reader:
         groups = self._client.served()
         if not isinstance(version, str) or not groups:
             self._client.fail(self._client.url, "is no Kubernetes API server", "write the address of one")
-        found: dict[str, Any] = {
+        found: Snapshot = {
             "version": version,
             "read_at": read_at,
             "groups": groups,
             "nodes": self._listed("/api/v1/nodes", needed=True),
             "crds": {name: self._crd(name) for name in crds.NAMES},
+            "device_classes": self._list("device_classes", groups),
+            "slices": self._list("slices", groups),
+            "claims": self._list("claims", groups),
+            "claim_templates": self._list("claim_templates", groups),
+            "compute_domains": self._list("compute_domains", groups),
+            "compute_domain_cliques": self._list("compute_domain_cliques", groups),
+            "gpu_clusters": self._list("gpu_clusters", groups),
+            "cluster_policies": self._list("cluster_policies", groups),
+            "daemon_sets": self._list("daemon_sets", groups),
+            "mpi_jobs": self._list("mpi_jobs", groups),
+            "network_policies": self._list("network_policies", groups),
+            "releases": self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, _METADATA),
+            "pods": [],
+            "not_readable": self._not_readable,
         }
-        for key, (group, fixed, resource) in LISTS.items():
-            wanted = fixed or api_version(found)
-            served = wanted and wanted in groups.get(group, [])
-            found[key] = self._listed(f"/apis/{group}/{wanted}/{resource}") if served else []
-        found["releases"] = self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, _METADATA)
-        with_pods = pods and found["compute_domains"] and any(map(_has_device_plugin, found["nodes"]))
-        found["pods"] = list(map(_slim_pod, self._listed("/api/v1/pods", _ON_NODES))) if with_pods else []
-        found["not_readable"] = self._not_readable
+        if pods and found["compute_domains"] and any(map(_has_device_plugin, found["nodes"])):
+            found["pods"] = [_slim_pod(pod) for pod in self._listed("/api/v1/pods", _ON_NODES)]
         return found
 
-    def _object(self, path: str) -> Mapping[str, Any]:
+    def _list(self, key: str, groups: Mapping[str, list[str]]) -> list[Object]:
+        """A list of LISTS; empty where its API group is not served."""
+        group, fixed, resource = LISTS[key]
+        wanted = fixed or _api_version(groups)
+        served = wanted and wanted in groups.get(group, [])
+        return self._listed(f"/apis/{group}/{wanted}/{resource}") if served else []
+
+    def _object(self, path: str) -> Object:
         return mapped(self._client.json(self._client.get(self._client.url + path)))
 
-    def _crd(self, name: str) -> Mapping[str, Any] | None:
+    def _crd(self, name: str) -> Object | None:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
         answer = self._client.get(self._client.url + path, allowed=(403, 404))
         if answer.status == 403:
@@ -143,7 +184,7 @@ class Reader:
 
     def _listed(
         self, path: str, query: Mapping[str, str] = http.NONE, accept: str = http.JSON, needed: bool = False
-    ) -> list[Mapping[str, Any]]:
+    ) -> list[Object]:
         """All objects of a list; none of one that the account may not read, or of an API group that was removed."""
         try:
             return self._client.listed(path, query, accept, keep=lambda item: [_slim(mapped(item))])

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, domains
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Snapshot, name_of
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 _NEEDED = ("pods", "resourceclaims", "computedomains", "computedomaincliques")
 """The lists without which the free GPUs of a node are unknown."""
@@ -57,7 +57,7 @@ def cliques(snapshot: Snapshot, members: Mapping[str, Mapping[str, int]]) -> dic
     return found
 
 
-def _is_cordoned(node: Mapping[str, Any]) -> bool:
+def _is_cordoned(node: Object) -> bool:
     return mapped(node.get("spec")).get("unschedulable") is True
 
 
@@ -91,7 +91,7 @@ def allocated(snapshot: Snapshot) -> Counter[str]:
     return used
 
 
-def _results(claim: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _results(claim: Object) -> Iterator[Object]:
     allocation = mapped(mapped(claim.get("status")).get("allocation"))
     return map(mapped, as_list(mapped(allocation.get("devices")).get("results")))
 

@@ -16,7 +16,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.linter import is_known
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -24,9 +24,7 @@ _NOTHING = object()
 _IMAGE_KEYS = ("image.repository", "image.tag")
 
 
-def compare(
-    old_values: Mapping[str, Any], new_values: Mapping[str, Any], old_manifest: str, new_manifest: str
-) -> list[Finding]:
+def compare(old_values: Values, new_values: Values, old_manifest: str, new_manifest: str) -> list[Finding]:
     """One finding for each key of the old values that is lost or changed, and one for all objects that are removed.
 
     old_values: the values of the old release (helm get values). Manifests: Helm's YAML; DraError for invalid YAML.
@@ -50,7 +48,7 @@ def _remedy(key: str) -> str:
     return "add it to values if you need it" if is_known(key) else "the new chart has no such key"
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, item in values.items():
         if isinstance(item, Mapping) and item:
             yield from _leaves(item, f"{prefix}{name}.")

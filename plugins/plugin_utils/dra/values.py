@@ -12,6 +12,9 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
+Values = Mapping[str, Any]
+"""Values of the chart, by the keys of its values.yaml; a site's own may have any other key and type."""
+
 API_GROUP = "resource.k8s.io"
 API_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Preferred first."""
@@ -20,7 +23,7 @@ HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 _WITH_DEVICE_PLUGIN = {"resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}}
 _MOCK = "/var/lib/nvml-mock"
 # Shape of a cluster -> its values; gpu_cluster has none, since GPU Operator installs the driver.
-SHAPES: dict[str, dict[str, Any]] = {
+SHAPES: dict[str, Values] = {
     "compute_domains": _WITH_DEVICE_PLUGIN,
     "all_dra": {
         "gpuResourcesEnabledOverride": True,
@@ -43,7 +46,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Values, over: Values) -> dict[str, Any]:
     """Both mappings merged as Helm merges values: mappings key by key, everything else replaced by `over`."""
     result = dict(base)
     for key, value in over.items():

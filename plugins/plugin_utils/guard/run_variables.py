@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible import context
 from ansible.utils.vars import load_extra_vars
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables, specifications
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import Value
 
@@ -19,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variab
 MAX_HOSTS = 1000
 
 
-def check(loader: Any, task_vars: Mapping[str, Any], playbook: str) -> tuple[list[str], list[str]]:
+def check(loader: Any, task_vars: Variables, playbook: str) -> tuple[list[str], list[str]]:
     """(errors, warnings) as sentences; playbook: its name, which decides what of the inventory it reads."""
     extra = _extra(loader)
     of_hosts = list(_inventory(loader, task_vars, extra))
@@ -48,7 +49,7 @@ def _extra(loader: Any) -> dict[str, Value]:
     return {str(name): (places.get(name, "-e"), value) for name, value in load_extra_vars(loader).items()}
 
 
-def _inventory(loader: Any, task_vars: Mapping[str, Any], extra: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+def _inventory(loader: Any, task_vars: Variables, extra: Variables) -> Iterator[tuple[str, Value]]:
     """Variables of some hosts of this run, without extra variables and facts."""
     hostvars = task_vars["hostvars"]
     for host in _hosts(loader, task_vars):
@@ -60,7 +61,7 @@ def _inventory(loader: Any, task_vars: Mapping[str, Any], extra: Mapping[str, An
                 yield str(name), (f"variable of {host}", variables[name])
 
 
-def _hosts(loader: Any, task_vars: Mapping[str, Any]) -> list[str]:
+def _hosts(loader: Any, task_vars: Variables) -> list[str]:
     """localhost, each host with a file in host_vars, one host of each group, then the other hosts of this run.
 
     At most MAX_HOSTS: to read ten thousand hosts takes as long as the rest of a playbook.

@@ -41,7 +41,10 @@ FINDINGS = {
     },
 }
 
-_SIMPLE: dict[str, dict[str, Any]] = {
+Schema = dict[str, Any]
+"""A JSON Schema."""
+
+_SIMPLE: dict[str, Schema] = {
     "str": {"type": ["string", "null"], "maxLength": MAX_TEXT},
     "path": {"type": ["string", "null"], "maxLength": 4096},
     "int": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_NUMBER},
@@ -59,7 +62,7 @@ _OF_PATH = {
 }
 
 
-def compiled(schema: Mapping[str, Any]) -> Check:
+def compiled(schema: Schema) -> Check:
     """The check of a JSON Schema, to be made when a plugin is loaded, once for all forks.
 
     Without the library the check raises NvlinkError.
@@ -96,10 +99,10 @@ def of_return(documented: str, choice: str = "") -> dict[str, Check]:
     return {name: compiled(schema) for name, schema in schemas.items()}
 
 
-def _schema(row: Mapping[str, Any]) -> dict[str, Any]:
+def _schema(row: Mapping[str, Any]) -> Schema:
     kind = row.get("type", "raw")
     contains = row.get("contains")
-    entry: dict[str, Any] = {}
+    entry: Schema = {}
     if contains:
         entry = {
             "properties": {name: _schema(inner) for name, inner in contains.items()},

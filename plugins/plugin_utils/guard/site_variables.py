@@ -15,10 +15,10 @@ from typing import Any
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError
 from ansible.parsing.vault import EncryptedString
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import (
     OWN_PREFIXES,
     VARIABLES,
-    Specification,
     words,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import OWN_FACTS

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.doc_fragments import (
     source_ssh,
     source_topograph,
 )
-
-Specification = Mapping[str, Any]
-"""As in an argument specification: type, elements, choices, options or suboptions, required and no_log.
-
-With names, the name of an option may stand in place of a dictionary.
-"""
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 
 OWN_PREFIXES = (
     "_slurm_",

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import (
     deadline,
@@ -18,8 +19,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline im
     limited_memory,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, printable
-
-Result = dict[str, Any]
 
 # Bytes that an answer may cost the worker. The answers of this collection's modules are below 1 MiB, and Ansible
 # needs several times the size of an answer to parse it.
@@ -38,7 +37,7 @@ class GuardedAction(ActionBase):
     must not decide whether it runs; roles and playbooks give such a task no variable of that host.
     """
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
         result: Result = super().run(tmp, task_vars)
         variables = task_vars or {}
         names = trust.foreign_variables(variables.get("ansible_facts"))
@@ -55,7 +54,7 @@ class GuardedAction(ActionBase):
         """Whether this task is refused; not one that only records what became of the host."""
         return True
 
-    def act(self, task_vars: dict[str, Any]) -> Result:
+    def act(self, task_vars: Variables) -> Result:
         """Do the task; its result."""
         raise NotImplementedError  # each subclass defines it
 
@@ -83,8 +82,8 @@ class GuardedAction(ActionBase):
     def run_module(
         self,
         name: str,
-        arguments: Mapping[str, Any],
-        task_vars: dict[str, Any],
+        arguments: Arguments,
+        task_vars: Variables,
         schema: Mapping[str, trust.Check],
         seconds: float,
     ) -> Result:

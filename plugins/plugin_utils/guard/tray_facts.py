@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, identity, text
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, Object, identity, text
 
 _FACTS = ("nvlink_fabric", "nvlink_imex")
 _SCHEMA = schemas.of_return(fabric_facts.RETURN)
@@ -30,9 +31,9 @@ class TrayFacts:
     this collection, of which nothing is used. findings: why something is missing.
     """
 
-    fabric: Mapping[str, Any] | None = None
-    imex: Mapping[str, Any] | None = None
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    fabric: Object | None = None
+    imex: Object | None = None
+    variables: Variables = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
 
@@ -41,7 +42,7 @@ def read(hostvars: Any, names: Iterable[str]) -> dict[str, TrayFacts]:
     return {name: _of(name, hostvars.raw_get(name) if name in hostvars else {}) for name in map(str, names)}
 
 
-def _of(name: str, variables: Mapping[str, Any]) -> TrayFacts:
+def _of(name: str, variables: Variables) -> TrayFacts:
     facts = variables.get("ansible_facts")
     foreign = trust.foreign_variables(facts)
     if foreign:

@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
@@ -65,7 +66,7 @@ def foreign_variables(facts: Any) -> list[str]:
     )
 
 
-def refusal(host: str, names: list[str]) -> dict[str, Any]:
+def refusal(host: str, names: list[str]) -> Result:
     """The failed result of a task for a host whose facts hold these variables."""
     message = (
         f"The facts of {host} set {summarize(names)}, which only the site may set: the host is compromised, or a task "
@@ -79,19 +80,19 @@ def refusal(host: str, names: list[str]) -> dict[str, Any]:
     }
 
 
-def controller_value(task_vars: Mapping[str, Any], name: str, default: Any = None) -> Any:
+def controller_value(task_vars: Variables, name: str, default: Any = None) -> Any:
     """A variable as localhost has it: of group all, its own, or of the command line; never one of another host."""
     hostvars = task_vars.get("hostvars") or {}
     return hostvars["localhost"].get(name, default) if "localhost" in hostvars else default
 
 
-def state_dir(task_vars: Mapping[str, Any]) -> str | None:
+def state_dir(task_vars: Variables) -> str | None:
     """The folder of the state file as localhost has it; None where that is the folder of the fabric file."""
     names = ("fabric_state_dir", "nvlink_fabric_state_dir")
     return next((str(value) for name in names if (value := controller_value(task_vars, name))), None)
 
 
-def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) -> dict[str, Any]:
+def accepted(host: str, answer: Result, schema: Mapping[str, Check]) -> Result:
     """What a module's answer may hold: its documented keys, each of which matches its schema.
 
     Texts that a terminal shows lose their control characters. schema: key -> check. The keys of `ansible_facts` are
@@ -114,9 +115,7 @@ def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) 
     return kept
 
 
-def _reduced(
-    values: Mapping[str, Any], schema: Mapping[str, Check], prefix: str = ""
-) -> tuple[dict[str, Any], list[str]]:
+def _reduced(values: Result, schema: Mapping[str, Check], prefix: str = "") -> tuple[Result, list[str]]:
     """(what is kept of an answer or of its facts, the names of the others)."""
     kept, dropped = {}, []
     for name, value in values.items():

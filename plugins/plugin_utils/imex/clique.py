@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -127,7 +128,7 @@ def decide(
 
 
 def leaves_partially(
-    clique: Clique, rows: Mapping[str, Row], options: Mapping[str, Any], play: Collection[str]
+    clique: Clique, rows: Mapping[str, Row], options: Arguments, play: Collection[str]
 ) -> Finding | None:
     """The finding on a clique whose new owner runs no IMEX domain, while trays that the run leaves out stay in it.
 

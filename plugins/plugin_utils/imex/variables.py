@@ -9,12 +9,13 @@ ended it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 
 ROLE = "rackscale.nvlink.imex"
 
@@ -23,7 +24,7 @@ _FILE = Path(__file__).resolve().parents[3] / "roles" / "imex" / "meta" / "argum
 _SPEC: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
 
 
-def problems(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> list[str]:
+def problems(variables: Variables, template: Callable[[Any], Any]) -> list[str]:
     """What is wrong with the role's variables of a host, as Ansible says it; none outside the role."""
     if variables.get("ansible_role_name") != ROLE:
         return []

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server import ApiServer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 DEADLINE = 1800
 """Default seconds for all requests together: one Node is one request."""
@@ -85,7 +86,7 @@ def run_concurrently(
     return done, errors
 
 
-def connect(options: Mapping[str, Any], source: str) -> Cluster:
+def connect(options: Arguments, source: str) -> Cluster:
     """The API server of the options of login.OPTIONS."""
     return Cluster(source, login.client_config(Options({"deadline": DEADLINE, **options}, login.OPTIONS, source)))
 
@@ -115,12 +116,12 @@ class Cluster(ApiServer):
     def apply(
         self,
         kind: Kind,
-        body: Mapping[str, Any],
+        body: Object,
         manager: str,
         force: bool = False,
         dry_run: bool = False,
         metadata: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Object:
         """The object after a server-side apply of `body`, which holds every field that `manager` is to own.
 
         metadata: whether to return only the object's metadata.
@@ -129,11 +130,11 @@ class Cluster(ApiServer):
         accept = _METADATA.format("") if metadata else "*/*"
         return self._patch(kind, body["metadata"]["name"], query, body, "application/apply-patch+yaml", accept)
 
-    def merge(self, kind: Kind, name: str, patch: Mapping[str, Any], manager: str) -> dict[str, Any]:
+    def merge(self, kind: Kind, name: str, patch: Object, manager: str) -> Object:
         """The object after a merge patch, in which null removes a field."""
         return self._patch(kind, name, {"fieldManager": manager}, patch, "application/merge-patch+json")
 
-    def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
+    def delete(self, kind: Kind, live: Object) -> None:
         """Delete exactly the object that was read (by its UID), not a later one of the same name."""
         metadata = live["metadata"]
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}}
@@ -147,7 +148,7 @@ class Cluster(ApiServer):
 
     def _patch(
         self, kind: Kind, name: str, query: Mapping[str, str], body: Any, content: str, accept: str = "*/*"
-    ) -> dict[str, Any]:
+    ) -> Object:
         url = f"{self._url(kind, name)}?{urllib.parse.urlencode(query)}"
         answer = self.send("PATCH", url, body, (201,), {"Content-Type": content, "Accept": accept})
-        return dict(mapped(self.json(answer)))
+        return mapped(self.json(answer))

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
     TOPOGRAPH,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 AUTO, GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE = (
     "auto",
@@ -86,7 +86,7 @@ def running_writers(daemon_sets: Iterable[Any]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _is_gfd(container: Mapping[str, Any]) -> bool:
+def _is_gfd(container: Object) -> bool:
     # Since 0.15 it is another command in the device plugin's image.
     words = [
         container.get("name"),
@@ -97,7 +97,7 @@ def _is_gfd(container: Mapping[str, Any]) -> bool:
     return any(isinstance(word, str) and _GFD_NAME in word for word in words)
 
 
-def _is_dra(container: Mapping[str, Any]) -> bool:
+def _is_dra(container: Object) -> bool:
     rows = [mapped(row) for row in as_list(container.get("env"))]
     return any(row.get("name") == _DRA_SWITCH and str(row.get("value")).lower() in ("true", "1") for row in rows)
 
@@ -127,7 +127,7 @@ def label_managers(node: Any, key: str) -> tuple[str, ...]:
     return managers(node, ("metadata", "labels", key))
 
 
-def labels(node: Any) -> Mapping[str, Any]:
+def labels(node: Any) -> Object:
     """The labels of a node."""
     return mapped(mapped(mapped(node).get("metadata")).get("labels"))
 

@@ -10,12 +10,11 @@ allow that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import HOSTNAME, MANAGED_BY, OWNER
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 CREATE, UPDATE, RECREATE, DELETE = "create", "update", "recreate", "delete"
 _SERVER_FIELDS = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
@@ -33,19 +32,19 @@ class Step(NamedTuple):
         return self._asdict()
 
 
-def is_managed(live: Mapping[str, Any]) -> bool:
+def is_managed(live: Object) -> bool:
     """Whether an object carries the collection's label."""
     return mapped(mapped(live.get("metadata")).get("labels")).get(MANAGED_BY) == OWNER
 
 
-def content(live: Mapping[str, Any]) -> dict[str, Any]:
+def content(live: Object) -> Object:
     """An object without its status and the fields that the API server adds, for comparisons and diffs."""
     metadata = {key: value for key, value in mapped(live.get("metadata")).items() if key not in _SERVER_FIELDS}
     rest = {key: value for key, value in live.items() if key not in ("metadata", "status")}
     return {**rest, "metadata": metadata}
 
 
-def unchangeable(live: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
+def unchangeable(live: Object, desired: Object) -> str | None:
     """The immutable field that differs, by the rules in the schedulers' own definitions; None without one."""
     kind, group = str(desired["kind"]), str(desired["apiVersion"]).partition("/")[0]
     old, new = mapped(live.get("spec")), mapped(desired.get("spec"))
@@ -63,13 +62,11 @@ def unchangeable(live: Mapping[str, Any], desired: Mapping[str, Any]) -> str | N
     return None
 
 
-def _labels(spec: Mapping[str, Any]) -> list[Any]:
+def _labels(spec: Object) -> list[Any]:
     return [mapped(level).get("nodeLabel") for level in as_list(spec.get("levels"))]
 
 
-def step(
-    live: Mapping[str, Any] | None, desired: Mapping[str, Any], allow_recreate: bool
-) -> tuple[str | None, list[Finding]]:
+def step(live: Object | None, desired: Object, allow_recreate: bool) -> tuple[str | None, list[Finding]]:
     """(CREATE, UPDATE or RECREATE, findings); None with findings where nothing may be done.
 
     UPDATE means that an update is possible; its dry run shows whether it changes anything.

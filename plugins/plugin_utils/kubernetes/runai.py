@@ -11,7 +11,6 @@ is not changed, of a pool only the topology's fields are set, and nothing is eve
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -19,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import ht
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import CREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 OPTIONS = ("url", "cluster_id", *http.OPTIONS)
 SOURCE = "runai"
@@ -79,10 +78,10 @@ class RunAi:
         if changes:
             self._send("PATCH", f"{POOLS}/{urllib.parse.quote(str(existing['id']), safe='')}", changes)
 
-    def _changes(self, existing: Mapping[str, Any], pool: Mapping[str, Any]) -> dict[str, Any]:
+    def _changes(self, existing: Object, pool: Object) -> Object:
         return {key: pool[key] for key in _TOPOLOGY_FIELDS if existing.get(key) != pool[key]}
 
-    def _named(self, path: str, name: str) -> Mapping[str, Any] | None:
+    def _named(self, path: str, name: str) -> Object | None:
         """The object of that name in this cluster; None without one."""
         for page in range(MAX_PAGES):
             query = urllib.parse.urlencode({"limit": PAGE, "offset": page * PAGE})
@@ -103,7 +102,7 @@ class RunAi:
             f"{self._url}{path}", f"returns more than {MAX_PAGES * PAGE} rows", "check which server answers there"
         )
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _send(self, method: str, path: str, body: Object) -> Object:
         url = f"{self._url}{path}"
         answer = self._client.send(method, url, body, allowed=(201, 202))
         document = mapped(self._client.json(answer))

@@ -35,10 +35,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
     CLIQUE,
     OWNER,
     SLINKY,
-    Object,
+    Manifest,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 # Scheduler -> its kinds as (group, supported versions with the preferred one first, kind, plural).
 KINDS: dict[str, tuple[tuple[str, tuple[str, ...], str, str], ...]] = {
@@ -51,6 +51,8 @@ KINDS: dict[str, tuple[tuple[str, tuple[str, ...], str, str], ...]] = {
     "grove": (("grove.io", ("v1alpha1",), "ClusterTopologyBinding", "clustertopologybindings"),),
     "slinky": (),
 }
+Named = Mapping[str, Object]
+"""Name -> object, of one kind."""
 SLINKY_GROUP = "slinky.slurm.net"
 # Findings that prevent every write. A wrong label prevents none, since the objects are right whatever the label is.
 BLOCKING = frozenset(
@@ -177,9 +179,9 @@ class Planner:
         # KAI's Topology comes before Grove's object that names it.
         return [name for name in KINDS if name in found]
 
-    def _live(self, name: str, served: Mapping[str, list[str]]) -> dict[Kind, dict[str, Any]]:
+    def _live(self, name: str, served: Mapping[str, list[str]]) -> dict[Kind, Named]:
         """Kind -> name -> object, managed or not. A kind that an old release lacks is left out."""
-        found = {}
+        found: dict[Kind, Named] = {}
         for group, versions, kind, plural in KINDS[name]:
             version = next(version for version in versions if version in served[group])
             row = Kind(f"{group}/{version}", kind, plural)
@@ -187,7 +189,7 @@ class Planner:
                 found[row] = {k8s_labels.name(item): item for item in self._cluster.items(row)}
         return found
 
-    def _desired_objects(self, name: str, live: Mapping[Kind, Any], with_kai: bool) -> list[tuple[Kind, Object]]:
+    def _desired_objects(self, name: str, live: Mapping[Kind, Named], with_kai: bool) -> list[tuple[Kind, Manifest]]:
         by_name = {kind.name: kind for kind in live}
         made = []
         for row in schedulers.SCHEDULERS[name].objects(self._topology):
@@ -201,7 +203,7 @@ class Planner:
                 made.append((kind, row))
         return made
 
-    def _objects(self, name: str, live: Mapping[Kind, dict[str, Any]], with_kai: bool) -> None:
+    def _objects(self, name: str, live: Mapping[Kind, Named], with_kai: bool) -> None:
         for kind, desired in self._desired_objects(name, live, with_kai):
             existing = live[kind].get(desired["metadata"]["name"])
             action, found = k8s_plan.step(existing, desired, self._desired.allow_recreate)
@@ -209,7 +211,7 @@ class Planner:
             if action is not None:
                 self._object(action, kind, desired, existing)
 
-    def _object(self, action: str, kind: Kind, desired: Object, existing: dict[str, Any] | None) -> None:
+    def _object(self, action: str, kind: Kind, desired: Manifest, existing: Object | None) -> None:
         what = f"{kind.name} {desired['metadata']['name']} of {kind.group}"
         before = k8s_plan.content(existing) if existing else None
         if action == RECREATE:
@@ -225,7 +227,7 @@ class Planner:
                 return
         self._add(Step(action, what, why), before, after, partial(self._make, action, kind, desired, existing))
 
-    def _make(self, action: str, kind: Kind, desired: Object, existing: dict[str, Any] | None) -> None:
+    def _make(self, action: str, kind: Kind, desired: Manifest, existing: Object | None) -> None:
         if action != RECREATE or existing is None:
             self._cluster.apply(kind, desired, OWNER, force=True)
             return
@@ -235,7 +237,7 @@ class Planner:
         except NvlinkError as error:
             raise KubernetesError(f"{error}; {self._restore(kind, existing)}") from None
 
-    def _restore(self, kind: Kind, existing: dict[str, Any]) -> str:
+    def _restore(self, kind: Kind, existing: Object) -> str:
         """Create the deleted object again; returns the outcome as a clause."""
         what = f"{kind.name} {k8s_labels.name(existing)}"
         try:
@@ -244,7 +246,7 @@ class Planner:
             return f"{what} is deleted and could not be restored, so run again to create the new one"
         return f"{what} was restored as it was"
 
-    def _remove_unneeded(self, live: Mapping[Kind, dict[str, Any]], desired: Iterable[tuple[Kind, Object]]) -> None:
+    def _remove_unneeded(self, live: Mapping[Kind, Named], desired: Iterable[tuple[Kind, Manifest]]) -> None:
         """Delete managed objects that are not desired any more: those of a removed clique, or all of them."""
         why = "the fabric file no longer has it" if self._desired.present else "state is absent"
         kept = {(kind, row["metadata"]["name"]) for kind, row in desired}
@@ -361,7 +363,7 @@ class Planner:
                 kept = {key: str(live[key]) for key in k8s_labels.owned(node, "labels", manager)}
                 self._node(node, manager, "labels", {**kept, **new}, False)
 
-    def _topograph_finish(self, live: Mapping[str, Mapping[Kind, dict[str, Any]]]) -> None:
+    def _topograph_finish(self, live: Mapping[str, Mapping[Kind, Named]]) -> None:
         if self._desired.topograph == "add":
             return
         named: dict[str, list[str]] = {}

@@ -44,7 +44,8 @@ TOPOGRAPH = {
 }
 TOPOGRAPH_DOMAIN = "accelerator.topograph.run/domain"
 
-Object = dict[str, Any]
+Manifest = dict[str, Any]
+"""An object for the Kubernetes API, as it is written."""
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -211,11 +212,11 @@ def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
 # One function per scheduler; each returns complete objects.
 
 
-def _object(api: str, kind: str, name: str, **content: Any) -> Object:
+def _object(api: str, kind: str, name: str, **content: Any) -> Manifest:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": {MANAGED_BY: OWNER}}, **content}
 
 
-def kai(topology: Topology) -> list[Object]:
+def kai(topology: Topology) -> list[Manifest]:
     """KAI Scheduler's Topology; the list of labels is immutable, aliases (0.17 and later) are not."""
     aliases = {CLIQUE: "nvlink"}
     levels = [
@@ -225,7 +226,7 @@ def kai(topology: Topology) -> list[Object]:
     return [_object("kai.scheduler/v1alpha1", "Topology", topology.name, spec={"levels": levels})]
 
 
-def kueue(topology: Topology) -> list[Object]:
+def kueue(topology: Topology) -> list[Manifest]:
     """Kueue's Topology and the flavor that uses it. The site creates the queues."""
     levels = [{"nodeLabel": key} for key in topology.keys]
     api = "kueue.x-k8s.io/v1beta2"
@@ -236,7 +237,7 @@ def kueue(topology: Topology) -> list[Object]:
     ]
 
 
-def volcano(topology: Topology) -> list[Object]:
+def volcano(topology: Topology) -> list[Manifest]:
     """One HyperNode of tier 1 per clique, which selects its members by the clique label."""
     made = []
     for clique in topology.cliques:
@@ -246,32 +247,32 @@ def volcano(topology: Topology) -> list[Object]:
     return made
 
 
-def grove(topology: Topology) -> list[Object]:
+def grove(topology: Topology) -> list[Manifest]:
     """Grove's ClusterTopologyBinding, from which Grove creates the objects of its scheduler (KAI: a Topology)."""
     levels = [{"domain": level.name, "key": level.label} for level in topology.levels]
     return [_object("grove.io/v1alpha1", "ClusterTopologyBinding", topology.name, spec={"levels": levels})]
 
 
-def slinky(topology: Topology) -> list[Object]:
+def slinky(topology: Topology) -> list[Manifest]:
     """For each Node the annotation from which Slinky sets its Slurm topology."""
     return [_node(name, annotations={SLINKY: spec}) for name, spec in topology.annotations.items()]
 
 
-def topograph(topology: Topology) -> list[Object]:
+def topograph(topology: Topology) -> list[Manifest]:
     """For each Node Topograph's clique label, for workloads that need it where Topograph does not run."""
     return [_node(node, labels={TOPOGRAPH_DOMAIN: row.text}) for row in topology.cliques for node in row.nodes]
 
 
-def clique_labels(topology: Topology) -> list[Object]:
+def clique_labels(topology: Topology) -> list[Manifest]:
     """For each Node the clique label, for clusters without another writer."""
     return [_node(node, labels={CLIQUE: row.text}) for row in topology.cliques for node in row.nodes]
 
 
-def _node(name: str, **metadata: Any) -> Object:
+def _node(name: str, **metadata: Any) -> Manifest:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}}
 
 
-def runai(topology: Topology, cluster_id: str = "") -> list[Object]:
+def runai(topology: Topology, cluster_id: str = "") -> list[Manifest]:
     """Requests to Run:ai's REST API: the network topology, then the node pool that uses it.
 
     networkTopologyId is the id in the answer to the first request; cluster_id is Run:ai's UUID of the cluster.
@@ -299,17 +300,17 @@ def runai(topology: Topology, cluster_id: str = "") -> list[Object]:
     ]
 
 
-def lws(topology: Topology) -> list[Object]:
+def lws(topology: Topology) -> list[Manifest]:
     """A hint: the annotation with which each group of a LeaderWorkerSet gets its own clique."""
     return [{"metadata": {"annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": CLIQUE}}}]
 
 
-def pod_affinity(topology: Topology) -> list[Object]:
+def pod_affinity(topology: Topology) -> list[Manifest]:
     """A hint: the affinity with which kube-scheduler keeps all pods with one label in one clique."""
     return [{"spec": {"affinity": affinity({"app": "your-app"})}}]
 
 
-def affinity(labels: Mapping[str, str], cliques: Sequence[str] = ()) -> Object:
+def affinity(labels: Mapping[str, str], cliques: Sequence[str] = ()) -> Manifest:
     """The affinity that keeps pods with these labels in one clique: any clique, or one of the given ones."""
     wanted = (
         {"key": CLIQUE, "operator": "In", "values": list(cliques)} if cliques else {"key": CLIQUE, "operator": "Exists"}
@@ -325,7 +326,7 @@ def affinity(labels: Mapping[str, str], cliques: Sequence[str] = ()) -> Object:
 class Row(NamedTuple):
     """A scheduler: its objects, and the comment above them in the file."""
 
-    objects: Callable[[Topology], list[Object]]
+    objects: Callable[[Topology], list[Manifest]]
     comment: str
 
 
@@ -371,12 +372,12 @@ def folder(cluster: str | None) -> str:
     return f"kubernetes/{cluster}" if cluster else "kubernetes"
 
 
-def dump(objects: Iterable[Object]) -> str:
+def dump(objects: Iterable[Manifest]) -> str:
     """The objects as YAML documents; the same objects give the same bytes."""
     return "".join(f"---\n{_text(row)}" for row in objects)
 
 
-def _text(row: Object) -> str:
+def _text(row: Manifest) -> str:
     if row.get("kind") == "Node":
         # There is one per tray, and PyYAML takes a millisecond for each.
         ((kind, values),) = ((key, value) for key, value in row["metadata"].items() if key != "name")

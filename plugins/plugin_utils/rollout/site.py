@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import OWNERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
@@ -49,7 +49,7 @@ class Inventory:
 
     trays: Mapping[str, str]
     controllers: Sequence[str]
-    variables: Mapping[str, Any]
+    variables: Variables
     slurm: str = "existing"
     kubeconfig: str = NO_KUBECONFIG
     limit: Collection[str] | None = None

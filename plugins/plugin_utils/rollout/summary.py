@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 
-def of_nodes(arguments: Mapping[str, Any], result: Mapping[str, Any], check: bool) -> list[str]:
+def of_nodes(arguments: Arguments, result: Result, check: bool) -> list[str]:
     """The result of slurm_nodes. arguments: those of the module."""
     state, changes = str(arguments.get("state")), list(result.get("changes") or ())
     if state == "drained":
@@ -30,7 +30,7 @@ def of_nodes(arguments: Mapping[str, Any], result: Mapping[str, Any], check: boo
     return [f"Up to {active} of each of {blocks} run jobs, the others are spares: {changed}.", *changes]
 
 
-def _drained(arguments: Mapping[str, Any], result: Mapping[str, Any], changes: list[str], check: bool) -> list[str]:
+def _drained(arguments: Arguments, result: Result, changes: list[str], check: bool) -> list[str]:
     running: Mapping[str, Sequence[str]] = result.get("running_jobs") or {}
     unknown = list(result.get("unknown_nodes") or ())
     others: Mapping[str, str] = result.get("drained_by_others") or {}

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 
 # Seconds to connect, to copy the module and to start Python.
 _CONNECT = 60.0
@@ -18,17 +16,17 @@ _SLOW_CALLS = 4
 _CONTROLLER = 3600.0
 
 
-def tray(arguments: Mapping[str, Any], default: float) -> float:
+def tray(arguments: Arguments, default: float) -> float:
     """The end of a module on a tray, from its option timeout or that option's default."""
     return _CONNECT + _SLOW_CALLS * seconds(arguments, "timeout", default)
 
 
-def controller(arguments: Mapping[str, Any], default: float, more: float = 0.0) -> float:
+def controller(arguments: Arguments, default: float, more: float = 0.0) -> float:
     """The end of a module on a Slurm controller; more: what it may wait for besides, such as its jobs."""
     return _CONNECT + _CONTROLLER + 20 * seconds(arguments, "timeout", default) + more
 
 
-def seconds(arguments: Mapping[str, Any], option: str, default: float) -> float:
+def seconds(arguments: Arguments, option: str, default: float) -> float:
     """A number of seconds among a module's arguments; AnsibleActionFail if it is none."""
     given = arguments.get(option)
     try:

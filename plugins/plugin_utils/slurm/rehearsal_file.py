@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 
 
-def store(path: str, result: Mapping[str, Any]) -> list[str]:
+def store(path: str, result: Result) -> list[str]:
     """Write the result's rehearsal as JSON, where there is one, also in check mode; returns warnings.
 
     A failure to write does not fail the task: the files may already be applied.

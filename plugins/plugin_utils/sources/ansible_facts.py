@@ -29,6 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     SERIAL,
     TIME,
     VERSION,
+    Object,
     as_list,
     is_address,
     mapped,
@@ -64,7 +65,7 @@ def observe(tray: str, result: Any) -> Observation:
     return replace(observation, findings=(*observation.findings, *found)) if found else observation
 
 
-def problem(result: Mapping[str, Any]) -> str:
+def problem(result: Object) -> str:
     """Why a registered result has no facts."""
     return _unreachable(result.get("msg")) if result.get("unreachable") else _failure(result)
 
@@ -84,7 +85,7 @@ def _last(printed: str) -> str:
     return next(filter(None, (sentence(line) for line in reversed(printed.split("\n")[-20:]))), "")
 
 
-def _failure(result: Mapping[str, Any]) -> str:
+def _failure(result: Object) -> str:
     why = sentence(result.get("msg")) or "the task that reads its facts returned none"
     if not why.startswith(_NO_RESULT):
         return why
@@ -99,7 +100,7 @@ def refuse(tray: str, source: str, names: list[str]) -> Observation:
     return _nothing(tray, "its facts set variables of the site, so its answer is not used", source, tuple(found))
 
 
-def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Observation:
+def from_facts(tray: str, facts: Object, source: str = SOURCE) -> Observation:
     """The observation in one tray's `nvlink_fabric` facts (contract of fabric_facts), from whichever source."""
     value = _Checked(tray, facts)
     observed_at = value("observed_at", text(TIME))
@@ -143,7 +144,7 @@ def _nothing(tray: str, problem: str, source: str = SOURCE, findings: tuple[Find
 class _Checked:
     """Reads single facts; each that is neither null nor valid adds a finding."""
 
-    def __init__(self, tray: str, facts: Mapping[str, Any]) -> None:
+    def __init__(self, tray: str, facts: Object) -> None:
         self._tray, self._facts = tray, facts
         self.findings: list[Finding] = []
 
@@ -156,11 +157,11 @@ class _Checked:
         return value
 
 
-def _joined(fabric: Mapping[str, Any]) -> bool:
+def _joined(fabric: Object) -> bool:
     return (fabric.get("state"), fabric.get("status")) == ("completed", "success")
 
 
-def _place(fabric: Mapping[str, Any]) -> tuple[str, int] | None:
+def _place(fabric: Object) -> tuple[str, int] | None:
     """(cluster UUID, clique ID) of a GPU that is attached, else None."""
     uuid, clique_id = text(CLUSTER_UUID)(fabric.get("cluster_uuid")), whole(fabric.get("clique_id"))
     if uuid is None or uuid == ZERO_UUID or clique_id is None or not _joined(fabric):
@@ -174,7 +175,7 @@ def _majority(places: Sequence[tuple[str, int] | None]) -> tuple[str, int] | Non
     return place if 2 * votes > len(places) else None
 
 
-def _node_local(fabric: Mapping[str, Any], chassis_serial: Any) -> bool:
+def _node_local(fabric: Object, chassis_serial: Any) -> bool:
     """Joined, but to a fabric without a UUID, as on HGX baseboards, or without one, as an L40S or a GH200 alone.
 
     The GPUs of a tray of a rack, which reports its chassis, have a fabric: there the driver has failed.
@@ -184,7 +185,7 @@ def _node_local(fabric: Mapping[str, Any], chassis_serial: Any) -> bool:
     return _joined(fabric) and fabric.get("cluster_uuid") in (None, ZERO_UUID)
 
 
-def _cliques(fabrics: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[int]]:
+def _cliques(fabrics: Sequence[Object]) -> dict[str, frozenset[int]]:
     """Kind of operation -> IDs of the cliques that all GPUs have; without the kinds that no GPU reports."""
     rows = [mapped(fabric.get("cliques")) for fabric in fabrics]
     found = {}
@@ -195,7 +196,7 @@ def _cliques(fabrics: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[int]]:
     return found
 
 
-def _addresses(facts: Mapping[str, Any]) -> tuple[Address, ...]:
+def _addresses(facts: Object) -> tuple[Address, ...]:
     found = []
     for row in as_list(facts.get("addresses")):
         if not isinstance(row, Mapping):
@@ -206,7 +207,7 @@ def _addresses(facts: Mapping[str, Any]) -> tuple[Address, ...]:
     return tuple(found)
 
 
-def _findings(facts: Mapping[str, Any], tray: str) -> list[Finding]:
+def _findings(facts: Object, tray: str) -> list[Finding]:
     """The tray's own findings of known codes, with the tray as subject and the severity of their code."""
     found = []
     for row in as_list(facts.get("findings")):

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, nearest, shown
 
 # The pattern comes from the site, the text does not: this bounds the cost of a match.
 MAX_TEXT = 1024
@@ -45,7 +45,7 @@ def _options() -> Any:
             return re.sub(pattern, replacement, text) if len(text) <= MAX_TEXT else None
 
         @signature({"types": ["object"]}, {"types": ["string", "number", "null"]})
-        def _func_pick(self, table: Mapping[str, Any], key: Any) -> Any:
+        def _func_pick(self, table: Object, key: Any) -> Any:
             return None if key is None else table.get(str(key))
 
     return jmespath.Options(custom_functions=CustomFunctions())

@@ -26,6 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Op
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     TIME,
+    Object,
     as_list,
     identity,
     is_address,
@@ -67,7 +68,9 @@ def discover(options: Any, now: str) -> SourceResult:
     checked = Options(options, OPTIONS, SOURCE)
     name = _name_expression(checked)
     selector = checked.text("label_selector")
-    query = {"limit": checked.whole("page_size", PAGE, 1, 10_000), **({"labelSelector": selector} if selector else {})}
+    query: dict[str, str | int] = {"limit": checked.whole("page_size", PAGE, 1, 10_000)}
+    if selector:
+        query["labelSelector"] = selector
     cluster = checked.cluster("kubernetes_cluster")
     client = ApiServer(SOURCE, login.client_config(checked))
 
@@ -120,7 +123,7 @@ def _observation(node: Any, expression: Any, cluster: str | None, now: str) -> O
     )
 
 
-def _observed_at(status: Mapping[str, Any], tray: str, now: str, findings: list[Finding]) -> str:
+def _observed_at(status: Object, tray: str, now: str, findings: list[Finding]) -> str:
     """The time up to which the labels can be current: now, or the last heartbeat of a NotReady node."""
     for row in as_list(status.get("conditions")):
         if isinstance(row, Mapping) and row.get("type") == "Ready" and row.get("status") != "True":
@@ -134,9 +137,7 @@ def _observed_at(status: Mapping[str, Any], tray: str, now: str, findings: list[
     return now
 
 
-def _identity(
-    labels: Mapping[str, Any], annotations: Mapping[str, Any], tray: str, findings: list[Finding]
-) -> tuple[str, int] | None:
+def _identity(labels: Object, annotations: Object, tray: str, findings: list[Finding]) -> tuple[str, int] | None:
     label = labels.get(CLIQUE)
     if label is None:
         # Other providers of Topograph write IDs of another kind.
@@ -148,7 +149,7 @@ def _identity(
     return place
 
 
-def _gpu_count(labels: Mapping[str, Any], status: Mapping[str, Any], tray: str, findings: list[Finding]) -> int:
+def _gpu_count(labels: Object, status: Object, tray: str, findings: list[Finding]) -> int:
     """The label's value, else the node's capacity (which time-slicing multiplies), else 0."""
     for value in (labels.get(COUNT), mapped(status.get("capacity")).get(RESOURCE)):
         if value is None:
@@ -161,7 +162,7 @@ def _gpu_count(labels: Mapping[str, Any], status: Mapping[str, Any], tray: str, 
     return 0
 
 
-def _addresses(status: Mapping[str, Any]) -> tuple[Address, ...]:
+def _addresses(status: Object) -> tuple[Address, ...]:
     """The addresses of type InternalIP, as Kubernetes orders them."""
     rows = as_list(status.get("addresses"))[:MAX_ADDRESSES]
     texts = [row.get("address") for row in rows if isinstance(row, Mapping) and row.get("type") == "InternalIP"]

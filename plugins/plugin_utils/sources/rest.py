@@ -37,6 +37,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     SERIAL,
     TIME,
     VERSION,
+    Object,
     TooManyValuesError,
     identity,
     is_address,
@@ -214,7 +215,7 @@ def _observation(item: Any, fields: Mapping[str, Expression], now: str) -> Obser
     )
 
 
-def _identity(values: Mapping[str, Any]) -> tuple[str, int] | None:
+def _identity(values: Object) -> tuple[str, int] | None:
     """The clique from its text form, else from its two parts; None for the zero UUID."""
     if "clique" in values:
         place: tuple[str, int] = values["clique"]

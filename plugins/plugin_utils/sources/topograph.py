@@ -33,6 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    Object,
     as_list,
     check_count,
     identity,
@@ -206,7 +207,7 @@ def _from_config_map(options: Options) -> tuple[http.Client, str, bytes | bytear
     return client, url, found[key].encode(), config.max_bytes
 
 
-def _request_topology(client: http.Client, payload: Mapping[str, Any], interval: float, deadline: float) -> http.Answer:
+def _request_topology(client: http.Client, payload: Object, interval: float, deadline: float) -> http.Answer:
     """Request a topology and poll until it is ready; the answer contains it."""
     generate = f"{client.url}/v1/generate"
     request = client.send("POST", generate, payload, allowed=(202,)).body.decode("utf-8", "replace").strip()
@@ -229,7 +230,7 @@ def _request_topology(client: http.Client, payload: Mapping[str, Any], interval:
         time.sleep(interval)
 
 
-def _payload(options: Options) -> tuple[dict[str, Any], list[str]]:
+def _payload(options: Options) -> tuple[Object, list[str]]:
     """The request body, and the secret texts in it."""
     provider = options.mapping("provider")
     if provider is None:
@@ -242,7 +243,7 @@ def _payload(options: Options) -> tuple[dict[str, Any], list[str]]:
     return payload, list(texts(provider.get("creds")))
 
 
-def _part(values: Any, known: tuple[str, ...], key: str) -> dict[str, Any]:
+def _part(values: Any, known: tuple[str, ...], key: str) -> Object:
     part = Options(values, known, f"{SOURCE}: {key}")
     name = part.needed("name", f"the name of the {key} in Topograph")
     rest = {inner: _plain(part.mapping(inner), f"{SOURCE}: {key}: {inner}") for inner in known[1:] if inner in part}

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
@@ -35,9 +36,9 @@ class Evidence:
     """The evidence of one run.
 
     trays: tray -> its parts (tray_parts). unreachable: tray -> why it did not answer. quick: no tray was
-    queried. kubernetes: a snapshot of plugin_utils/dra/snapshot.py; kubernetes_problem: why the API server returned
-    none. slurm: None where no controller is configured. channels: minor numbers that every tray must have; empty for
-    those that most trays of a clique have. links_before: what the last run kept of the links (links.memory()).
+    queried. kubernetes_problem: why there is no snapshot of the
+    cluster. slurm: None where no controller is configured. channels: minor numbers that every tray must have; empty
+    for those that most trays of a clique have. links_before: what the last run kept of the links (links.memory()).
     """
 
     fabric: Fabric
@@ -46,7 +47,7 @@ class Evidence:
     trays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unreachable: Mapping[str, str] = field(default_factory=dict)
     slurm: Sequence[Controller] | None = None
-    kubernetes: Mapping[str, Any] | None = None
+    kubernetes: Snapshot | None = None
     kubernetes_problem: str = ""
     kubernetes_cluster: str | None = None
     channels: tuple[int, ...] = ()

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import FABRIC_FILE, INFO, KUBERNETES, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
+    FABRIC_FILE,
+    INFO,
+    KUBERNETES,
+    WARNING,
+    Finding,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, stranded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
@@ -35,11 +42,24 @@ def check(evidence: Evidence) -> Iterator[Failure]:
     yield from _domains(evidence, evidence.kubernetes, tray_of)
 
 
-def compute_domains(evidence: Evidence) -> dict[str, Any] | None:
-    """The GPUs that no new ComputeDomain can use; None without a cluster that has ComputeDomains.
+class CliqueRow(TypedDict):
+    """As stranded.CliqueUse."""
 
-    unknown: why numbers are unknown, empty where they are not. cliques: clique -> its row, see stranded.CliqueUse.
-    """
+    nodes: int
+    free_nodes: int
+    stranded_gpus: int | None
+    blocked_by: dict[str, list[str]]
+
+
+class ComputeDomains(TypedDict):
+    """The GPUs that no new ComputeDomain can use. unknown: why numbers are unknown, empty where they are not."""
+
+    unknown: list[str]
+    cliques: dict[str, CliqueRow]
+
+
+def compute_domains(evidence: Evidence) -> ComputeDomains | None:
+    """None without a cluster that has ComputeDomains."""
     snapshot = evidence.kubernetes
     if snapshot is None or GROUP not in snapshot["groups"]:
         return None
@@ -68,7 +88,7 @@ MAX_LINES = 20
 """Cliques with stranded GPUs that are printed."""
 
 
-def stranded_lines(found: Mapping[str, Any] | None) -> list[str]:
+def stranded_lines(found: ComputeDomains | None) -> list[str]:
     """A line for each clique with stranded GPUs, of the result of compute_domains()."""
     if found is None:
         return []
@@ -91,7 +111,7 @@ def _trays(evidence: Evidence) -> dict[str, str]:
     }
 
 
-def _labels(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     topology = schedulers.describe(evidence.fabric, evidence.kubernetes_cluster)
     gpus = {
         evidence.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
@@ -106,9 +126,7 @@ def _labels(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[st
             yield failure(note["code"], layer, note["message"], tray, note.get("clique"), trays=trays)
 
 
-def _subjects(
-    note: Mapping[str, Any], topology: schedulers.Topology, by_name: Mapping[str, Mapping[str, Any]]
-) -> list[str]:
+def _subjects(note: Finding, topology: schedulers.Topology, by_name: Mapping[str, Object]) -> list[str]:
     """The nodes of a finding on labels: a finding on several nodes names only the first."""
     nodes = next((clique.nodes for clique in topology.cliques if clique.name == note.get("clique")), ())
     if note["code"] == "k8s_node_missing":
@@ -118,7 +136,7 @@ def _subjects(
     return [str(note["tray"])] if note.get("tray") else []
 
 
-def _readiness(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     for node in snapshot["nodes"]:
         tray = tray_of.get(labels.name(node))
         conditions = [mapped(row) for row in as_list(mapped(mapped(node).get("status")).get("conditions"))]
@@ -128,7 +146,7 @@ def _readiness(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping
             yield failure("node_not_ready", KUBERNETES, message, tray, clique, severity=WARNING)
 
 
-def _slices(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     """ResourceSlices of each node; nothing in a cluster without the DRA driver."""
     published: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in snapshot["slices"]:
@@ -150,7 +168,7 @@ def _slices(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[st
             yield failure("dra_node_outdated", KUBERNETES, message, tray, clique)
 
 
-def _domains(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     """Daemons of ComputeDomainCliques whose clique is not that of their node in the fabric file."""
     wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in snapshot["compute_domain_cliques"]:

@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
@@ -211,7 +212,7 @@ class Candidate:
 
 
 # The options of a module that rehearses; documented in the fragment ``rehearsal``.
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, Specification] = {
     "rehearse": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
     "rehearse_jobs": {
         "type": "list",
@@ -232,7 +233,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def rehearse_topology(plan: Plan, params: Mapping[str, Any]) -> Rehearsal | None:
+def rehearse_topology(plan: Plan, params: Arguments) -> Rehearsal | None:
     """Rehearse a planned topology and add the findings to the plan."""
     rehearsal, found = before_apply(plan.survey, plan.topology, plan.writes, plan.reconfigure, params)
     plan.findings += found

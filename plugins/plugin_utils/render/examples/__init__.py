@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples i
 class Example(NamedTuple):
     """objects returns complete objects, none for a cluster that is too small; comment stands above them in the file."""
 
-    objects: Callable[[schedulers.Topology], list[schedulers.Object]]
+    objects: Callable[[schedulers.Topology], list[schedulers.Manifest]]
     comment: str
 
 

@@ -13,8 +13,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples i
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
     HOSTNAME,
+    Manifest,
     Members,
-    Object,
     Topology,
 )
 
@@ -25,9 +25,9 @@ MAX_NAME = 50
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 
-def each_clique(topology: Topology) -> list[Object]:
+def each_clique(topology: Topology) -> list[Manifest]:
     """nvbandwidth over all trays of each clique of two or more: one ComputeDomain and one MPIJob per clique."""
-    made: list[Object] = []
+    made: list[Manifest] = []
     for clique in topology.cliques:
         if len(clique.nodes) > 1:
             name = _job_name(f"nvbandwidth-{clique.object_name}")
@@ -35,7 +35,7 @@ def each_clique(topology: Topology) -> list[Object]:
     return made
 
 
-def two_cliques(topology: Topology) -> list[Object]:
+def two_cliques(topology: Topology) -> list[Manifest]:
     """One ComputeDomain over two cliques with one worker in each; without NVLink between them the test must fail."""
     if len(topology.cliques) < 2:
         return []
@@ -48,7 +48,7 @@ def _job_name(name: str) -> str:
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 9]}-{zlib.crc32(name.encode()):08x}"
 
 
-def _mpi_job(name: str, cliques: Sequence[Members], workers: int) -> Object:
+def _mpi_job(name: str, cliques: Sequence[Members], workers: int) -> Manifest:
     """One worker per tray, one rank per GPU. Anti-affinity separates workers by clique, or by host in one clique."""
     labels = {"app": name, "part": "worker"}
     gpus = max(1, min(clique.gpus for clique in cliques))
@@ -111,5 +111,5 @@ def _mpi_job(name: str, cliques: Sequence[Members], workers: int) -> Object:
     }
 
 
-def _away_from_gpus() -> Object:
+def _away_from_gpus() -> Manifest:
     return {"weight": 1, "preference": {"matchExpressions": [{"key": _CONTROL_PLANE, "operator": "Exists"}]}}

@@ -9,21 +9,21 @@ import copy
 from collections.abc import Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples import pods
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import Object
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import Manifest
 
 GPU = "nvidia.com/gpu"
 DEVICE_CLASS = "gpu.nvidia.com"
 CLAIM = "gpus"
 
 
-def by_claims(objects: Sequence[Object]) -> list[Object]:
+def by_claims(objects: Sequence[Manifest]) -> list[Manifest]:
     """The same objects with claims, after the claim templates that they need."""
     made = copy.deepcopy(list(objects))
     numbers = sorted({number for pod in _pod_specs(made) for number in _convert(pod)})
     return [*map(_claim_template, numbers), *made]
 
 
-def _pod_specs(value: object) -> Iterator[Object]:
+def _pod_specs(value: object) -> Iterator[Manifest]:
     """Every pod spec in an object, of any kind of workload."""
     if isinstance(value, dict):
         if "containers" in value:
@@ -35,7 +35,7 @@ def _pod_specs(value: object) -> Iterator[Object]:
             yield from _pod_specs(below)
 
 
-def _convert(pod: Object) -> Iterator[int]:
+def _convert(pod: Manifest) -> Iterator[int]:
     """Let the containers of a pod claim the GPUs that they request, and yield their number."""
     for container in pod["containers"]:
         limits = container.get("resources", {}).get("limits", {})
@@ -51,7 +51,7 @@ def _name(number: int) -> str:
     return f"gpus-{number}"
 
 
-def _claim_template(number: int) -> Object:
+def _claim_template(number: int) -> Manifest:
     request = {"name": CLAIM, "exactly": {"deviceClassName": DEVICE_CLASS, "count": number}}
     return {
         "apiVersion": "resource.k8s.io/v1",

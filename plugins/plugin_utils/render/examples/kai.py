@@ -10,21 +10,21 @@ one with a minimum of one pod of a StatefulSet. (Its podgrouper, at release 0.17
 from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples import pods
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import CLIQUE, Object, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import CLIQUE, Manifest, Topology
 
 QUEUE_LABEL = "kai.scheduler/queue"
 SCHEDULER = "kai-scheduler"
 UNLIMITED = -1
 
 
-def workloads(topology: Topology) -> list[Object]:
+def workloads(topology: Topology) -> list[Manifest]:
     """A queue of all GPUs, a PyTorchJob in any one clique, and a JobSet over any two."""
     if not topology.cliques:
         return []
     return [*_queues(topology), *_one_clique(topology), *_two_cliques(topology)]
 
 
-def _queues(topology: Topology) -> list[Object]:
+def _queues(topology: Topology) -> list[Manifest]:
     """The queue of workloads and its parent; workloads are submitted to a queue without children."""
     gpus = sum(clique.gpus * len(clique.nodes) for clique in topology.cliques)
     return [_queue(topology.name, gpus), _queue(_leaf(topology), gpus, topology.name)]
@@ -34,7 +34,7 @@ def _leaf(topology: Topology) -> str:
     return f"{topology.name}-jobs"
 
 
-def _queue(name: str, gpus: int, parent: str | None = None) -> Object:
+def _queue(name: str, gpus: int, parent: str | None = None) -> Manifest:
     """A queue to which these GPUs are guaranteed; CPUs and memory are not limited."""
     shares = {"cpu": UNLIMITED, "memory": UNLIMITED, "gpu": gpus}
     quotas = {kind: {"quota": quota, "limit": UNLIMITED, "overQuotaWeight": 1} for kind, quota in shares.items()}
@@ -52,7 +52,7 @@ def _in_one_clique(topology: Topology) -> dict[str, str]:
     return {"kai.scheduler/topology": topology.name, "kai.scheduler/topology-required-placement": CLIQUE}
 
 
-def _one_clique(topology: Topology) -> list[Object]:
+def _one_clique(topology: Topology) -> list[Manifest]:
     clique = pods.largest(topology, 1)[0]
     name = f"{topology.name}-pytorch"
     size = pods.power_of_two(len(clique.nodes))
@@ -71,15 +71,15 @@ def _one_clique(topology: Topology) -> list[Object]:
     return [pods.compute_domain(name), job]
 
 
-def _two_cliques(topology: Topology) -> list[Object]:
+def _two_cliques(topology: Topology) -> list[Manifest]:
     """One Job and one ComputeDomain per NVLink index; the constraint holds for each Job by itself."""
     cliques = pods.largest(topology, 2)
     if len(cliques) < 2:
         return []
     name = f"{topology.name}-kai-indexes"
     size = pods.power_of_two(len(cliques[1].nodes))
-    made: list[Object] = []
-    parts: dict[str, Object] = {}
+    made: list[Manifest] = []
+    parts: dict[str, Manifest] = {}
     for index in range(2):
         domain = f"{name}-{index}"
         gpus = min(clique.gpus for clique in cliques)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples import pods
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import Object, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import Manifest, Topology
 
 
-def stateful_set(topology: Topology) -> list[Object]:
+def stateful_set(topology: Topology) -> list[Manifest]:
     """A StatefulSet of two pods in the first clique, started at once, with stable names."""
     if not topology.cliques:
         return []
@@ -43,15 +43,15 @@ def stateful_set(topology: Topology) -> list[Object]:
     return [pods.compute_domain(name), service, workload]
 
 
-def job_set(topology: Topology) -> list[Object]:
+def job_set(topology: Topology) -> list[Manifest]:
     """A job larger than a clique: for each NVLink index (here two) a named clique, a Job and a ComputeDomain."""
     cliques = pods.largest(topology, 2)
     if len(cliques) < 2:
         return []
     name = f"{topology.name}-two-indexes"
     size = pods.power_of_two(len(cliques[1].nodes))
-    made: list[Object] = []
-    parts: dict[str, Object] = {}
+    made: list[Manifest] = []
+    parts: dict[str, Manifest] = {}
     for index, clique in enumerate(cliques):
         domain = f"{name}-{index}"
         affinity = pods.in_cliques([clique])
@@ -63,12 +63,12 @@ def job_set(topology: Topology) -> list[Object]:
     return [*made, pods.job_set(name, parts)]
 
 
-def leader_worker_set(topology: Topology) -> list[Object]:
+def leader_worker_set(topology: Topology) -> list[Manifest]:
     """For each NVLink index (at most two) a LeaderWorkerSet as large as the smallest clique, exclusive to its clique.
 
     All groups of one LeaderWorkerSet share a claim template, so each index has a LeaderWorkerSet of one group.
     """
-    made: list[Object] = []
+    made: list[Manifest] = []
     for index, _clique in enumerate(topology.cliques[:2]):
         name = f"{topology.name}-replica-{index}"
         gpus = min(clique.gpus for clique in topology.cliques)

@@ -10,7 +10,7 @@ class of the channels needs CHANNEL_RESOURCE there.
 from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples import pods
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import CLIQUE, Object, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import CLIQUE, Manifest, Topology
 
 API = "kueue.x-k8s.io/v1beta2"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -18,14 +18,14 @@ CHANNEL_RESOURCE = "nvidia.com/compute-domain-channel"
 """The name in resources.deviceClassMappings for compute-domain-default-channel.nvidia.com."""
 
 
-def workloads(topology: Topology) -> list[Object]:
+def workloads(topology: Topology) -> list[Manifest]:
     """The queues, a Job in any one clique, and a JobSet of two equal halves, each in any one clique."""
     if not topology.cliques:
         return []
     return [*_queues(topology), *_one_clique(topology), *_halves(topology)]
 
 
-def _queues(topology: Topology) -> list[Object]:
+def _queues(topology: Topology) -> list[Manifest]:
     """A ClusterQueue with all GPUs of the flavor, and its LocalQueue; each tray has one channel."""
     quotas = {
         "nvidia.com/gpu": sum(clique.gpus * len(clique.nodes) for clique in topology.cliques),
@@ -54,7 +54,7 @@ def _queues(topology: Topology) -> list[Object]:
     ]
 
 
-def _one_clique(topology: Topology) -> list[Object]:
+def _one_clique(topology: Topology) -> list[Manifest]:
     clique = pods.largest(topology, 1)[0]
     name = f"{topology.name}-kueue"
     constraint = {"kueue.x-k8s.io/podset-required-topology": CLIQUE}
@@ -68,7 +68,7 @@ def _one_clique(topology: Topology) -> list[Object]:
     return [pods.compute_domain(name), job]
 
 
-def _halves(topology: Topology) -> list[Object]:
+def _halves(topology: Topology) -> list[Manifest]:
     """One pod set in two slices. They share a template, so a ComputeDomain too: it has an IMEX domain per clique."""
     cliques = pods.largest(topology, 2)
     if len(cliques) < 2:

@@ -15,8 +15,8 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
+    Manifest,
     Members,
-    Object,
     Topology,
 )
 
@@ -31,14 +31,14 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def metadata(
     name: str, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
-) -> Object:
+) -> Manifest:
     """An object's metadata in the examples' namespace."""
-    made: Object = {"name": name, "namespace": NAMESPACE, "labels": {schedulers.MANAGED_BY: schedulers.OWNER}}
+    made: Manifest = {"name": name, "namespace": NAMESPACE, "labels": {schedulers.MANAGED_BY: schedulers.OWNER}}
     made["labels"].update(labels or {})
     return {**made, **({"annotations": dict(annotations)} if annotations else {})}
 
 
-def compute_domain(name: str) -> Object:
+def compute_domain(name: str) -> Manifest:
     """A ComputeDomain whose claim template is named <name>-channel."""
     channel = {"resourceClaimTemplate": {"name": f"{name}-channel"}, "allocationMode": "Single"}
     return {
@@ -49,17 +49,17 @@ def compute_domain(name: str) -> Object:
     }
 
 
-def claims(domain: str) -> list[Object]:
+def claims(domain: str) -> list[Manifest]:
     """A pod's claim for a channel of a ComputeDomain."""
     return [{"name": "channel", "resourceClaimTemplateName": f"{domain}-channel"}]
 
 
-def resources(gpus: int) -> Object:
+def resources(gpus: int) -> Manifest:
     """A container's share of a tray: all of its GPUs, and the pod's channel."""
     return {"limits": {"nvidia.com/gpu": max(gpus, 1)}, "claims": [{"name": "channel"}]}
 
 
-def in_cliques(cliques: Sequence[Members]) -> Object:
+def in_cliques(cliques: Sequence[Members]) -> Manifest:
     """The affinity to the nodes of these cliques."""
     wanted = {"key": CLIQUE, "operator": "In", "values": [clique.text for clique in cliques]}
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}}}
@@ -73,7 +73,7 @@ def template(
     annotations: Mapping[str, str] | None = None,
     container: str = "main",
     **spec: Any,
-) -> Object:
+) -> Manifest:
     """The template of pods that take a whole tray each and claim a channel of a ComputeDomain.
 
     gpus: of a tray. container: its name. spec: further fields of the pod's spec.
@@ -90,17 +90,17 @@ def template(
     }
 
 
-def job_spec(pods: int, pod: Object) -> Object:
+def job_spec(pods: int, pod: Manifest) -> Manifest:
     """The spec of a Job that runs its pods at the same time and never repeats one of them."""
     return {"completions": pods, "parallelism": pods, "backoffLimit": 0, "template": pod}
 
 
 def job_set(
     name: str,
-    parts: Mapping[str, Object],
+    parts: Mapping[str, Manifest],
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
-) -> Object:
+) -> Manifest:
     """A JobSet of one Job per part: name -> spec of its Job. annotations: of each of these Jobs."""
     above = {"metadata": {"annotations": dict(annotations)}} if annotations else {}
     jobs = [{"name": part, "replicas": 1, "template": {**above, "spec": spec}} for part, spec in parts.items()]
