@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_s
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import summary as imex_summary
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
@@ -80,9 +81,9 @@ class ActionModule(GuardedAction):
                 return _unchanged(warnings=[message])
         try:
             self.clique = self._clique(options["fabric_file"], owner)
-            self.plan: dict[str, Any] = {}
+            self.plan: domain.Plan = {}
             if self.clique:
-                self.plan.update(clique=self.clique.name, nodes=list(self.clique.entries))
+                self.plan.update({"clique": self.clique.name, "nodes": list(self.clique.entries)})
             if options["tls_files"]:
                 self.plan["tls"] = self._tls(options["tls_files"])
             return self._run_phase(phase)
@@ -192,19 +193,17 @@ class ActionModule(GuardedAction):
                 msg=decision.blocked,
                 findings=list(decision.findings),
             )
-        self.plan.update(
-            generation=decision.generation, outdated=list(decision.outdated), restart_clique=decision.restart
-        )
+        self.plan["generation"], self.plan["restart_clique"] = decision.generation, decision.restart
+        self.plan["outdated"] = list(decision.outdated)
         own = inspected.get(self.tray, {})
         if decision.restart and own.get("running") and not own.get("restart_clique"):
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
             self.plan["slurm_nodes"] = list(clique.slurm_nodes)
         if imex_clique.is_up_to_date(own, decision):
             # The common case needs no second task on the tray, and for a clique that is up as a whole no other phase.
-            row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "unchanged": own["approved"]}
-            self._store(
-                "stop_and_write", {**row, "outdated": list(decision.outdated), "generation": decision.generation}
-            )
+            row: Stored = {"sha256": own["sha256"], "running": own["running"], "reload": False}
+            row["outdated"], row["generation"] = list(decision.outdated), decision.generation
+            self._store("stop_and_write", {**row, "unchanged": own["approved"]})
             result = _unchanged()
             if imex_clique.is_unchanged(clique, inspected, decision):
                 result.update(unchanged=True, ok=True, clique=clique.name)
@@ -231,7 +230,7 @@ class ActionModule(GuardedAction):
         inspected = self._rows("inspect", clique.trays)
         lost = [tray for tray in inspected if tray not in verified]
         outdated = sorted({*own.get("outdated", []), *lost})
-        self.plan.update(outdated=outdated, reload_tls=bool(own.get("reload")))
+        self.plan.update({"outdated": outdated, "reload_tls": bool(own.get("reload"))})
         if own.get("unchanged") and own.get("running") and not lost:
             self._store("start", {"failed": False, "outdated": outdated, "unchanged": True})
             return _unchanged()
@@ -249,8 +248,8 @@ class ActionModule(GuardedAction):
         own = rows.get(self.tray, {})
         if own.get("unchanged"):
             facts = self._rows("inspect", [self.tray])[self.tray]["facts"]
-            connected = all(peer["connection"] == "connected" for peer in facts["peers"])
-            if facts["ready"] and facts["domain_state"] == "up" and connected:
+            connected = facts and all(peer["connection"] == "connected" for peer in facts["peers"])
+            if facts and facts["ready"] and facts["domain_state"] == "up" and connected:
                 self._store("wait", {"failed": False, "facts": facts, "running": True, "ports": {}})
                 return _unchanged(facts=facts)
         self.plan["reconnect"] = bool(own.get("started"))
@@ -346,16 +345,17 @@ class ActionModule(GuardedAction):
             row.update(owner=self.options["owner"], fabric_file=path)
         else:
             row["changes"] = list(result.get("changes") or ())
-        self._store(store_as, row)
+        # Of the shape that SCHEMA checks.
+        self._store(store_as, cast(Stored, row))
         return result
 
-    def _rows(self, phase: str, trays: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def _rows(self, phase: str, trays: Sequence[str]) -> dict[str, Stored]:
         return imex_run_store.read_rows(self.folder, self.play, phase, trays)
 
     def _trays(self, phase: str) -> list[str]:
         return imex_run_store.trays(self.folder, self.play, phase)
 
-    def _store(self, phase: str, row: dict[str, Any]) -> None:
+    def _store(self, phase: str, row: Stored) -> None:
         row = {**row, "host": self.variables["inventory_hostname"]}
         imex_run_store.write_row(self.folder, self.play, phase, self.tray, row)
 
@@ -422,7 +422,7 @@ def _as_warnings(findings: Sequence[Finding]) -> list[str]:
     return [f"{entry['code']}: {entry['message']}" for entry in findings]
 
 
-def _unchanged_hosts(clique: Clique, rows: Mapping[str, Mapping[str, Any]], path: str) -> list[str]:
+def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> list[str]:
     """The hosts of a clique that is in the desired state, as its members see it by this fabric file."""
     if any(row.get("fabric_file") != path for row in rows.values()):
         return []
@@ -432,12 +432,12 @@ def _unchanged_hosts(clique: Clique, rows: Mapping[str, Mapping[str, Any]], path
     return [str(rows[tray]["host"]) for tray in clique.trays] if unchanged else []
 
 
-def _is_unchanged_alone(row: Mapping[str, Any]) -> bool:
+def _is_unchanged_alone(row: Stored) -> bool:
     """Whether a tray whose owner needs no node list is as desired; IMEX per job has a module of its own."""
     return not row.get("failed") and row.get("owner") != domain.JOB and not row.get("pending", True)
 
 
-def _is_in_domain(row: Mapping[str, Any]) -> bool:
+def _is_in_domain(row: Stored) -> bool:
     """Whether a tray runs an IMEX domain for its clique, or has its node list; not one for a job or in a container."""
     facts = row.get("facts")
     if row.get("record") or not facts:
@@ -448,18 +448,18 @@ def _is_in_domain(row: Mapping[str, Any]) -> bool:
     return bool(row.get("running")) and by_service and len(facts["nodes"]["entries"]) > 1
 
 
-def _is_leaving(row: Mapping[str, Any]) -> bool:
+def _is_leaving(row: Stored) -> bool:
     """Whether a tray comes to the change of its owner and leaves its IMEX domain by that."""
     stays = row.get("failed") or row.get("owner") in domain.SERVICE_OWNERS
     return not stays and bool(row.get("pending")) and _is_in_domain(row)
 
 
-def _reporting_host(clique: Clique, rows: dict[str, dict[str, Any]]) -> str | None:
+def _reporting_host(clique: Clique, rows: dict[str, Stored]) -> str | None:
     """The tray that reports for the clique: the first one whose inspection succeeded."""
     return next((tray for tray in clique.trays if tray in rows and not rows[tray].get("failed")), None)
 
 
-def _port_findings(clique: Clique, waited: dict[str, dict[str, Any]]) -> list[Finding]:
+def _port_findings(clique: Clique, waited: dict[str, Stored]) -> list[Finding]:
     """Ports that other members cannot connect to although the daemon runs.
 
     What one member alone reports is a finding on itself: it, or the network at it, may be at fault, or compromised.

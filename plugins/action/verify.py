@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import cau
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 
@@ -95,7 +95,7 @@ def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _links_before(verdict_file: str) -> Mapping[str, Any]:
+def _links_before(verdict_file: str) -> Object:
     """What the last run kept of the links; nothing where there is no verdict yet, or none that can be read."""
     try:
         with open(verdict_file, encoding="utf-8") as file:
@@ -104,9 +104,7 @@ def _links_before(verdict_file: str) -> Mapping[str, Any]:
         return {}
 
 
-def _evidence(
-    fabric: Fabric, path: str, options: Arguments, task_vars: Variables, links: Mapping[str, Any]
-) -> Evidence:
+def _evidence(fabric: Fabric, path: str, options: Arguments, task_vars: Variables, links: Object) -> Evidence:
     trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars)
     snapshot, problem = _read_cluster(options)
     return Evidence(
@@ -124,16 +122,14 @@ def _evidence(
     )
 
 
-def _reported(
-    fabric: Fabric, options: Arguments, task_vars: Variables
-) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
+def _reported(fabric: Fabric, options: Arguments, task_vars: Variables) -> tuple[dict[str, Object], dict[str, str]]:
     """(tray -> facts of those that answered, tray -> reason of those that did not), of trays that this run queried.
 
     Reads each host's variables once and untemplated: a tray's answer must never be a template, and ten thousand hosts
     must not each start a template engine.
     """
     hostvars, register = task_vars["hostvars"], options["observations"]
-    trays: dict[str, Mapping[str, Any]] = {}
+    trays: dict[str, Object] = {}
     unreachable: dict[str, str] = {}
     for host in options["trays"]:
         variables = hostvars.raw_get(host)
@@ -150,7 +146,7 @@ def _reported(
     return trays, unreachable
 
 
-def _controllers(slurm: list[Mapping[str, Any]], tiers: list[Mapping[str, Any]]) -> list[Controller]:
+def _controllers(slurm: list[Result], tiers: list[Result]) -> list[Controller]:
     """Controllers from the registered results of two loops over them."""
     by_host = {_host(row): row for row in tiers if not row.get("skipped")}
     found = []
@@ -162,7 +158,7 @@ def _controllers(slurm: list[Mapping[str, Any]], tiers: list[Mapping[str, Any]])
     return found
 
 
-def _host(row: Mapping[str, Any]) -> str:
+def _host(row: Result) -> str:
     """The host of a row of a loop."""
     return str(row.get(row.get("ansible_loop_var", "item")))
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
@@ -32,6 +33,8 @@ FACTS = {
     "versions": "nvlink_versions",
     "links": "nvlink_links",
 }
+Part = Mapping[str, Any]
+"""The facts of a subset, as fabric_facts documents them, with their findings."""
 CHOICES = ("all", *FACTS, *(f"!{name}" for name in FACTS))
 MAX_IMEX_TIMEOUT = 600
 DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
@@ -92,7 +95,7 @@ def check_options(options: Options) -> None:
         raise OptionError(f"imex_timeout is {timeout!r}, use a number of seconds above 0 and up to {MAX_IMEX_TIMEOUT}.")
 
 
-def gather(options: Options) -> dict[str, Any]:
+def gather(options: Options) -> Result:
     """The module's result: ``ansible_facts`` by the names of FACTS, ``findings`` of all subsets, each with ``part``.
 
     Raises an NvlinkError for a wrong option only.
@@ -117,10 +120,10 @@ class _Tray:
             "versions": self._versions,
             "links": self._links,
         }
-        self._parts: dict[str, dict[str, Any] | None] = {}
+        self._parts: dict[str, Part | None] = {}
         self._failures: dict[str, Finding] = {}
 
-    def part(self, name: str) -> dict[str, Any] | None:
+    def part(self, name: str) -> Part | None:
         """The facts of a subset; None where reading them failed."""
         if name not in self._parts:
             try:
@@ -139,11 +142,11 @@ class _Tray:
         part = self.part(name)
         return [self._failures[name]] if part is None else list(part["findings"])
 
-    def _gpu(self) -> dict[str, Any]:
+    def _gpu(self) -> Part:
         options = self._options
         return fabric_facts.gather(options.backend, options.nvidia_smi, options.timeout, options.ip)
 
-    def _imex(self) -> dict[str, Any]:
+    def _imex(self) -> Part:
         from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, survey
 
         options = self._options
@@ -161,7 +164,7 @@ class _Tray:
             )
         )
 
-    def _channels(self) -> dict[str, Any]:
+    def _channels(self) -> Part:
         """Major number and devices, the same as under IMEX where both are read, and the driver's parameters."""
         from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 
@@ -170,14 +173,14 @@ class _Tray:
         parameters = channel_parameters(atomic.read_text(DRIVER_PARAMETERS) or "")
         return {**found, "parameters": parameters, "findings": []}
 
-    def _versions(self) -> dict[str, Any]:
+    def _versions(self) -> Part:
         """Versions as text, null where there is none: of what is loaded or runs, and of what is installed.
 
         The version of a running IMEX daemon is known to its nvidia-imex-ctl alone, so IMEX is read here in any case.
         """
         from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 
-        imex: Mapping[str, Any] = self.part("imex") or {}
+        imex: Part = self.part("imex") or {}
         gpu = self._selected_gpu() or {}
         failure = self._failures.get("imex")
         return {
@@ -189,7 +192,7 @@ class _Tray:
             "findings": [failure] if failure and "imex" not in self._subsets else [],
         }
 
-    def _links(self) -> dict[str, Any]:
+    def _links(self) -> Part:
         """Not read where NVML has just failed or hung for the subset gpu: it would again."""
         from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 
@@ -201,7 +204,7 @@ class _Tray:
             why_not = "NVML could not be read for the subset gpu"
         return links.gather(self._options.timeout, why_not)
 
-    def _selected_gpu(self) -> dict[str, Any] | None:
+    def _selected_gpu(self) -> Part | None:
         return self.part("gpu") if "gpu" in self._subsets else None
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Row
+
 DOCUMENTATION = r"""
 module: imex_domain
 short_description: Configure one IMEX owner and one node list for each clique
@@ -370,7 +372,6 @@ findings:
 """
 
 import os
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
@@ -479,7 +480,7 @@ def main() -> None:
     module.exit_json(**result)
 
 
-def _run(local: tray.Tray, phase: str, options: Arguments, plan: dict[str, Any]) -> dict[str, Any]:
+def _run(local: tray.Tray, phase: str, options: Arguments, plan: domain.Plan) -> Row:
     if phase == "inspect":
         if options["owner"] != domain.JOB and any(map(os.path.lexists, options.get("job_files") or ())):
             return {"job_left": True}

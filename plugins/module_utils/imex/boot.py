@@ -30,7 +30,21 @@ import socket
 import stat
 import sys
 import time
-from typing import Any
+from typing import TypedDict
+
+
+class _Written(TypedDict, total=False):
+    owner: str
+    outdated: list[str]
+
+
+class Record(_Written):
+    """The record of a node list; a peer reports the keys that are here."""
+
+    clique: str
+    generation: int
+    sha256: str
+
 
 STAY_OFF, TRY_AGAIN = 1, 255
 _ROUND = 1.0
@@ -40,7 +54,7 @@ _MAX_NAME, _MAX_GENERATION = 255, 1 << 31
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 
 
-def decide(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[str, str]:
+def decide(own: Record, answers: dict[str, Record], members: int) -> tuple[str, str]:
     """Decide from the records of peers: (start|wait|uncertain|contested|stale, why).
 
     A peer of another clique may have moved, or be about to, which proves nothing but makes the list uncertain. One of
@@ -119,7 +133,7 @@ def check(record: str, nodes: str, approval: str, port: int, wait: float, unconf
     return 0
 
 
-def query(peers: list[str], port: int) -> dict[str, Any]:
+def query(peers: list[str], port: int) -> dict[str, Record]:
     """peer -> clique, generation and sha256 of its record, of the peers that answer within a second.
 
     All are queried concurrently.
@@ -129,7 +143,7 @@ def query(peers: list[str], port: int) -> dict[str, Any]:
         return {peer: answer for peer, answer in found if answer is not None}
 
 
-def _query(peer: str, port: int) -> dict[str, Any] | None:
+def _query(peer: str, port: int) -> Record | None:
     try:
         with socket.create_connection((peer, port), _ROUND) as link:
             deadline = time.monotonic() + _ROUND
@@ -144,12 +158,12 @@ def _query(peer: str, port: int) -> dict[str, Any] | None:
                     break
                 data += part
         record = _parse(data.decode("utf-8", "replace"))
-        return record and {field: record[field] for field in ("clique", "generation", "sha256")}
+        return record and {"clique": record["clique"], "generation": record["generation"], "sha256": record["sha256"]}
     except OSError:
         return None
 
 
-def _agrees(own: dict[str, Any], answer: dict[str, Any]) -> bool:
+def _agrees(own: Record, answer: Record) -> bool:
     return all(answer.get(field) == own[field] for field in ("clique", "generation", "sha256"))
 
 
@@ -164,7 +178,7 @@ def is_local(entry: str) -> bool:
         return False
 
 
-def read_record(path: str) -> dict[str, Any] | None:
+def read_record(path: str) -> Record | None:
     return _parse(_read(path))
 
 
@@ -176,7 +190,7 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and len(value) <= _MAX_NAME and value.isprintable()
 
 
-def _parse(text: str) -> dict[str, Any] | None:
+def _parse(text: str) -> Record | None:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 DOMAIN, JOB, DRIVER, HOST, NONE = "domain", "job", "driver_managed", "host_managed", "none"
@@ -106,6 +107,22 @@ class DesiredState:
         return self.ports if self.runs_service else self.ports[:2] if self.owner == JOB else ()
 
 
+class Plan(TypedDict, total=False):
+    """What the action plugin adds for the tray: the option plan of imex_domain. started, outside: lines of the list."""
+
+    clique: str
+    nodes: list[str]
+    slurm_nodes: list[str]
+    outside: list[str]
+    started: list[str]
+    outdated: list[str]
+    generation: int
+    restart_clique: bool
+    reload_tls: bool
+    reconnect: bool
+    tls: dict[str, str]
+
+
 # Option of imex_domain -> its lowest and highest value.
 RANGES = {
     "boot_wait": (3, 3600),
@@ -117,7 +134,7 @@ RANGES = {
 }
 
 
-def desired_state(options: Arguments, plan: Mapping[str, Any]) -> DesiredState:
+def desired_state(options: Arguments, plan: Plan) -> DesiredState:
     """The desired state, by the options of imex_domain and the plan of its action plugin. Raises ImexError."""
     owner = options["owner"]
     settings = files.check_settings(options.get("settings") or {}, "option settings")
@@ -282,7 +299,7 @@ class Difference:
 
 def difference(
     desired: DesiredState,
-    facts: Mapping[str, Any],
+    facts: Facts,
     config_text: str | None,
     current: Mapping[str, str | None],
     desired_files: Mapping[str, tuple[str | None, int]],
@@ -315,9 +332,7 @@ def difference(
     return found
 
 
-def _service_difference(
-    desired: DesiredState, facts: Mapping[str, Any], config_text: str | None, found: Difference
-) -> None:
+def _service_difference(desired: DesiredState, facts: Facts, config_text: str | None, found: Difference) -> None:
     if facts["nodes"]["sha256"] != desired.sha256 or facts["nodes"]["path"] != desired.nodes_path:
         found.restart_clique.append(f"the node list of clique {desired.clique}")
     settings = files.Config(config_text or "")
@@ -360,9 +375,7 @@ def _must_add(key: str, value: str) -> bool:
     return not known.only_where_present and ((key.startswith("IMEX_CMD_") and value != "") or value != known.default)
 
 
-def findings_of(
-    desired: DesiredState, facts: Mapping[str, Any], offer: packages.Offer | None, driver: str | None
-) -> list[Finding]:
+def findings_of(desired: DesiredState, facts: Facts, offer: packages.Offer | None, driver: str | None) -> list[Finding]:
     """The findings that block a change on this tray."""
     findings = [entry for entry in facts["findings"] if entry["code"] == "imex_two_owners"]
     foreign = [entry["why"] for entry in facts["owners"] if entry["owner"] == "foreign"]

@@ -10,12 +10,22 @@ list. Whether all members agree is decided by verdict.py, from all members' own 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
+    Config,
+    Facts,
+    NodeList,
+    Owner,
+    Peer,
+    Process,
+    Survey,
+    Unit,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import CHANNELS, DAEMON, UNIT
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -36,8 +46,8 @@ _CREDENTIAL = re.compile(r"[A-Za-z0-9_./-]{0,255}")
 _PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")
 
 
-def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts in the shape that fabric_facts documents, from the dict that survey() returns."""
+def assemble(read: Survey) -> Facts:
+    """The facts in the shape that fabric_facts documents."""
     notes: list[Finding] = []
     config = files.Config(read["config"]["text"] or "")
     nodes = _nodes(read, notes)
@@ -53,7 +63,7 @@ def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
     if state is None and own is not None:
         state = own.state
     version = own.version if own and own.version != NO_GPU else None
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "observed_at": read["observed_at"],
         "hostname": read["hostname"],
         "installed": read["program"] is not None,
@@ -87,7 +97,7 @@ def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
 # --- Parts of the facts.
 
 
-def _config(read: Mapping[str, Any], config: files.Config) -> dict[str, Any]:
+def _config(read: Survey, config: files.Config) -> Config:
     """The settings of the file, without values that might be a key's text."""
     text = read["config"]["text"]
     settings = {
@@ -102,7 +112,7 @@ def _config(read: Mapping[str, Any], config: files.Config) -> dict[str, Any]:
     }
 
 
-def _nodes(read: Mapping[str, Any], notes: list[Finding]) -> dict[str, Any]:
+def _nodes(read: Survey, notes: list[Finding]) -> NodeList:
     text = read["nodes"]["text"]
     parsed = files.parse_nodes(text or "")
     record = files.parse_record(read["record"]["text"] or "")
@@ -138,7 +148,7 @@ def _nodes(read: Mapping[str, Any], notes: list[Finding]) -> dict[str, Any]:
     }
 
 
-def _state(read: Mapping[str, Any], notes: list[Finding]) -> str | None:
+def _state(read: Survey, notes: list[Finding]) -> str | None:
     answer = read["answers"].get("state")
     if answer is None:
         return None
@@ -148,7 +158,7 @@ def _state(read: Mapping[str, Any], notes: list[Finding]) -> str | None:
     return status.parse_state(answer.stdout) if answer.rc == 0 else None
 
 
-def _domain(read: Mapping[str, Any], notes: list[Finding]) -> status.Domain | None:
+def _domain(read: Survey, notes: list[Finding]) -> status.Domain | None:
     answer = read["answers"].get("domain")
     if answer is None:
         return None
@@ -179,7 +189,7 @@ def _domain(read: Mapping[str, Any], notes: list[Finding]) -> status.Domain | No
         return None
 
 
-def _hangs(answer: Any, option: str, notes: list[Finding]) -> None:
+def _hangs(answer: child.Result, option: str, notes: list[Finding]) -> None:
     stuck = f" and its process {answer.survivor_pid} hangs in the kernel" if answer.survivor_pid else ""
     notes.append(
         finding(
@@ -190,7 +200,7 @@ def _hangs(answer: Any, option: str, notes: list[Finding]) -> None:
     )
 
 
-def _peers(own: status.Node | None, entries: Sequence[str], own_id: int | None) -> list[dict[str, Any]]:
+def _peers(own: status.Node | None, entries: Sequence[str], own_id: int | None) -> list[Peer]:
     """The peers of this tray, by their ids; the connection is null where the tray does not report it."""
     if own is None:
         return []
@@ -201,10 +211,10 @@ def _peers(own: status.Node | None, entries: Sequence[str], own_id: int | None) 
     ]
 
 
-def _owners(read: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _owners(read: Survey) -> list[Owner]:
     """Who runs IMEX here, or would at the next boot or job: service, prolog, driver or foreign, each once."""
-    unit = read["unit"] or {}
-    found: dict[str, dict[str, Any]] = {}
+    unit: Unit = read["unit"] or {}
+    found: dict[str, Owner] = {}
 
     def add(owner: str, why: str, pid: int | None = None) -> None:
         found.setdefault(owner, {"owner": owner, "why": why, "pid": pid})
@@ -221,7 +231,7 @@ def _owners(read: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [found[owner] for owner in sorted(found)]
 
 
-def _owner_of(process: Mapping[str, Any], unit: Mapping[str, Any], has_prolog: bool) -> tuple[str, str]:
+def _owner_of(process: Process, unit: Unit, has_prolog: bool) -> tuple[str, str]:
     argv, cgroup, pid = process["argv"], process["cgroup"], process["pid"]
     config = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "-c"), "")
     if "kubepods" in cgroup or config.startswith("/imexd/") or process["name"] != DAEMON:
@@ -238,8 +248,8 @@ def _owner_of(process: Mapping[str, Any], unit: Mapping[str, Any], has_prolog: b
 # --- Findings.
 
 
-def _check_presence(facts: Mapping[str, Any], config: files.Config, notes: list[Finding]) -> None:
-    unit = facts["unit"] or {}
+def _check_presence(facts: Facts, config: files.Config, notes: list[Finding]) -> None:
+    unit: Unit = facts["unit"] or {}
     if not facts["installed"]:
         if not facts["running"]:
             notes.append(
@@ -306,10 +316,8 @@ def _check_presence(facts: Mapping[str, Any], config: files.Config, notes: list[
         )
 
 
-def _check_daemon(
-    facts: Mapping[str, Any], daemons: Sequence[Mapping[str, Any]], read: Mapping[str, Any], notes: list[Finding]
-) -> None:
-    unit = facts["unit"] or {}
+def _check_daemon(facts: Facts, daemons: Sequence[Process], read: Survey, notes: list[Finding]) -> None:
+    unit: Unit = facts["unit"] or {}
     codes = {note["code"] for note in notes}
     expected = facts["running"] or unit.get("enabled") == "enabled" or unit.get("active") == "failed"
     cause = _cause_in_log(read["log"]) if expected and not facts["ready"] else None
@@ -401,7 +409,7 @@ _DISCONNECTED = {
 }
 
 
-def _check_peers(facts: Mapping[str, Any], notes: list[Finding]) -> None:
+def _check_peers(facts: Facts, notes: list[Finding]) -> None:
     by_connection: dict[str, list[str]] = {}
     for peer in facts["peers"]:
         by_connection.setdefault(peer["connection"] or "invalid", []).append(peer["host"])
@@ -434,7 +442,7 @@ def _check_peers(facts: Mapping[str, Any], notes: list[Finding]) -> None:
         )
 
 
-def _check_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes: list[Finding]) -> None:
+def _check_channels(facts: Facts, slurm_gives_channels: bool, notes: list[Finding]) -> None:
     """Slurm's plugin creates its devices where only the job has them: those in the folder are not Slurm's."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
@@ -476,7 +484,7 @@ def _check_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
         )
 
 
-def _check_owners(facts: Mapping[str, Any], notes: list[Finding]) -> None:
+def _check_owners(facts: Facts, notes: list[Finding]) -> None:
     owners = facts["owners"]
     if len(owners) > 1:
         words = " and ".join(f"{entry['owner']} ({entry['why']})" for entry in owners)
@@ -497,9 +505,9 @@ def _check_owners(facts: Mapping[str, Any], notes: list[Finding]) -> None:
         )
 
 
-def _is_starting(unit: Mapping[str, Any] | None) -> bool:
+def _is_starting(unit: Unit | None) -> bool:
     """Whether systemd still waits for the start to return: such a daemon may be ready and is ended all the same."""
-    return (unit or {}).get("active") == "activating"
+    return unit is not None and unit.get("active") == "activating"
 
 
 def _cause_in_log(log: str) -> str | None:

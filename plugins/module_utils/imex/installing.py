@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, status, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 
 
 def offer_for(
-    host: Host, desired: domain.DesiredState, observed: Mapping[str, Any], driver: str | None
+    host: Host, desired: domain.DesiredState, observed: Facts, driver: str | None
 ) -> tuple[packages.Offer | None, list[Finding]]:
     """(the package to install or keep, findings). None where no package is managed, or none was found."""
     owners = (*domain.SERVICE_OWNERS, domain.JOB)

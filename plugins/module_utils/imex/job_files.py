@@ -30,7 +30,7 @@ _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 _PARTS = """
     atomic child errors findings hostlist interfaces text
     gpu.constants gpu.facts gpu.nvidia_smi gpu.nvml gpu.readings
-    imex.boot imex.facts imex.files imex.slurm_conf imex.status imex.survey
+    imex.boot imex.facts imex.files imex.readings imex.slurm_conf imex.status imex.survey
     imex.prolog.daemon imex.prolog.failure imex.prolog.main imex.prolog.state imex.prolog.wait
     slurm.syntax
 """

@@ -9,13 +9,13 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, survey, verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Row, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
 _PORT_SECONDS = 1.5
@@ -23,7 +23,7 @@ _PORT_SECONDS = 1.5
 _RECONNECT_SECONDS = 6.0
 
 
-def start(tray: Tray, seconds: float, reload: bool, outdated: Sequence[str]) -> dict[str, Any]:
+def start(tray: Tray, seconds: float, reload: bool, outdated: Sequence[str]) -> Row:
     """Approve the node list for this boot and start the unit, without waiting for other members.
 
     ``seconds``: how long to watch the start. Raises HostError.
@@ -64,7 +64,7 @@ def start(tray: Tray, seconds: float, reload: bool, outdated: Sequence[str]) -> 
     return {"started": True, "facts": None}
 
 
-def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) -> dict[str, Any]:
+def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) -> Row:
     """Wait until this tray is ready and connected to the ``started`` members, at most ``seconds``.
 
     ``reconnect``: this run started the daemon, so no job uses it yet and it may get SIGUSR1, on which it connects
@@ -92,7 +92,8 @@ def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) ->
 
 
 def _signal(number: int) -> None:
-    pid = (survey.unit() or {}).get("main_pid")
+    unit: Unit = survey.unit() or {}
+    pid = unit.get("main_pid")
     if pid:
         os.kill(pid, number)
 
@@ -100,12 +101,12 @@ def _signal(number: int) -> None:
 class StartFailed(HostError):
     """The unit did not start. ``facts``: the state of IMEX at that time."""
 
-    def __init__(self, message: str, observed: dict[str, Any]) -> None:
+    def __init__(self, message: str, observed: Facts) -> None:
         super().__init__(message)
         self.facts = observed
 
 
-def _start_failure(host: Host, observed: Mapping[str, Any]) -> str:
+def _start_failure(host: Host, observed: Facts) -> str:
     """The reason by the daemon's findings, else by the check at boot, else where to find it."""
     errors = [entry for entry in observed["findings"] if entry["severity"] == ERROR]
     known = [entry["message"] for entry in errors if entry["code"] not in ("imex_unit_down", "imex_unit_down")]
@@ -122,10 +123,11 @@ def _start_failure(host: Host, observed: Mapping[str, Any]) -> str:
     )
 
 
-def _may_still_connect(observed: Mapping[str, Any]) -> bool:
+def _may_still_connect(observed: Facts) -> bool:
     """Whether waiting can help: not after the daemon ended, nor with different node lists or versions."""
     if not observed["running"]:
-        return (observed["unit"] or {}).get("active") in ("activating", "reloading")
+        unit: Unit = observed["unit"] or {}
+        return unit.get("active") in ("activating", "reloading")
     return not any(peer["connection"] in ("map_mismatch", "version_mismatch") for peer in observed["peers"])
 
 

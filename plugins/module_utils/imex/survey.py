@@ -15,13 +15,19 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
+    Channels,
+    Device,
+    Process,
+    Survey,
+    Unit,
+)
 
 UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
@@ -38,14 +44,7 @@ PROLOG_FILES = (
 _SYSTEM_TIMEOUT = 10.0
 _END_SECONDS = 0.2
 _LOG_TAIL = 64 * 1024
-_UNIT_FIELDS = {
-    "LoadState": "load",
-    "ActiveState": "active",
-    "SubState": "sub",
-    "UnitFileState": "enabled",
-    "MainPID": "main_pid",
-    "Result": "result",
-}
+_UNIT_FIELDS = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "Result")
 _DEVICE_LINE = re.compile(r"\s*([0-9]+)\s+nvidia-caps-imex-channels\s*")
 _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
 
@@ -59,8 +58,8 @@ def survey(
     proc_devices: str = PROC_DEVICES,
     addresses: Callable[[], list[str]] | None = None,
     driver_version: Callable[[], str | None] | None = None,
-) -> dict[str, Any]:
-    """Everything that assemble() of facts.py needs, as one dict; ``timeout`` (seconds) bounds each ctl call.
+) -> Survey:
+    """Everything that assemble() of facts.py needs; ``timeout`` (seconds) bounds each ctl call.
 
     ``addresses`` and ``driver_version`` are for a caller that has read them already.
     """
@@ -164,21 +163,26 @@ def _driver_version() -> str | None:
         return None
 
 
-def unit() -> dict[str, Any] | None:
+def unit() -> Unit | None:
     """The state of the unit in systemd; None without systemd."""
     done = child.run(["systemctl", "show", f"--property={','.join(_UNIT_FIELDS)}", UNIT], _SYSTEM_TIMEOUT)
     if done.rc != 0:
         return None
     values = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    found: dict[str, Any] = {word: values.get(field) or None for field, word in _UNIT_FIELDS.items()}
-    pid = values.get("MainPID", "0")
-    found["main_pid"] = int(pid) if pid.isdigit() and pid != "0" else None
-    return found
+    load, active, sub, enabled, pid, result = (values.get(field) or None for field in _UNIT_FIELDS)
+    return {
+        "load": load,
+        "active": active,
+        "sub": sub,
+        "enabled": enabled,
+        "main_pid": int(pid) if pid and pid.isdigit() and pid != "0" else None,
+        "result": result,
+    }
 
 
-def processes(wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
+def processes(wanted: Callable[[str], bool]) -> list[Process]:
     """The processes of this tray with a wanted name: pid, name, argv, cgroup, started_at."""
-    found = []
+    found: list[Process] = []
     boot = _boot_time()
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdecimal():
@@ -217,7 +221,7 @@ def _boot_time() -> float | None:
     return float(found.group(1)) if found else None
 
 
-def channels(proc_devices: str) -> dict[str, Any]:
+def channels(proc_devices: str) -> Channels:
     """The major number of channel devices in this boot, None where the driver offers none, and the devices."""
     return {"major": _channel_major(proc_devices), "devices": _channel_devices()}
 
@@ -230,8 +234,8 @@ def _channel_major(path: str) -> int | None:
     return None
 
 
-def _channel_devices() -> list[dict[str, Any]]:
-    devices = []
+def _channel_devices() -> list[Device]:
+    devices: list[Device] = []
     try:
         names = os.listdir(CHANNELS)
     except OSError:

@@ -15,8 +15,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -33,6 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     slurm_jobs,
     survey,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Process, Row, Unit
 
 # For one call of a program.
 SECONDS = 30.0
@@ -47,13 +47,13 @@ class Tray:
         self.desired, self.ctl_timeout, self.check = desired, ctl_timeout, check
         self.host = Host(check, SECONDS)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.desired.proc_devices)
         return facts.assemble(read)
 
     # --- inspect: what the decision for the clique needs, and findings that block it. Changes nothing.
 
-    def inspect(self, outside: Sequence[str], slurm_nodes: Sequence[str], allow_jobs: bool) -> dict[str, Any]:
+    def inspect(self, outside: Sequence[str], slurm_nodes: Sequence[str], allow_jobs: bool) -> Row:
         """The row of the phase inspect.
 
         ``outside``: lines of members that this run does not reach. ``slurm_nodes``: the clique's nodes, whose jobs are
@@ -96,15 +96,15 @@ class Tray:
         }
 
     def _pending(
-        self, observed: dict[str, Any], offer: packages.Offer | None, record: Mapping[str, Any] | None
+        self, observed: Facts, offer: packages.Offer | None, record: boot.Record | None
     ) -> tuple[list[str], list[Finding]]:
         """(changes, findings) of stop_and_write on this tray, with the record as it is."""
         dry_run = Tray(self.desired, self.ctl_timeout, check=True)
-        known = record or {"generation": 0, "outdated": []}
-        found = dry_run.stop_and_write(known["generation"], known.get("outdated") or [], False, observed, offer)
+        generation, outdated = (record["generation"], record.get("outdated")) if record else (0, [])
+        found = dry_run.stop_and_write(generation, outdated or [], False, observed, offer)
         return dry_run.host.changes, found["findings"]
 
-    def _difference(self, observed: Mapping[str, Any], offer: packages.Offer | None) -> domain.Difference:
+    def _difference(self, observed: Facts, offer: packages.Offer | None) -> domain.Difference:
         desired_files = self._files(offer)
         now = {path: atomic.read_text(path) for path in desired_files}
         difference = domain.difference(
@@ -117,9 +117,9 @@ class Tray:
         pin = offer if shutil.which("apt-get") else None
         return domain.files_of(self.desired, _program(), boot.major_of_channels(self.desired.proc_devices), pin)
 
-    def _unit_changes(self, observed: Mapping[str, Any]) -> list[str]:
+    def _unit_changes(self, observed: Facts) -> list[str]:
         """The changes of the unit, as verb and unit name; without a unit (not installed), only the mask."""
-        unit = observed["unit"] or {}
+        unit: Unit = observed["unit"] or {}
         enabled = unit.get("enabled") or ""
         masked = unit.get("load") == "masked" or enabled.startswith("masked")
         changes = []
@@ -148,9 +148,9 @@ class Tray:
         generation: int,
         outdated: Sequence[str],
         stop: bool,
-        observed: dict[str, Any] | None = None,
+        observed: Facts | None = None,
         offer: packages.Offer | None = None,
-    ) -> dict[str, Any]:
+    ) -> Row:
         """The row of the phase stop_and_write. ``observed``, ``offer``: where the caller has just read them."""
         findings: list[Finding] = []
         if observed is None:
@@ -210,7 +210,7 @@ class Tray:
         data = None if text is None else text.encode("utf-8", "surrogateescape")
         self.host.file(path, data, mode=mode, secret=secret)
 
-    def _stop(self, observed: Mapping[str, Any]) -> None:
+    def _stop(self, observed: Facts) -> None:
         stopped = self.host.change(
             f"stop {survey.UNIT}", "systemctl", "stop", survey.UNIT, timeout=packages.STOP_SECONDS
         )
@@ -221,10 +221,11 @@ class Tray:
         if left:
             raise HostError(f"{survey.UNIT} was stopped, but its process {left[0]} still runs; reboot the tray.")
 
-    def _switch_off(self, observed: Mapping[str, Any]) -> None:
+    def _switch_off(self, observed: Facts) -> None:
         """Stop a unit that is starting or failed, and remove the files that a stopped daemon leaves."""
         # Between two attempts of systemd to start it, the unit is neither running nor stopped.
-        if not observed["running"] and (observed["unit"] or {}).get("active") in ("activating", "failed"):
+        unit: Unit = observed["unit"] or {}
+        if not observed["running"] and unit.get("active") in ("activating", "failed"):
             command = ("systemctl", "stop", survey.UNIT)
             if self.host.change(f"stop {survey.UNIT}", *command, timeout=packages.STOP_SECONDS):
                 self.host.call("systemctl", "reset-failed", survey.UNIT)
@@ -263,7 +264,7 @@ class Tray:
             # record is that of a running job.
             self._write(self.desired.nodes_path, None)
 
-    def _set_units(self, observed: Mapping[str, Any], changed: bool) -> None:
+    def _set_units(self, observed: Facts, changed: bool) -> None:
         if changed and not self.check:
             self.host.require("systemctl", "daemon-reload")
         for change in self._unit_changes(self.facts() if not self.check else observed):
@@ -320,7 +321,7 @@ def _program() -> str:
     return f"#!{sys.executable or '/usr/bin/python3'} -I\n{source}"
 
 
-def _daemons() -> list[dict[str, Any]]:
+def _daemons() -> list[Process]:
     return survey.processes(lambda name: name == survey.DAEMON)
 
 
@@ -359,9 +360,8 @@ def _is_channel(path: str, major: int, minor: int) -> bool:
     )
 
 
-def read_record() -> dict[str, Any] | None:
-    found: dict[str, Any] | None = boot.read_record(files.RECORD_FILE)
-    return found
+def read_record() -> boot.Record | None:
+    return boot.read_record(files.RECORD_FILE)
 
 
 def sha256_of(path: str) -> str | None:

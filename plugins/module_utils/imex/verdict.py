@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import digest, normal_address
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
@@ -41,13 +42,13 @@ class Verdict(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def disconnected_peers(facts: Mapping[str, Any], expected: Iterable[str]) -> list[str]:
+def disconnected_peers(facts: Facts, expected: Iterable[str]) -> list[str]:
     """The peers that one member is not connected to, of the ``expected`` lines of the node list."""
     keys = {_key(entry) for entry in expected}
     return [peer["host"] for peer in facts["peers"] if _key(peer["host"]) in keys and peer["connection"] != "connected"]
 
 
-def is_up(facts: Mapping[str, Any], members: int, expected: Collection[str]) -> bool:
+def is_up(facts: Facts, members: int, expected: Collection[str]) -> bool:
     """Whether one member is ready and connected to the ``expected`` peers.
 
     ``members``: the number of lines in the node list. Where fewer are expected, the domain cannot be up as a whole.
@@ -56,17 +57,16 @@ def is_up(facts: Mapping[str, Any], members: int, expected: Collection[str]) -> 
     return bool(whole) and (len(set(map(_key, expected))) + 1 < members or facts["domain_state"] == "up")
 
 
-def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, Mapping[str, Any] | None]) -> Verdict:
+def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, Facts | None]) -> Verdict:
     """The verdict on one clique.
 
     ``members``: (tray, its line in the node list) in the list's order. ``facts``: tray -> nvlink_imex, None for a tray
     that did not answer.
     """
     findings: list[Finding] = []
-    known = {tray: facts[tray] for tray, _entry in members if facts.get(tray) is not None}
-    _check_lists(clique, members, known, findings)
-    _check_versions(clique, known, findings)
-    answered = {tray: entry for tray, entry in known.items() if entry is not None}
+    answered = {tray: entry for tray, _line in members if (entry := facts.get(tray)) is not None}
+    _check_lists(clique, members, answered, findings)
+    _check_versions(clique, answered, findings)
     for tray, _entry in members:
         if tray not in answered:
             _add(
@@ -96,7 +96,7 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
     )
 
 
-def _has_no_status(entry: Mapping[str, Any]) -> bool:
+def _has_no_status(entry: Facts) -> bool:
     """Whether a member is ready, but its ctl returned no row, so its connections are unknown."""
     return entry["ready"] and not entry["peers"] and any(found["code"] in _NO_STATUS for found in entry["findings"])
 
@@ -106,7 +106,7 @@ def _add(findings: list[Finding], code: str, clique: str, tray: str | None, mess
 
 
 def _check_lists(
-    clique: str, members: Sequence[tuple[str, str]], known: Mapping[str, Any], findings: list[Finding]
+    clique: str, members: Sequence[tuple[str, str]], known: Mapping[str, Facts], findings: list[Finding]
 ) -> None:
     """Find node lists that differ: from the expected entries, and by hash from each other."""
     hashes = {tray: entry["nodes"]["sha256"] for tray, entry in known.items() if entry["nodes"]["sha256"]}
@@ -136,7 +136,7 @@ def _check_lists(
         )
 
 
-def _check_versions(clique: str, known: Mapping[str, Any], findings: list[Finding]) -> None:
+def _check_versions(clique: str, known: Mapping[str, Facts], findings: list[Finding]) -> None:
     versions = {tray: entry["version"] for tray, entry in known.items() if entry["running"] and entry["version"]}
     # One that a release shortens counts as each version that it may be.
     given = set(versions.values())
@@ -159,7 +159,7 @@ def _check_versions(clique: str, known: Mapping[str, Any], findings: list[Findin
 
 
 def _check_state(
-    clique: str, tray: str, entry: Mapping[str, Any], members: Sequence[tuple[str, str]], findings: list[Finding]
+    clique: str, tray: str, entry: Facts, members: Sequence[tuple[str, str]], findings: list[Finding]
 ) -> None:
     """Report why a member is not ready: by its own first error, where it has one."""
     if entry["state"] == "waiting_for_recovery":
@@ -188,7 +188,9 @@ def _check_state(
     )
 
 
-def _disconnected_pairs(members: Sequence[tuple[str, str]], answered: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _disconnected_pairs(
+    members: Sequence[tuple[str, str]], answered: Mapping[str, Facts]
+) -> list[tuple[str, str, str]]:
     names = {_key(line): name for name, line in members}
     pairs = []
     for tray, _entry in members:
@@ -205,7 +207,7 @@ def _disconnected_pairs(members: Sequence[tuple[str, str]], answered: Mapping[st
 def _check_pairs(
     clique: str,
     members: Sequence[tuple[str, str]],
-    answered: Mapping[str, Any],
+    answered: Mapping[str, Facts],
     disconnected: Sequence[tuple[str, str, str]],
     findings: list[Finding],
 ) -> None:

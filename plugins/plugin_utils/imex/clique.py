@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Decide for one clique from the results of its members in the phase before: pure functions.
 
-A row is the result of one member in one phase, in the shape of rows.py. A member without a row was not reached. Every
-decision uses rows of one clique only, so no clique waits for, or blocks, another.
+A row is the result of one member in one phase. A member without a row was not reached. Every decision uses rows of one
+clique only, so no clique waits for, or blocks, another.
 
 A member may be compromised, so what one alone reports of the clique decides little for the others: a restart of all
 needs a majority or another member that is not connected to it, a generation that most members have stays, and a record
@@ -21,11 +21,10 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import MAX_GENERATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import MAX_GENERATION, Stored
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
-
-Row = Mapping[str, Any]
 
 _MAX_LEAD = 1000
 
@@ -60,7 +59,7 @@ class Decision:
 
 
 def decide(
-    clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collection[str], allow_outdated: Collection[str]
+    clique: Clique, sha256: str, rows: Mapping[str, Stored], play: Collection[str], allow_outdated: Collection[str]
 ) -> Decision:
     """Decide from the rows of `inspect`.
 
@@ -128,7 +127,7 @@ def decide(
 
 
 def leaves_partially(
-    clique: Clique, rows: Mapping[str, Row], options: Arguments, play: Collection[str]
+    clique: Clique, rows: Mapping[str, Stored], options: Arguments, play: Collection[str]
 ) -> Finding | None:
     """The finding on a clique whose new owner runs no IMEX domain, while trays that the run leaves out stay in it.
 
@@ -143,7 +142,7 @@ def leaves_partially(
         if not {tray, rows.get(tray, {}).get("host")}.intersection(play) and tray not in options["allow_outdated"]
     ]
     records = _records(clique, inspected, outside, "")
-    peers = [peer for row in inspected.values() for peer in (row.get("facts") or {}).get("peers", ())]
+    peers = [peer for row in inspected.values() if (facts := row.get("facts")) for peer in facts["peers"]]
     connected = {peer["host"] for peer in peers if peer["connection"] == "connected"}
     outside = [tray for tray in outside if tray in records or clique.entry_of(tray) in connected]
     if not outside:
@@ -158,14 +157,14 @@ def leaves_partially(
     )
 
 
-def is_up_to_date(own: Row, decision: Decision) -> bool:
+def is_up_to_date(own: Stored, decision: Decision) -> bool:
     """Whether a tray already is as decided, by its row of `inspect`."""
-    return not _remaining_changes(own, decision) and (own.get("record") or {}).get("outdated") == list(
-        decision.outdated
-    )
+    record = own.get("record")
+    outdated = record.get("outdated") if record else None
+    return not _remaining_changes(own, decision) and outdated == list(decision.outdated)
 
 
-def is_unchanged(clique: Clique, rows: Mapping[str, Row], decision: Decision) -> bool:
+def is_unchanged(clique: Clique, rows: Mapping[str, Stored], decision: Decision) -> bool:
     """Whether all members are as decided, run with this list since it was approved, and are up: all decide the same."""
     for tray in clique.trays:
         row = rows.get(tray)
@@ -178,17 +177,18 @@ def is_unchanged(clique: Clique, rows: Mapping[str, Row], decision: Decision) ->
     return evaluated.ok and not evaluated.findings and not decision.findings
 
 
-def _remaining_changes(own: Row, decision: Decision) -> list[str]:
+def _remaining_changes(own: Stored, decision: Decision) -> list[str]:
     """The changes of stop_and_write on a tray, without the update of the record's outdated trays."""
     changes = [*own.get("restart_clique", ()), *own.get("pending", ["be inspected"])]
     if decision.restart and not changes:
         changes.append("restart with the clique")
-    if (own.get("record") or {}).get("generation") != decision.generation:
+    record = own.get("record")
+    if not record or record["generation"] != decision.generation:
         changes.append(f"generation {decision.generation} of the list")
     return changes
 
 
-def pending_changes(clique: Clique, rows: Mapping[str, Row], decision: Decision, tray: str) -> list[str]:
+def pending_changes(clique: Clique, rows: Mapping[str, Stored], decision: Decision, tray: str) -> list[str]:
     """The changes that a run would make on a tray, or the error on it; empty for none. decision: of decide().
 
     Two files do not count, because neither needs a daemon stopped: the record's outdated trays, and the start approval,
@@ -203,12 +203,13 @@ def pending_changes(clique: Clique, rows: Mapping[str, Row], decision: Decision,
     if not changes and not own["running"]:
         changes.append("start nvidia-imex.service")
     others = [other for other in clique.trays if other != tray and other in rows and not rows[other].get("failed")]
-    if not changes and not verdict.is_up(own["facts"], len(clique.trays), [clique.entry_of(other) for other in others]):
+    facts, expected = own["facts"], [clique.entry_of(other) for other in others]
+    if not changes and not (facts and verdict.is_up(facts, len(clique.trays), expected)):
         changes.append("wait until it is connected to the other members")
     return changes
 
 
-def pending_without_list(own: Row | None) -> list[str]:
+def pending_without_list(own: Stored | None) -> list[str]:
     """The same for a tray whose owner needs no node list, or whose preview failed."""
     if own is None or own.get("failed"):
         return [str((own or {}).get("msg") or "it returned no preview")]
@@ -252,7 +253,7 @@ def _count(step: Any, total: int) -> int:
     return int(text)
 
 
-def startable(clique: Clique, sha256: str, rows: Mapping[str, Row]) -> tuple[list[str], list[Finding]]:
+def startable(clique: Clique, sha256: str, rows: Mapping[str, Stored]) -> tuple[list[str], list[Finding]]:
     """From the rows of `stop_and_write`: (trays whose list has the right hash, findings on the others)."""
     verified = [tray for tray in clique.trays if tray in rows and rows[tray].get("sha256") == sha256]
     other = [
@@ -273,7 +274,7 @@ def startable(clique: Clique, sha256: str, rows: Mapping[str, Row]) -> tuple[lis
     return verified, findings
 
 
-def _restarts(clique: Clique, inspected: Mapping[str, Row]) -> bool:
+def _restarts(clique: Clique, inspected: Mapping[str, Stored]) -> bool:
     """Whether all daemons of the clique stop before any starts.
 
     By a change that most running members need, or that a member needs to which another one is not connected: the daemon
@@ -284,14 +285,14 @@ def _restarts(clique: Clique, inspected: Mapping[str, Row]) -> bool:
     if 2 * len(changing) > len(running):
         return True
     return any(
-        verdict.disconnected_peers(row["facts"], [clique.entry_of(tray)])
+        verdict.disconnected_peers(facts, [clique.entry_of(tray)])
         for tray in changing
         for other, row in running.items()
-        if other != tray
+        if other != tray and (facts := row["facts"])
     )
 
 
-def _generation(sha256: str, records: Sequence[Mapping[str, Any] | None], clique: str) -> int:
+def _generation(sha256: str, records: Sequence[Record | None], clique: str) -> int:
     """The generation that most members have of this list; else one more than the highest of any list.
 
     The highest of one member counts only so far above that of the next.
@@ -306,14 +307,12 @@ def _generation(sha256: str, records: Sequence[Mapping[str, Any] | None], clique
     return top if top and same else min(top + 1, MAX_GENERATION)
 
 
-def _records(
-    clique: Clique, rows: Mapping[str, Row], outside: Sequence[str], sha256: str
-) -> dict[str, Mapping[str, Any]]:
+def _records(clique: Clique, rows: Mapping[str, Stored], outside: Sequence[str], sha256: str) -> dict[str, Record]:
     """tray -> its record, of trays outside the run, as most members of the run read it.
 
     Where as many read another one, that with another list than ``sha256``, so that the change waits for a person.
     """
-    records: dict[str, Mapping[str, Any]] = {}
+    records: dict[str, Record] = {}
     for tray in outside:
         read = [record for row in rows.values() if (record := row["peers"].get(clique.entry_of(tray))) is not None]
         votes = Counter((record["clique"], record["generation"], record["sha256"]) for record in read)

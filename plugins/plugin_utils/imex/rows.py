@@ -12,9 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Row
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import Check
+
+
+class Stored(Row, total=False):
+    """A row with what the action adds. unchanged: the phase had nothing to do. outdated, generation: of its plan."""
+
+    failed: bool
+    blocked: bool
+    unchanged: bool
+    msg: str
+    host: str
+    owner: str
+    fabric_file: str | None
+    outdated: list[str]
+    generation: int
+
 
 MAX_MEMBERS = 4096
 # The same as in the check at boot; a generation is one more with each change of a list.

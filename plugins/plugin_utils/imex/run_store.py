@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -91,7 +91,7 @@ def play_of(task: Any) -> str:
     return str(task.play._uuid)
 
 
-def write_row(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]) -> None:
+def write_row(folder: str, play: str, phase: str, tray: str, row: Mapping[str, object]) -> None:
     """Store the result of a tray in a phase of a play."""
     directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
     target = os.path.join(directory, _file(tray))
@@ -100,7 +100,7 @@ def write_row(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]
         atomic.write(target, json.dumps(row).encode(), durable=False, follow=False)
 
 
-def read_rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, dict[str, Any]]:
+def read_rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, Any]:
     """tray -> its result in a phase, of the trays that have one."""
     directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
     found = {}

@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
 
 # Of one tray; the others are counted. A first installation has about as many.
 _MAX_CHANGES = 12
 
 
-def lines(hosts: Collection[str], failed: Collection[str], rows: Iterable[Mapping[str, Any]], check: bool) -> list[str]:
+def lines(hosts: Collection[str], failed: Collection[str], rows: Iterable[Stored], check: bool) -> list[str]:
     """hosts: of the play, those that failed included. rows: of the phases that change a tray, in their order."""
     changes: dict[str, list[str]] = {}
     blocked = set()

@@ -33,9 +33,10 @@ def check(evidence: Evidence) -> Iterator[Failure]:
                 source = "the option channels requires" if evidence.channels else "most trays of its clique have"
                 message = f"{tray} lacks {names}, which {source}."
                 yield failure("imex_channel_missing", CHANNELS, message, tray, clique, severity=ERROR)
-            for row in as_list((evidence.imex.get(tray) or {}).get("findings")):
-                if mapped(row).get("code") in FINDINGS:
-                    message = f"{tray}: {sentence(mapped(row).get('message'))}"
+            imex = evidence.imex.get(tray)
+            for row in imex["findings"] if imex else ():
+                if row["code"] in FINDINGS:
+                    message = f"{tray}: {sentence(row['message'])}"
                     yield failure(row["code"], CHANNELS, message, tray, clique)
 
 

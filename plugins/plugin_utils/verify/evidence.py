@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class Controller:
     """
 
     host: str
-    info: Mapping[str, Any] = field(default_factory=dict)
-    tiers: Mapping[str, Any] | None = None
+    info: Result = field(default_factory=dict)
+    tiers: Result | None = None
     problem: str = ""
 
 
@@ -44,14 +46,14 @@ class Evidence:
     fabric: Fabric
     fabric_file: str = "fabric.json"
     quick: bool = False
-    trays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trays: Mapping[str, Object] = field(default_factory=dict)
     unreachable: Mapping[str, str] = field(default_factory=dict)
     slurm: Sequence[Controller] | None = None
     kubernetes: Snapshot | None = None
     kubernetes_problem: str = ""
     kubernetes_cluster: str | None = None
     channels: tuple[int, ...] = ()
-    links_before: Mapping[str, Any] = field(default_factory=dict)
+    links_before: Object = field(default_factory=dict)
 
     @cached_property
     def observations(self) -> dict[str, Observation]:
@@ -71,18 +73,18 @@ class Evidence:
         return [tray for tray in self.fabric.members[clique] if tray in self.trays]
 
     @cached_property
-    def imex(self) -> dict[str, Mapping[str, Any] | None]:
+    def imex(self) -> dict[str, Facts | None]:
         """Tray -> its IMEX facts, None where they could not be read; of trays that answered."""
         parts = {tray: self.part(tray, "imex") for tray in self.trays}
         return {tray: part if part is not None and _is_imex(part) else None for tray, part in parts.items()}
 
-    def part(self, tray: str, name: str) -> Mapping[str, Any] | None:
+    def part(self, tray: str, name: str) -> Object | None:
         """A part of a tray's facts (gpu, imex, channels, versions, links); None where it could not be read."""
         part = mapped(self.trays.get(tray)).get(name)
         return part if isinstance(part, Mapping) else None
 
 
-def tray_parts(result: Mapping[str, Any]) -> dict[str, Any] | None:
+def tray_parts(result: Object) -> Object | None:
     """Parts of a fabric_facts result: subset -> its facts or None, and `findings`; None for one that failed."""
     facts = mapped(result.get("ansible_facts"))
     if result.get("failed") or not any(name in facts for name in FACTS.values()):
@@ -90,7 +92,7 @@ def tray_parts(result: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**{subset: facts.get(name) for subset, name in FACTS.items()}, "findings": result.get("findings")}
 
 
-def _is_imex(part: Mapping[str, Any]) -> bool:
+def _is_imex(part: Object) -> TypeGuard[Facts]:
     """Whether these are well-formed IMEX facts: no answer of a tray may stop the verdict on the others."""
     nodes = mapped(part.get("nodes"))
     return (

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, IMEX, INFO
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, IMEX, INFO, Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import SERVICE_OWNERS
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import channels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
@@ -35,7 +35,7 @@ def is_there(evidence: Evidence) -> bool:
     return any(_has(evidence.imex.get(tray)) for tray in evidence.trays)
 
 
-def _has(imex: Mapping[str, Any] | None) -> bool:
+def _has(imex: Facts | None) -> bool:
     return imex is not None and bool(imex.get("installed") or imex.get("running"))
 
 
@@ -53,30 +53,28 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             yield failure(code, IMEX, sentence(note["message"]), tray, clique)
 
 
-def _notes(
-    evidence: Evidence, clique: str, facts: Mapping[str, Mapping[str, Any] | None]
-) -> Iterator[tuple[Mapping[str, Any], str | None]]:
+def _notes(evidence: Evidence, clique: str, facts: Mapping[str, Facts | None]) -> Iterator[tuple[Finding, str | None]]:
     """(finding, tray): on the clique from the facts of all members, then each tray's own findings."""
     if any(_is_of_the_service(imex) for imex in facts.values()):
         for note in _evaluated(evidence, clique, facts):
             yield note, note["tray"]
     for tray, imex in facts.items():
-        for note in (imex or {}).get("findings", ()):
+        for note in imex["findings"] if imex else ():
             code = note["code"]
             if code in CATALOGUE and code not in _ELSEWHERE and CATALOGUE[code].severity != INFO:
                 yield {**note, "message": f"{tray}: {note['message']}"}, tray
 
 
-def _hangs(imex: Mapping[str, Any] | None) -> bool:
+def _hangs(imex: Facts | None) -> bool:
     """Whether the tray's own daemon does not answer a query for its state."""
     return imex is not None and not imex["ready"] and any(note["code"] == "imex_timeout" for note in imex["findings"])
 
 
-def _is_ready(imex: Mapping[str, Any] | None) -> bool:
+def _is_ready(imex: Facts | None) -> bool:
     return imex is not None and imex["ready"]
 
 
-def _is_of_the_service(imex: Mapping[str, Any] | None) -> bool:
+def _is_of_the_service(imex: Facts | None) -> bool:
     """Whether nvidia-imex.service runs, or should run, IMEX on this tray: not a job, not the DRA driver."""
     if imex is None:
         return False
@@ -87,9 +85,7 @@ def _is_of_the_service(imex: Mapping[str, Any] | None) -> bool:
     return unit.get("enabled") in _ENABLED or unit.get("active") in ("active", "activating", "failed")
 
 
-def _evaluated(
-    evidence: Evidence, clique: str, facts: Mapping[str, Mapping[str, Any] | None]
-) -> Iterator[Mapping[str, Any]]:
+def _evaluated(evidence: Evidence, clique: str, facts: Mapping[str, Facts | None]) -> Iterator[Finding]:
     """Findings of verdict.evaluate() without members that were not queried, which are failures of their own."""
     members = [
         (tray, address)

@@ -33,8 +33,8 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             message = f"{tray} runs slurmd {slurmd}, which is a newer release than its slurmctld."
             yield failure("slurmd_newer", DRIVER, message, tray, clique)
         running, package = _version(evidence, tray, "imex"), _version(evidence, tray, "imex_package")
-        runs = (evidence.imex.get(tray) or {}).get("running")
-        if runs and running and package and not is_same_version(upstream_version(package), running):
+        imex = evidence.imex.get(tray)
+        if imex and imex["running"] and running and package and not is_same_version(upstream_version(package), running):
             message = f"{tray} runs IMEX {running}, and package {package} is installed."
             yield failure("imex_restart_pending", DRIVER, message, tray, clique)
 

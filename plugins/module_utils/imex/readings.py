@@ -1,0 +1,176 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What survey() reads of IMEX on a tray, the facts nvlink_imex, and the row of a phase of a change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.child import Result
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
+
+
+class Process(TypedDict):
+    pid: int
+    name: str
+    argv: list[str]
+    cgroup: str
+    started_at: float | None
+    """Seconds since the epoch."""
+
+
+class Unit(TypedDict, total=False):
+    """The state of nvidia-imex.service in systemd, in its words; empty without systemd."""
+
+    load: str | None
+    active: str | None
+    sub: str | None
+    enabled: str | None
+    main_pid: int | None
+    result: str | None
+
+
+class Device(TypedDict):
+    name: str
+    major: int
+    minor: int
+    mode: str
+
+
+class Channels(TypedDict):
+    major: int | None
+    """Of this boot; None where the driver offers no channels."""
+    devices: list[Device]
+
+
+class Text(TypedDict):
+    """A file; text is None where it cannot be read."""
+
+    path: str
+    text: str | None
+
+
+class ListText(Text):
+    changed_at: float | None
+    """Seconds since the epoch."""
+
+
+class Presence(TypedDict):
+    path: str
+    exists: bool
+
+
+class Survey(TypedDict):
+    """What was read, without any evaluation; None for what could not be."""
+
+    observed_at: str
+    hostname: str
+    names: list[str]
+    addresses: list[str]
+    program: str | None
+    version: str | None
+    package: dict[str, str] | None
+    driver_version: str | None
+    unit: Unit | None
+    config: Text
+    nodes: ListText
+    record: Text
+    persist: Presence
+    processes: list[Process]
+    answers: dict[str, Result]
+    """state and domain -> what nvidia-imex-ctl printed; empty where no daemon runs."""
+    channels: Channels
+    prolog_files: list[str]
+    slurm_gives_channels: bool
+    log_path: str
+    log: str
+
+
+class Owner(TypedDict):
+    owner: str
+    why: str
+    pid: int | None
+
+
+class _PeerId(TypedDict, total=False):
+    id: int
+
+
+class Peer(_PeerId):
+    host: str
+    """Its line in the node list."""
+    connection: str | None
+
+
+class Config(TypedDict):
+    path: str
+    sha256: str | None
+    settings: dict[str, str | None]
+    """A value that may be the text of a key is None."""
+    unknown_keys: list[str]
+
+
+class _List(TypedDict, total=False):
+    path: str
+    own_id: int | None
+    changed_at: float | None
+    generation: int | None
+    clique: str | None
+    recorded_owner: str | None
+    recorded_sha256: str | None
+
+
+class NodeList(_List):
+    sha256: str | None
+    entries: list[str]
+
+
+class _Facts(TypedDict, total=False):
+    observed_at: str
+    hostname: str
+    installed: bool
+    package: dict[str, str] | None
+    driver_version: str | None
+    domain_state: str | None
+    unit: Unit | None
+    config: Config
+    persist_file: bool
+    channels: Channels
+    owners: list[Owner]
+    reason: str | None
+
+
+class Facts(_Facts):
+    """nvlink_imex, as fabric_facts documents it. The keys here are those that every use of a tray's answer checks."""
+
+    version: str | None
+    running: bool
+    state: str | None
+    ready: bool
+    peers: list[Peer]
+    nodes: NodeList
+    findings: list[Finding]
+
+
+class Row(TypedDict, total=False):
+    """What a tray returns in a phase of imex_domain; plugin_utils/imex/rows.py has the keys that each phase needs."""
+
+    facts: Facts | None
+    findings: list[Finding]
+    running: bool
+    job_left: bool
+    approved: bool
+    pending: list[str]
+    restart_clique: list[str]
+    restart: list[str]
+    changes: list[str]
+    jobs: list[str]
+    sha256: str | None
+    record: Record | None
+    peers: dict[str, Record]
+    reload: bool
+    started: bool
+    ports: dict[str, list[int]]
