@@ -9,12 +9,18 @@ Layouts after ifaddrs.h and the sockaddr structs of Linux.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC
 
 AF_INET, AF_INET6 = 2, 10
 _LETTERS = ALPHANUMERIC + "_.:@-"
+
+
+class Address(TypedDict):
+    interface: str
+    address: str
+    prefix: int
 
 
 class Ifaddrs(ctypes.Structure):
@@ -29,7 +35,7 @@ class Ifaddrs(ctypes.Structure):
     )
 
 
-def read() -> list[dict[str, Any]]:
+def read() -> list[Address]:
     """Interface, address and prefix of each address that other hosts can reach; OSError if they cannot be read.
 
     Grouped by interface, in the kernel's order, IPv4 before IPv6.
@@ -38,7 +44,7 @@ def read() -> list[dict[str, Any]]:
     first = ctypes.c_void_p()
     if library.getifaddrs(ctypes.byref(first)):
         raise OSError(ctypes.get_errno(), "getifaddrs failed")
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[Address]] = {}
     try:
         at = first.value
         while at:
@@ -61,7 +67,7 @@ def _bytes(address: int, size: int) -> bytes:
     return bytes((ctypes.c_uint8 * size).from_address(address))
 
 
-def parse(text: str) -> list[dict[str, Any]]:
+def parse(text: str) -> list[Address]:
     """The same from the output of ``ip -j address show``; empty where it cannot be parsed."""
     # Imported here: reading through the C library needs neither of the two.
     import json
@@ -80,7 +86,7 @@ def parse(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def usable(interface: str, raw: bytes, prefix: int) -> list[dict[str, Any]]:
+def usable(interface: str, raw: bytes, prefix: int) -> list[Address]:
     """The address, of 4 or 16 bytes, as a list; empty for a loopback, link-local, multicast or unspecified one."""
     if not 0 < len(interface) <= 64 or interface.strip(_LETTERS):
         return []

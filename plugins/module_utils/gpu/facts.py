@@ -139,7 +139,7 @@ def assemble(
     backend: str | None,
     observed_at: str,
     hostname: Any,
-    addresses: Sequence[dict[str, Any]],
+    addresses: Sequence[interfaces.Address],
     findings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """The facts made of ``readings``; None: nothing could be read, everything is unknown."""
@@ -393,8 +393,8 @@ def _evaluate(gpu: Gpu, in_rack: bool, local: bool) -> list[Finding]:
 
 
 def addresses(
-    ip: str | None = None, found: list[dict[str, Any]] | None = None
-) -> tuple[list[dict[str, Any]], list[Finding]]:
+    ip: str | None = None, found: list[interfaces.Address] | None = None
+) -> tuple[list[interfaces.Address], list[Finding]]:
     """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings).
 
     From the C library, or from the program ``ip`` where one is set. ``found``: what the C library has returned before.

@@ -15,14 +15,14 @@ import ctypes
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import library_call
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, Raw, quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
@@ -75,7 +75,7 @@ _REMEDY = (
 # --- In the child.
 
 
-def query(library: Any = None) -> dict[str, Any]:
+def query(library: Any = None) -> Raw:
     """``{"gpus": [...]}`` as numbers and raw text, or ``{"error": ...}``; ``library`` as for nvml.query()."""
     library, found, error = nvml.opened(library)
     if error is not None:
@@ -83,9 +83,9 @@ def query(library: Any = None) -> dict[str, Any]:
     return {"gpus": [_query_gpu(library, index) for index in range(min(found, MAX_GPUS))]}
 
 
-def _query_gpu(library: Any, index: int) -> dict[str, Any]:
+def _query_gpu(library: Any, index: int) -> Raw:
     handle = ctypes.c_void_p()
-    gpu: dict[str, Any] = {"index": index}
+    gpu: Raw = {"index": index}
 
     def call(name: str, *arguments: Any) -> int:
         return library_call(library, name, handle, *arguments, about=f" of GPU {index}")
@@ -129,6 +129,47 @@ def _query_gpu(library: Any, index: int) -> dict[str, Any]:
 # --- In the caller.
 
 
+class Links(TypedDict):
+    """The links of a GPU with one state and speed (MB/s). None is unknown; an inactive link has no speed."""
+
+    state: str | None
+    speed: int | None
+    links: list[int]
+
+
+class Gpu(TypedDict):
+    index: int
+    uuid: str | None
+    pci_bus_id: str | None
+    link_count: int | None
+    links: list[Links]
+    counters: list[dict[str, int | float | None]]
+    """Of each link with any error: link, and the names of COUNTERS and RATES."""
+    unknown_counters: list[str]
+
+
+class Xid(TypedDict):
+    """What the kernel logged of one GPU and link: how often, and when first and last, in seconds since the epoch."""
+
+    xid: int
+    gpu: int | None
+    pci_bus_id: str
+    link: int | None
+    fatal: bool
+    count: int
+    first_at: float
+    last_at: float
+
+
+class Facts(TypedDict):
+    """nvlink_links; None for what could not be read."""
+
+    observed_at: str
+    gpus: list[Gpu] | None
+    xids: list[Xid] | None
+    findings: list[Finding]
+
+
 class Degraded(NamedTuple):
     """The links of a GPU that are not active at full speed: their numbers, and the number of usable ones."""
 
@@ -136,12 +177,12 @@ class Degraded(NamedTuple):
     usable: int
 
 
-def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
+def gather(timeout: float, why_not: str | None = None) -> Facts:
     """The facts of this tray's links, read within ``timeout`` seconds, and of its Xids within LOG_TIMEOUT.
 
     ``why_not``: why NVML is not to be read, None where it is. Problems are findings, nothing is raised.
     """
-    gpus: list[dict[str, Any]] | None = None
+    gpus: list[Gpu] | None = None
     notes: list[Finding] = []
     if why_not is None:
         try:
@@ -166,15 +207,15 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     }
 
 
-def interpret(raw: Mapping[str, Any], notes: list[Finding]) -> list[dict[str, Any]]:
+def interpret(raw: Raw, notes: list[Finding]) -> list[Gpu]:
     """The GPUs of a result of query() in the shape of the facts; adds findings to ``notes``."""
     return [_gpu(row, notes) for row in raw["gpus"]]
 
 
-def _gpu(raw: Mapping[str, Any], notes: list[Finding]) -> dict[str, Any]:
+def _gpu(raw: Raw, notes: list[Finding]) -> Gpu:
     index = raw["index"]
     check = Checker("NVML", notes, index)
-    gpu: dict[str, Any] = {
+    gpu: Gpu = {
         "index": index,
         "uuid": check.gpu_uuid("uuid", raw.get("uuid")),
         "pci_bus_id": check.pci_bus_id("pci_bus_id", raw.get("pci_bus_id")),
@@ -226,7 +267,7 @@ def _rate(value: int | None) -> float | None:
     return None if not value else float(f"{value >> 8 & 0xF}e-{value & 0xFF}")
 
 
-def expected(gpus: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]:
+def expected(gpus: Iterable[Gpu]) -> tuple[int | None, int | None]:
     """The number of links and their speed that most GPUs of the tray have; the larger of two equally frequent ones.
 
     No product's numbers are written here: NVIDIA's health validation has 18 links and 53125 MB/s for GB200 and GB300,
@@ -245,7 +286,7 @@ def _most(counter: collections.Counter[int]) -> int | None:
     return max(counter, key=lambda value: (counter[value], value)) if counter else None
 
 
-def evaluate(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def evaluate(gpus: Sequence[Gpu]) -> list[Finding]:
     """The findings nvlink_links_degraded: a GPU of which not all links are active at full speed."""
     links, speed = expected(gpus)
     if links is None:
@@ -274,7 +315,7 @@ def evaluate(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return found
 
 
-def _degraded(gpu: Mapping[str, Any], links: int, speed: int | None) -> Degraded:
+def _degraded(gpu: Gpu, links: int, speed: int | None) -> Degraded:
     usable = {
         link
         for row in gpu["links"]
@@ -288,7 +329,7 @@ def _degraded(gpu: Mapping[str, Any], links: int, speed: int | None) -> Degraded
 # --- The kernel log.
 
 
-def _kernel_xids(gpus: Sequence[Mapping[str, Any]], notes: list[Finding]) -> list[dict[str, Any]] | None:
+def _kernel_xids(gpus: Sequence[Gpu], notes: list[Finding]) -> list[Xid] | None:
     command = ["journalctl", "--no-pager", "--quiet", "--output=short-unix", f"--since=-{LOG_DAYS}d"]
     command += [f"--lines={LOG_LINES}", "_TRANSPORT=kernel"]
     result = child.run(command, LOG_TIMEOUT, env={**os.environ, "LC_ALL": "C"})
@@ -308,13 +349,13 @@ def _kernel_xids(gpus: Sequence[Mapping[str, Any]], notes: list[Finding]) -> lis
     return xids(result.stdout.splitlines(), gpus)
 
 
-def xids(lines: Iterable[str], gpus: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+def xids(lines: Iterable[str], gpus: Iterable[Gpu] = ()) -> list[Xid]:
     """The NVLink Xids in lines of ``journalctl -o short-unix``: one row a GPU, Xid and link, the newest first.
 
     ``gpus``: the facts' GPUs, which give a PCI address its index. At most MAX_XIDS rows.
     """
     index_of = {address(gpu["pci_bus_id"]): gpu["index"] for gpu in gpus if gpu["pci_bus_id"]}
-    found: dict[tuple[str, int, int | None], dict[str, Any]] = {}
+    found: dict[tuple[str, int, int | None], Xid] = {}
     for line in lines:
         match = _XID.search(line)
         stamp = line.partition(" ")[0]
@@ -354,7 +395,7 @@ def address(pci_bus_id: str) -> str:
     return pci_bus_id.partition(".")[0].upper().rjust(len("00000000:00:00"), "0")
 
 
-def xid_finding(row: Mapping[str, Any]) -> Finding:
+def xid_finding(row: Xid) -> Finding:
     """The finding nvlink_xid of a row of xids()."""
     return finding(
         "nvlink_xid",
@@ -363,7 +404,7 @@ def xid_finding(row: Mapping[str, Any]) -> Finding:
     )
 
 
-def xid_text(row: Mapping[str, Any]) -> str:
+def xid_text(row: Xid) -> str:
     """What the kernel logged, where, how often and when last, in one clause."""
     gpu = f"GPU {row['gpu']}" if row["gpu"] is not None else f"The GPU at {row['pci_bus_id']}"
     link = "" if row["link"] is None else f" link {row['link']}"

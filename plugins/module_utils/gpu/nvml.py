@@ -32,6 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     Fabric,
     Gpu,
     Health,
+    Raw,
     Readings,
     clear_unprobed,
     cliques_by_kind,
@@ -166,7 +167,7 @@ def version_word(struct: type[ctypes.Structure], version: int) -> int:
 # --- In the child: call NVML, decide nothing, return numbers and raw text.
 
 
-def query(library: Any = None) -> dict[str, Any]:
+def query(library: Any = None) -> Raw:
     """All values read from NVML, as JSON: ``{"driver_version", "gpus": [...]}`` or ``{"error": ...}``.
 
     Runs in the child. ``library`` is an opened one; without it the library is loaded.
@@ -182,7 +183,7 @@ def query(library: Any = None) -> dict[str, Any]:
     }
 
 
-def opened(library: Any = None) -> tuple[Any, int, dict[str, Any] | None]:
+def opened(library: Any = None) -> tuple[Any, int, Raw | None]:
     """(the initialized library, the number of its GPUs, None); where that fails, the last is why: call, code, text.
 
     Runs in the child. ``library`` is an opened one; without it the library is loaded.
@@ -239,7 +240,7 @@ def _text(library: Any, name: str, *handle: Any, about: str = "") -> str | None:
     return buffer.value.decode("utf-8", "replace")
 
 
-def _query_gpu(library: Any, index: int) -> dict[str, Any]:
+def _query_gpu(library: Any, index: int) -> Raw:
     about = f" of GPU {index}"
     codes: list[int] = []
 
@@ -251,7 +252,7 @@ def _query_gpu(library: Any, index: int) -> dict[str, Any]:
     code = library_call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
     if code != SUCCESS:
         return {"index": index, "codes": [code]}
-    gpu: dict[str, Any] = {"index": index, "codes": codes}
+    gpu: Raw = {"index": index, "codes": codes}
     for key, name in (("uuid", "nvmlDeviceGetUUID"), ("name", "nvmlDeviceGetName")):
         buffer = ctypes.create_string_buffer(256)
         if call(name, buffer, c_uint(len(buffer))):
@@ -276,7 +277,7 @@ def _query_gpu(library: Any, index: int) -> dict[str, Any]:
     return gpu
 
 
-def _query_platform(call: Callable[..., bool]) -> dict[str, Any] | None:
+def _query_platform(call: Callable[..., bool]) -> Raw | None:
     for version in (2, 1):
         info = PlatformInfo(version=version_word(PlatformInfo, version))
         if call("nvmlDeviceGetPlatformInfo", ctypes.byref(info)):
@@ -291,7 +292,7 @@ def _query_platform(call: Callable[..., bool]) -> dict[str, Any] | None:
     return None
 
 
-def _query_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]:
+def _query_fabric(call: Callable[..., bool], codes: list[int]) -> Raw:
     """Version 4 (R615 and newer), 3 (health summary) or 2 (R550); ``{"code": n}`` where none of them succeeds.
 
     nvml.h deprecates 2 and 3, so a driver may answer one of them with DEPRECATED and another with the fabric. The
@@ -318,7 +319,7 @@ def _query_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]
     return {"code": failed[-1], "only_v1": call("nvmlDeviceGetGpuFabricInfo", space)}
 
 
-def _raw_fabric(info: Any, clique_id: int | None, summary: int) -> dict[str, Any]:
+def _raw_fabric(info: Any, clique_id: int | None, summary: int) -> Raw:
     return {
         "state": info.state,
         "status": info.status,
@@ -348,7 +349,7 @@ def from_reply(reply: child.Reply, timeout: float) -> Readings:
     return interpret(answer(reply, timeout))
 
 
-def answer(reply: child.Reply, timeout: float) -> dict[str, Any]:
+def answer(reply: child.Reply, timeout: float) -> Raw:
     """What a child returned that called NVML for ``timeout`` seconds. Raises NvmlError where it did not, or why not."""
     result = reply.result
     if result.timed_out:
@@ -387,7 +388,7 @@ def stuck(result: child.Result, what: str) -> list[Finding]:
     ]
 
 
-def interpret(raw: dict[str, Any]) -> Readings:
+def interpret(raw: Raw) -> Readings:
     """The result of query() as Readings."""
     readings = Readings()
     notes = readings.findings
@@ -412,7 +413,7 @@ def interpret(raw: dict[str, Any]) -> Readings:
     return readings
 
 
-def _failure(error: dict[str, Any]) -> Finding:
+def _failure(error: Raw) -> Finding:
     code, call = error["code"], error["call"]
     if call == "load":
         return finding(
@@ -452,7 +453,7 @@ def lost_gpu(index: int, notes: list[Finding], *, is_reset: bool = False) -> Gpu
     return unknown_gpu(index)
 
 
-def _gpu(raw: dict[str, Any], notes: list[Finding]) -> Gpu:
+def _gpu(raw: Raw, notes: list[Finding]) -> Gpu:
     index, codes = raw["index"], raw["codes"]
     if GPU_IS_LOST in codes:
         return lost_gpu(index, notes)
@@ -491,7 +492,7 @@ def _gpu(raw: dict[str, Any], notes: list[Finding]) -> Gpu:
     return gpu
 
 
-def _fabric(raw: dict[str, Any], check: Checker) -> Fabric:
+def _fabric(raw: Raw, check: Checker) -> Fabric:
     fabric = unknown_gpu(0)["fabric"]
     if "code" in raw:
         if raw["code"] == NOT_SUPPORTED:

@@ -78,6 +78,10 @@ Cliques = dict[str, list[int]]
 """Kind of operation -> IDs of a GPU's cliques."""
 
 
+Raw = dict[str, Any]
+"""What a child has read of the driver, as JSON: numbers and raw text, of which any may be missing."""
+
+
 class Fabric(TypedDict):
     """A GPU's place in the NVLink fabric; null where the driver does not say it."""
 

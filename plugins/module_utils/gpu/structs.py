@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import (
     query,
     version_word,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Raw
 
 # Version of the struct -> (function, struct), the newest first. Only the latter two have a version word.
 VERSIONS = {
@@ -28,7 +29,7 @@ VERSIONS = {
 }
 
 
-def query_raw(given: Any = None) -> dict[str, Any]:
+def query_raw(given: Any = None) -> Raw:
     """As nvml.query(), and under ``structs`` of each GPU the answer to each version of the fabric call.
 
     One answer is ``{"version", "code", "bytes"}``: NVML's return code, and the struct in hexadecimal, empty unless the
@@ -43,7 +44,7 @@ def query_raw(given: Any = None) -> dict[str, Any]:
     return found
 
 
-def _answers(library: Any, index: int) -> list[dict[str, Any]]:
+def _answers(library: Any, index: int) -> list[Raw]:
     handle, about = ctypes.c_void_p(), f" of GPU {index}"
     code = library_call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
     if code != SUCCESS:

@@ -15,17 +15,32 @@ was reported was logged, by the tray's clock. Pure functions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import HARDWARE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.links import LOG_DAYS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
-Links = dict[str, dict[str, Any]]
-"""Number of a link, as text -> recoveries, growing."""
+
+class Link(TypedDict):
+    """The recoveries of a link in all, and whether they grew between the last two runs."""
+
+    recoveries: int
+    growing: bool
+
+
+Links = dict[str, Link]
+"""By the number of the link, as text."""
+
+
+class Known(TypedDict):
+    """What is kept of a tray: its GPUs by UUID, and when the newest Xid was logged."""
+
+    gpus: dict[str, Links]
+    xid_at: float
 
 
 class Growth(NamedTuple):
@@ -70,9 +85,9 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             yield failure("nvlink_xid", HARDWARE, message, tray, clique)
 
 
-def memory(evidence: Evidence) -> dict[str, Any]:
+def memory(evidence: Evidence) -> dict[str, Known]:
     """What the next run compares with; of placed trays that this run did not read, what the last one kept."""
-    kept: dict[str, Any] = {}
+    kept: dict[str, Known] = {}
     for tray in evidence.fabric.trays:
         part = evidence.part(tray, "links")
         known = _known(evidence.links_before, tray)
@@ -95,10 +110,11 @@ def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[G
     they are unknown; a link that is not here has none. A number that is smaller than before counts anew, since the GPU
     was reset; whether the link is quiet now is decided by the next run.
     """
-    growing, quiet, kept = [], [], {}
+    growing, quiet = [], []
+    kept: Links = {}
     rows: Links = before or {}
     for link in sorted({*rows, *now}, key=int):
-        old = rows.get(link, {"recoveries": 0, "growing": False})
+        old: Link = rows.get(link, {"recoveries": 0, "growing": False})
         number = now.get(link, 0)
         if number is None:
             if link in rows:
@@ -116,7 +132,7 @@ def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[G
     return growing, quiet, kept
 
 
-def counters(gpu: Mapping[str, Any]) -> dict[str, int | None]:
+def counters(gpu: Object) -> dict[str, int | None]:
     """Link -> recoveries of a GPU's facts; None where the driver does not report them."""
     rows = {str(row["link"]): row.get("recoveries") for row in gpu["counters"]}
     if "recoveries" in gpu["unknown_counters"]:
@@ -125,10 +141,10 @@ def counters(gpu: Mapping[str, Any]) -> dict[str, int | None]:
     return rows
 
 
-def _known(before: Mapping[str, Any], tray: str) -> dict[str, Any]:
+def _known(before: Object, tray: str) -> Known:
     """What the verdict file has of a tray, without what is malformed: a person may have edited it."""
     row = mapped(before.get(tray))
-    gpus = {
+    gpus: dict[str, Links] = {
         str(uuid): {
             link: {"recoveries": entry["recoveries"], "growing": entry.get("growing") is True}
             for link, entry in mapped(links).items()
@@ -144,12 +160,12 @@ def _is_link(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 5
 
 
-def _gpus(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _gpus(part: Object) -> list[Object]:
     """The GPUs that were read and are well-formed: no answer of a tray may stop the verdict on the others."""
     return [gpu for gpu in map(mapped, as_list(part.get("gpus"))) if _is_gpu(gpu)]
 
 
-def _is_gpu(gpu: Mapping[str, Any]) -> bool:
+def _is_gpu(gpu: Object) -> bool:
     links, rows = gpu.get("links"), gpu.get("counters")
     return (
         isinstance(gpu.get("uuid"), str)
@@ -164,7 +180,7 @@ def _is_gpu(gpu: Mapping[str, Any]) -> bool:
     )
 
 
-def _xids(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _xids(part: Object) -> list[Object]:
     return [
         xid
         for xid in map(mapped, as_list(part.get("xids")))
@@ -176,7 +192,7 @@ def _xids(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _xid_text(xid: Mapping[str, Any]) -> str:
+def _xid_text(xid: Object) -> str:
     """``Xid 149 of GPU 0 link 14 (fatal)``."""
     gpu = f"GPU {xid['gpu']}" if xid.get("gpu") is not None else f"the GPU at {sentence(xid['pci_bus_id'])[:40]}"
     link = "" if xid.get("link") is None else f" link {xid['link']}"
