@@ -81,9 +81,9 @@ class ActionModule(GuardedAction):
                 return _unchanged(warnings=[message])
         try:
             self.clique = self._clique(options["fabric_file"], owner)
-            self.plan: domain.Plan = {}
+            self.plan: dict[str, Any] = {}
             if self.clique:
-                self.plan.update({"clique": self.clique.name, "nodes": list(self.clique.entries)})
+                self.plan.update(clique=self.clique.name, nodes=list(self.clique.entries))
             if options["tls_files"]:
                 self.plan["tls"] = self._tls(options["tls_files"])
             return self._run_phase(phase)
@@ -193,8 +193,9 @@ class ActionModule(GuardedAction):
                 msg=decision.blocked,
                 findings=list(decision.findings),
             )
-        self.plan["generation"], self.plan["restart_clique"] = decision.generation, decision.restart
-        self.plan["outdated"] = list(decision.outdated)
+        self.plan.update(
+            generation=decision.generation, outdated=list(decision.outdated), restart_clique=decision.restart
+        )
         own = inspected.get(self.tray, {})
         if decision.restart and own.get("running") and not own.get("restart_clique"):
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
@@ -230,7 +231,7 @@ class ActionModule(GuardedAction):
         inspected = self._rows("inspect", clique.trays)
         lost = [tray for tray in inspected if tray not in verified]
         outdated = sorted({*own.get("outdated", []), *lost})
-        self.plan.update({"outdated": outdated, "reload_tls": bool(own.get("reload"))})
+        self.plan.update(outdated=outdated, reload_tls=bool(own.get("reload")))
         if own.get("unchanged") and own.get("running") and not lost:
             self._store("start", {"failed": False, "outdated": outdated, "unchanged": True})
             return _unchanged()

@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, summary
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Unfinished, WaveResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Row, Unfinished, WaveResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
@@ -152,7 +152,7 @@ class ActionModule(GuardedAction):
         self._record({"state": progress_file.FAILED, "due": True, "reason": reason})
         return {"passed": False, "msg": f"{self.tray}: {reason}"}
 
-    def _record(self, row: dict[str, Any], tray: str = "") -> None:
+    def _record(self, row: Row, tray: str = "") -> None:
         run_store.write_row(self.folder, self.rollout, PHASE, tray or self.tray, row)
 
     # --- States of the wave. Any of its trays may run them.
@@ -291,7 +291,7 @@ class ActionModule(GuardedAction):
                 found.setdefault(fabric.trays[tray]["clique"], []).append(tray)
         return found
 
-    def _rows(self, trays: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def _rows(self, trays: Iterable[str]) -> dict[str, Row]:
         return run_store.read_rows(self.folder, self.rollout, PHASE, trays)
 
     def _outcome(self, fabric: Fabric, trays: list[str]) -> WaveResult:

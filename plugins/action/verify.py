@@ -25,9 +25,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import cau
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Verdict
 
 _NO_RESULT = "no result in this run"
 
@@ -62,8 +63,8 @@ class ActionModule(GuardedAction):
         if self._task.check_mode and not os.path.exists(path):
             # site.yml --check on a new cluster, before the first fabric file was accepted.
             message = f"{path}: no such file, so nothing can be verified; run discover and accept first."
-            verdict: dict[str, Any] = {"ok": True, "failures": [], "layers": {}}
-            return {**_result(verdict, [message]), "warnings": [message]}
+            nothing = {"ok": True, "failures": [], "layers": {}}
+            return {**_result(nothing, [message]), "warnings": [message]}
         verdict_file = options["verdict_file"]
         try:
             fabric = fabric_file.load(path)
@@ -175,9 +176,9 @@ def _read_cluster(options: Arguments) -> tuple[Snapshot | None, str]:
         return None, sentence(str(error))
 
 
-def _text(verdict: Mapping[str, Any], left_out: Sequence[str]) -> list[str]:
+def _text(verdict: Verdict, left_out: Sequence[str]) -> list[str]:
     """The verdict as lines of text. left_out: the placed trays that this run has not queried."""
-    rows = as_list(verdict["failures"])
+    rows = verdict["failures"]
     errors, warnings = (sum(1 for row in rows if row["severity"] == severity) for severity in (ERROR, WARNING))
     outside = f", {len(left_out)} not evaluated (outside this run: {fold(left_out)})" if left_out else ""
     summary = (

@@ -480,7 +480,7 @@ def main() -> None:
     module.exit_json(**result)
 
 
-def _run(local: tray.Tray, phase: str, options: Arguments, plan: domain.Plan) -> Row:
+def _run(local: tray.Tray, phase: str, options: Arguments, plan: Arguments) -> Row:
     if phase == "inspect":
         if options["owner"] != domain.JOB and any(map(os.path.lexists, options.get("job_files") or ())):
             return {"job_left": True}

@@ -161,15 +161,6 @@ class Xid(TypedDict):
     last_at: float
 
 
-class Facts(TypedDict):
-    """nvlink_links; None for what could not be read."""
-
-    observed_at: str
-    gpus: list[Gpu] | None
-    xids: list[Xid] | None
-    findings: list[Finding]
-
-
 class Degraded(NamedTuple):
     """The links of a GPU that are not active at full speed: their numbers, and the number of usable ones."""
 
@@ -177,7 +168,7 @@ class Degraded(NamedTuple):
     usable: int
 
 
-def gather(timeout: float, why_not: str | None = None) -> Facts:
+def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     """The facts of this tray's links, read within ``timeout`` seconds, and of its Xids within LOG_TIMEOUT.
 
     ``why_not``: why NVML is not to be read, None where it is. Problems are findings, nothing is raised.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -107,22 +106,6 @@ class DesiredState:
         return self.ports if self.runs_service else self.ports[:2] if self.owner == JOB else ()
 
 
-class Plan(TypedDict, total=False):
-    """What the action plugin adds for the tray: the option plan of imex_domain. started, outside: lines of the list."""
-
-    clique: str
-    nodes: list[str]
-    slurm_nodes: list[str]
-    outside: list[str]
-    started: list[str]
-    outdated: list[str]
-    generation: int
-    restart_clique: bool
-    reload_tls: bool
-    reconnect: bool
-    tls: dict[str, str]
-
-
 # Option of imex_domain -> its lowest and highest value.
 RANGES = {
     "boot_wait": (3, 3600),
@@ -134,7 +117,7 @@ RANGES = {
 }
 
 
-def desired_state(options: Arguments, plan: Plan) -> DesiredState:
+def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
     """The desired state, by the options of imex_domain and the plan of its action plugin. Raises ImexError."""
     owner = options["owner"]
     settings = files.check_settings(options.get("settings") or {}, "option settings")

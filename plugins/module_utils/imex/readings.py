@@ -46,20 +46,12 @@ class Channels(TypedDict):
     devices: list[Device]
 
 
-class Text(TypedDict):
-    """A file; text is None where it cannot be read."""
+class File(TypedDict, total=False):
+    """A file; text is None where it cannot be read, and missing where it is not read. changed_at: as started_at."""
 
     path: str
     text: str | None
-
-
-class ListText(Text):
     changed_at: float | None
-    """Seconds since the epoch."""
-
-
-class Presence(TypedDict):
-    path: str
     exists: bool
 
 
@@ -75,10 +67,10 @@ class Survey(TypedDict):
     package: dict[str, str] | None
     driver_version: str | None
     unit: Unit | None
-    config: Text
-    nodes: ListText
-    record: Text
-    persist: Presence
+    config: File
+    nodes: File
+    record: File
+    persist: File
     processes: list[Process]
     answers: dict[str, Result]
     """state and domain -> what nvidia-imex-ctl printed; empty where no daemon runs."""

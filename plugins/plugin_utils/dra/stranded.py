@@ -25,14 +25,14 @@ _NEEDED = ("pods", "resourceclaims", "computedomains", "computedomaincliques")
 class CliqueUse(NamedTuple):
     """The nodes of a clique and its ComputeDomains.
 
-    free_nodes: the nodes that a new ComputeDomain can use, so without those that are cordoned or not Ready. stranded:
-    free GPUs on the nodes of ComputeDomains, None where they could not be read. blocked_by: ComputeDomain -> its nodes
-    of this clique, both sorted.
+    free_nodes: the nodes that a new ComputeDomain can use, so without those that are cordoned or not Ready.
+    stranded_gpus: free GPUs on the nodes of ComputeDomains, None where they could not be read. blocked_by:
+    ComputeDomain -> its nodes of this clique, both sorted.
     """
 
     nodes: int
     free_nodes: int
-    stranded: int | None
+    stranded_gpus: int | None
     blocked_by: dict[str, list[str]]
 
 
@@ -100,9 +100,9 @@ def sentences(found: Mapping[str, CliqueUse]) -> list[str]:
     """A sentence for each clique with stranded GPUs, and for each whose free GPUs are unknown."""
     rows = []
     for clique, use in found.items():
-        if use.blocked_by and use.stranded != 0:
+        if use.blocked_by and use.stranded_gpus != 0:
             names = summarize([f"{name} ({summarize(nodes)})" for name, nodes in use.blocked_by.items()])
-            gpus = "an unknown number of GPUs is" if use.stranded is None else _are(use.stranded)
+            gpus = "an unknown number of GPUs is" if use.stranded_gpus is None else _are(use.stranded_gpus)
             free = f"{use.free_nodes} of {count(use.nodes, 'node')} can take a new ComputeDomain"
             rows.append(f"Clique {clique}: {gpus} stranded by {names}; {free}.")
     return rows

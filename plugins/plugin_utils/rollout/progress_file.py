@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
@@ -33,6 +33,15 @@ class Unfinished:
     trays: Mapping[str, str] = field(default_factory=dict)
 
 
+class Row(TypedDict, total=False):
+    """The last record of a tray in a wave. due: whether its change is. refused: the tray itself refuses the change."""
+
+    state: str
+    reason: str
+    due: bool
+    refused: bool
+
+
 @dataclass(frozen=True)
 class WaveResult:
     """passed: the trays that passed every step. unfinished: the other cliques, as in the progress file."""
@@ -41,7 +50,7 @@ class WaveResult:
     unfinished: Mapping[str, Unfinished]
 
 
-def evaluate(cliques: Mapping[str, Sequence[str]], rows: Mapping[str, Mapping[str, Any]]) -> WaveResult:
+def evaluate(cliques: Mapping[str, Sequence[str]], rows: Mapping[str, Row]) -> WaveResult:
     """The result of one wave. rows: the last record of each tray; a tray lost during the wave stays `observed`.
 
     A clique is finished only when every tray of it has passed.
@@ -58,7 +67,7 @@ def evaluate(cliques: Mapping[str, Sequence[str]], rows: Mapping[str, Mapping[st
     return WaveResult(tuple(passed), unfinished)
 
 
-def _reason(row: Mapping[str, Any] | None) -> str:
+def _reason(row: Row | None) -> str:
     if row is None or row["state"] == SKIPPED:
         return "it was unreachable when the wave started"
     return str(row.get("reason") or "it became unreachable during the wave")

@@ -64,8 +64,8 @@ def layers(evidence: Evidence) -> dict[str, str]:
     return found
 
 
-def verify(evidence: Evidence, checked_at: str) -> dict[str, Any]:
-    """The verdict: the content of verdict.json. checked_at: RFC 3339, in UTC."""
+def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
+    """The verdict. checked_at: RFC 3339, in UTC."""
     checked = layers(evidence)
     rows = [row for layer, check in CHECKS if checked[layer] == CHECKED for row in check(evidence)]
     failures = [with_names(row, evidence) for row in correlation.correlate(rows)]

@@ -1,12 +1,12 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A failure: one disagreement, with its layer, likely cause and remediation from the table of findings."""
+"""The verdict of one run and its failures: disagreements with layer, likely cause and remedy from the findings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 
@@ -24,6 +24,29 @@ class Failure(TypedDict):
     message: str
     cause: str
     remediation: str
+
+
+class ComputeDomains(TypedDict):
+    """The GPUs that no new ComputeDomain can use. unknown: why numbers are unknown, empty where they are not."""
+
+    unknown: list[str]
+    cliques: dict[str, dict[str, Any]]
+    """Clique -> the fields of its stranded.CliqueUse."""
+
+
+class Verdict(TypedDict):
+    """The content of the verdict file. The numbers are of trays and cliques of the fabric file."""
+
+    ok: bool
+    checked_at: str
+    fabric_file: str
+    layers: dict[str, str]
+    """Layer -> `checked`, or `skipped: ` followed by the reason."""
+    trays: int
+    queried: int
+    cliques: int
+    compute_domains: ComputeDomains | None
+    failures: list[Failure]
 
 
 def failure(

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, Verdict
 
 CLUSTER = "the cluster"
 """Name of the case for failures of no clique."""
@@ -21,7 +20,7 @@ CLUSTER = "the cluster"
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(verdict: Mapping[str, Any], cliques: Sequence[str]) -> bytes:
+def render(verdict: Verdict, cliques: Sequence[str]) -> bytes:
     """The XML document. cliques: names in the order of the cases. Only errors count as JUnit failures."""
     root = ElementTree.Element("testsuites", name="rackscale.nvlink.verify")
     totals = {"tests": 0, "failures": 0, "skipped": 0}

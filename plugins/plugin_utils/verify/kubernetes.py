@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
     FABRIC_FILE,
@@ -23,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import ComputeDomains, Failure, failure
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 
@@ -42,22 +41,6 @@ def check(evidence: Evidence) -> Iterator[Failure]:
     yield from _domains(evidence, evidence.kubernetes, tray_of)
 
 
-class CliqueRow(TypedDict):
-    """As stranded.CliqueUse."""
-
-    nodes: int
-    free_nodes: int
-    stranded_gpus: int | None
-    blocked_by: dict[str, list[str]]
-
-
-class ComputeDomains(TypedDict):
-    """The GPUs that no new ComputeDomain can use. unknown: why numbers are unknown, empty where they are not."""
-
-    unknown: list[str]
-    cliques: dict[str, CliqueRow]
-
-
 def compute_domains(evidence: Evidence) -> ComputeDomains | None:
     """None without a cluster that has ComputeDomains."""
     snapshot = evidence.kubernetes
@@ -72,15 +55,7 @@ def compute_domains(evidence: Evidence) -> ComputeDomains | None:
     found = stranded.cliques(snapshot, members)
     return {
         "unknown": [f"{row}." for row in stranded.unreadable(snapshot)],
-        "cliques": {
-            clique: {
-                "nodes": use.nodes,
-                "free_nodes": use.free_nodes,
-                "stranded_gpus": use.stranded,
-                "blocked_by": use.blocked_by,
-            }
-            for clique, use in found.items()
-        },
+        "cliques": {clique: use._asdict() for clique, use in found.items()},
     }
 
 
@@ -92,11 +67,7 @@ def stranded_lines(found: ComputeDomains | None) -> list[str]:
     """A line for each clique with stranded GPUs, of the result of compute_domains()."""
     if found is None:
         return []
-    uses = {
-        clique: stranded.CliqueUse(row["nodes"], row["free_nodes"], row["stranded_gpus"], row["blocked_by"])
-        for clique, row in found["cliques"].items()
-    }
-    lines = stranded.sentences(uses)
+    lines = stranded.sentences({clique: stranded.CliqueUse(**row) for clique, row in found["cliques"].items()})
     more = [f"{count(len(lines) - MAX_LINES, 'more clique')} with stranded GPUs."] if len(lines) > MAX_LINES else []
     return [*found["unknown"], *lines[:MAX_LINES], *more]
 

@@ -68,7 +68,7 @@ def test_gpus_of_claims_count_once() -> None:
     # DRAExtendedResource: the pod's request is served by a claim.
     served = pod("r01t01", 2, extendedResourceClaimStatus={"resourceClaimName": "x"})
     given |= {"claims": [shared, shared, monitoring], "pods": [served]}
-    assert stranded.cliques(given, MEMBERS)["a"].stranded == 2
+    assert stranded.cliques(given, MEMBERS)["a"].stranded_gpus == 2
 
 
 def test_a_node_is_taken_by_its_channel_or_daemon_before_it_has_the_label() -> None:
@@ -86,6 +86,6 @@ def test_unreadable_pods_or_claims_make_the_number_unknown_not_zero() -> None:
         given = {**cluster(r01t01="uid-train"), "not_readable": [sentence, "The account may not list mpijobs; x"]}
         found = stranded.cliques(given, MEMBERS)
         assert stranded.unreadable(given) == [sentence]
-        assert (found["a"].stranded, found["b"].stranded) == (None, None)
+        assert (found["a"].stranded_gpus, found["b"].stranded_gpus) == (None, None)
         (text,) = stranded.sentences(found)
         assert "an unknown number of GPUs is stranded by jobs/train (r01t01)" in text
