@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Arguments = Mapping[str, Any]
-"""The arguments of a task by option, each of the type that the argument specification says."""
+"""The arguments of a task by option, or by suboption those of one option, of the types that the specification says."""
 
 Specification = Mapping[str, Any]
 """As in an argument specification: type, elements, choices, options or suboptions, required and no_log.

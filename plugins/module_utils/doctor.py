@@ -18,11 +18,11 @@ import selectors
 import shutil
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, subsets
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
@@ -39,11 +39,23 @@ _SLURMD_NAME = re.compile(r"(?:^|\s)NodeName=(\S+)")
 _APT = ("apt-cache", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "madison")
 _DNF = ("dnf", "--quiet", "--cacheonly", "repoquery", "--qf", "%{name} %{version}-%{release}\\n")
 
-Target = Mapping[str, Any]
-"""name (of the peer), address, port; a port of 0 is that of slurmd."""
+
+class Target(TypedDict):
+    """A port of a peer, by the peer's name; a port of 0 is that of slurmd."""
+
+    name: str
+    address: str
+    port: int
 
 
-def inspect(options: Arguments) -> dict[str, Any]:
+class Connection(Target):
+    """state: open, or why not, with the reason in words."""
+
+    state: str
+    reason: str
+
+
+def inspect(options: Arguments) -> Result:
     """The report of a host, by the options of the module doctor. NvlinkError for a wrong option only."""
     started = time.time()
     if options["role"] == "controller":
@@ -54,9 +66,7 @@ def inspect(options: Arguments) -> dict[str, Any]:
     return {"findings": [], "times": {"started": started, "ended": time.time()}, **report}
 
 
-def inspect_tray(
-    backend: str, nvidia_smi: str, timeout: float, ip: str | None, connects: Sequence[Target]
-) -> dict[str, Any]:
+def inspect_tray(backend: str, nvidia_smi: str, timeout: float, ip: str | None, connects: Sequence[Target]) -> Result:
     """The report of a tray. NvlinkError for a wrong option only."""
     gpu = gpu_facts.gather(backend, nvidia_smi, timeout, ip)
     driver = survey.loaded_driver() or gpu["driver_version"]
@@ -77,11 +87,11 @@ def inspect_tray(
     }
 
 
-def inspect_controller(bin_dir: str, conf_dir: str, connects: Sequence[Target]) -> dict[str, Any]:
+def inspect_controller(bin_dir: str, conf_dir: str, connects: Sequence[Target]) -> Result:
     """The report of a Slurm controller."""
     slurm = inspect_slurm(Slurm(bin_dir, _PROGRAM_SECONDS, conf_dir))
     port = slurm["slurmd_port"] or 6818
-    wanted = [dict(row, port=row["port"] or port) for row in connects]
+    wanted: list[Target] = [{**row, "port": row["port"] or port} for row in connects]
     return {**_host(), "slurm": slurm, "connects": connect_all(wanted)}
 
 
@@ -166,22 +176,22 @@ def listening_ports() -> list[int]:
     return sorted(ports)
 
 
-def connect_all(targets: Sequence[Target]) -> list[dict[str, Any]]:
+def connect_all(targets: Sequence[Target]) -> list[Connection]:
     """Try TCP connections, all at once, and close them: name, address, port, state, and reason of those that fail.
 
     In a child: resolving a name may hang for longer than any limit.
     """
-    rows = [dict(row) for row in targets[:MAX_CONNECTS]]
+    rows: list[Target] = [{**row} for row in targets[:MAX_CONNECTS]]
     if not rows:
         return []
     reply = child.call(connect, CONNECT_SECONDS + 2.0, rows, CONNECT_SECONDS)
     return [*reply.value] if reply.value is not None else [_row(row, UNRESOLVED, reply.result.reason) for row in rows]
 
 
-def connect(targets: Sequence[Target], seconds: float) -> list[dict[str, Any]]:
+def connect(targets: Sequence[Target], seconds: float) -> list[Connection]:
     """connect_all in this process; `seconds` for all of them."""
     deadline = time.monotonic() + seconds
-    found: list[dict[str, Any]] = []
+    found: list[Connection] = []
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         for row in targets:
@@ -209,9 +219,9 @@ def connect(targets: Sequence[Target], seconds: float) -> list[dict[str, Any]]:
     return found
 
 
-def _failed(row: Target, code: int) -> dict[str, Any]:
+def _failed(row: Target, code: int) -> Connection:
     return _row(row, REFUSED if code == errno.ECONNREFUSED else UNREACHABLE, os.strerror(code))
 
 
-def _row(target: Target, state: str, reason: str = "") -> dict[str, Any]:
+def _row(target: Target, state: str, reason: str = "") -> Connection:
     return {**target, "state": state, "reason": reason[:200]}

@@ -647,7 +647,7 @@ def _plan(params: Arguments, slurm: programs.Slurm) -> tier_plan.TierPlan:
     return tier_plan.plan(survey, desired, blocks, policy)
 
 
-def _cluster(clusters: list[dict[str, Any]], here: str) -> dict[str, Any]:
+def _cluster(clusters: list[Arguments], here: str) -> Arguments:
     """The blocks of the cluster that runs here; SlurmError where the fabric file has none of that name."""
     found = [cluster for cluster in clusters if cluster["name"].lower() in ("", here) or len(clusters) == 1]
     if not found:

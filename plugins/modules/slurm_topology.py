@@ -483,7 +483,6 @@ findings:
       type: str
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
@@ -648,7 +647,7 @@ def _rehearse(plan: planning.Plan, params: Arguments) -> rehearse.Rehearsal | No
     return rehearse.rehearse_topology(plan, params)
 
 
-def _blocks(params: Arguments, slurm: programs.Slurm) -> list[dict[str, Any]]:
+def _blocks(params: Arguments, slurm: programs.Slurm) -> list[Arguments]:
     """The given blocks, or those of the cluster that runs here; SlurmError where its name is not given."""
     if params["blocks"] is not None:
         return list(params["blocks"])
@@ -669,7 +668,7 @@ def _skipped(plan: planning.Plan, params: Arguments) -> bool:
     return bool(plan.survey.acting) and params["standby"] == "skip"
 
 
-def _other(entry: dict[str, Any]) -> Topology:
+def _other(entry: Arguments) -> Topology:
     """Another topology, with the body that topology.yaml has."""
     if entry["kind"] == "flat":
         return Topology(entry["name"], "flat", False, body="true")

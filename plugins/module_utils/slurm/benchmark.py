@@ -16,9 +16,10 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
@@ -101,9 +102,7 @@ def halves(nodes: Sequence[str]) -> list[list[str]]:
     return [list(part) for part in (nodes[:middle], nodes[middle:]) if part]
 
 
-def run_on_block(
-    slurm: Slurm, block: str, nodes: Sequence[str], programs: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def run_on_block(slurm: Slurm, block: str, nodes: Sequence[str], programs: Sequence[Arguments]) -> dict[str, Any]:
     """Reserve a block and run its jobs: {block, refused_reason, placement: [job, ...], programs: [{name, ...job}]}.
 
     refused_reason: why Slurm refuses the reservation, empty where it does not. programs: mappings with name, command

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import causes, matrix
@@ -20,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks imp
     WARNING,
     Check,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 
 SSH_PORT = 22
 MAX_SKEW, AUTH_SKEW = 10.0, 300.0
@@ -37,15 +36,15 @@ class Site:
     with_imex: whether the site runs IMEX as a service. dra_driver: whether NVIDIA's DRA driver is to be installed.
     """
 
-    trays: Mapping[str, Mapping[str, Any]]
-    controllers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trays: Mapping[str, Object]
+    controllers: Mapping[str, Object] = field(default_factory=dict)
     needs_root: str = ""
     placed: bool = False
     with_imex: bool = True
     dra_driver: bool = False
 
     @property
-    def answered(self) -> dict[str, Mapping[str, Any]]:
+    def answered(self) -> dict[str, Object]:
         return {name: report for name, report in self.trays.items() if not report.get("problem")}
 
 
@@ -75,7 +74,7 @@ def _at(host: str, evaluated: tuple[str, str]) -> tuple[str, str, str]:
     return status, host, message
 
 
-def _become(host: str, report: Mapping[str, Any], site: Site) -> Check:
+def _become(host: str, report: Object, site: Site) -> Check:
     if report.get("root"):
         return Check("become", OK, host, "")
     user = sentence(report.get("user"), 40)
@@ -88,7 +87,7 @@ def _become(host: str, report: Mapping[str, Any], site: Site) -> Check:
 # -------------------------------------------------------------------------------------------------------------- clocks
 
 
-def _clock(host: str, report: Mapping[str, Any]) -> Iterator[Check]:
+def _clock(host: str, report: Object) -> Iterator[Check]:
     skew = _distance(_clock_of(report), (0.0, 0.0))
     if skew > MAX_SKEW:
         yield Check("clock", _severity(skew), host, _skewed("the controller", skew))
@@ -108,11 +107,11 @@ def _between_clocks(site: Site) -> Iterator[Check]:
             yield Check("clock", _severity(skew), first, _skewed(last, skew))
 
 
-def _up(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def _up(reports: Mapping[str, Object]) -> dict[str, Object]:
     return {name: report for name, report in reports.items() if not report.get("problem")}
 
 
-def _clock_of(report: Mapping[str, Any]) -> tuple[float, float]:
+def _clock_of(report: Object) -> tuple[float, float]:
     clock = mapped(report.get("clock"))
     return float(clock.get("low") or 0.0), float(clock.get("high") or 0.0)
 
@@ -136,7 +135,7 @@ def _skewed(other: str, skew: float) -> str:
 # -------------------------------------------------------------------------------------------------- driver, IMEX, Slurm
 
 
-def _driver(host: str, report: Mapping[str, Any], dra_driver: bool) -> Iterator[Check]:
+def _driver(host: str, report: Object, dra_driver: bool) -> Iterator[Check]:
     gpu = mapped(report.get("gpu"))
     findings = [row for row in map(mapped, as_list(gpu.get("findings"))) if row.get("severity") == "error"]
     driver = gpu.get("driver")
@@ -146,7 +145,7 @@ def _driver(host: str, report: Mapping[str, Any], dra_driver: bool) -> Iterator[
             evaluated = (ERROR, f"the NVIDIA driver is {driver}; the DRA driver needs {matrix.DRA_DRIVER}: upgrade it")
         yield Check("driver", *_at(host, evaluated))
     # One row for each code, since a message may name a GPU.
-    firsts: dict[str, Mapping[str, Any]] = {}
+    firsts: dict[str, Object] = {}
     for row in findings:
         firsts.setdefault(str(row.get("code")), row)
     for code, first in firsts.items():
@@ -157,7 +156,7 @@ def _driver(host: str, report: Mapping[str, Any], dra_driver: bool) -> Iterator[
         yield Check("nvml", status, host, message)
 
 
-def _imex(host: str, report: Mapping[str, Any], wanted: bool) -> Iterator[Check]:
+def _imex(host: str, report: Object, wanted: bool) -> Iterator[Check]:
     if not wanted:
         return
     imex, driver = mapped(report.get("imex")), str(mapped(report.get("gpu")).get("driver") or "")
@@ -181,7 +180,7 @@ def _is_version(package: str, driver: str) -> bool:
     return package.partition(":")[2].startswith(driver) if ":" in package else package.startswith(driver)
 
 
-def _slurm(host: str, slurm: Mapping[str, Any]) -> Iterator[Check]:
+def _slurm(host: str, slurm: Object) -> Iterator[Check]:
     if slurm.get("version"):
         yield Check("versions", *_at(host, matrix.evaluate("slurm", str(slurm["version"]))))
     if slurm.get("problem"):

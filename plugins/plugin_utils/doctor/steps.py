@@ -37,7 +37,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 
 _IMEX_SERVICE = ("domain", "host_managed", "job")
 
@@ -107,7 +107,7 @@ def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
 
 
 def evaluate(
-    read: site.Inventory, path: str, known: Iterable[Mapping[str, Any]], task_vars: Variables
+    read: site.Inventory, path: str, known: Iterable[Object], task_vars: Variables
 ) -> tuple[list[dict[str, str]], hosts.Site]:
     """(all checks, with those that plan() has returned; what was read of the site)."""
     found = _site(read, path, task_vars)
@@ -140,7 +140,7 @@ def _evaluated(found: hosts.Site, read: site.Inventory, path: str, task_vars: Va
     yield from _kubernetes(found, wanted["kubernetes_node"], read.variables)
 
 
-def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, Mapping[str, Any]]:
+def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, Object]:
     """Host -> its report, of the hosts that this run has asked, which a limit may have reduced. Never templated."""
     found = {}
     for name in wanted:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
@@ -121,7 +122,7 @@ class Written:
 
 
 def build(
-    tiers: Sequence[Mapping[str, Any]],
+    tiers: Sequence[Arguments],
     blocks: Sequence[Block],
     cliques: Mapping[str, str],
     version: rules.Version,
@@ -159,9 +160,7 @@ def build(
     return DesiredTiers(tuple(partitions), desired_qos, tuple(sorted(grants)), segments, tuple(others))
 
 
-def _blocks(
-    tier: Mapping[str, Any], name: str, blocks: Sequence[Block], cliques: Mapping[str, str]
-) -> tuple[Block, ...]:
+def _blocks(tier: Arguments, name: str, blocks: Sequence[Block], cliques: Mapping[str, str]) -> tuple[Block, ...]:
     """The blocks of a tier that have nodes, in the order of the fabric file."""
     by_name = {block.name: block for block in blocks}
     desired: set[str] = set()
@@ -184,7 +183,7 @@ def _blocks(
 
 
 def _partitions(
-    tier: Mapping[str, Any],
+    tier: Arguments,
     name: str,
     blocks: Sequence[Block],
     version: rules.Version,
@@ -211,7 +210,7 @@ def _partitions(
 
 
 def _settings(
-    tier: Mapping[str, Any], name: str, version: rules.Version, topology: str, qos: Mapping[str, Qos]
+    tier: Arguments, name: str, version: rules.Version, topology: str, qos: Mapping[str, Qos]
 ) -> list[tuple[str, str]]:
     made: list[tuple[str, str]] = []
 
@@ -260,7 +259,7 @@ _EXCLUSIVE_BEFORE = {
 }
 
 
-def _exclusive(tier: Mapping[str, Any], name: str, version: rules.Version) -> list[tuple[str, str]]:
+def _exclusive(tier: Arguments, name: str, version: rules.Version) -> list[tuple[str, str]]:
     value = tier.get("exclusive") or ""
     if not value:
         return []
@@ -271,7 +270,7 @@ def _exclusive(tier: Mapping[str, Any], name: str, version: rules.Version) -> li
     return [_EXCLUSIVE_BEFORE[value]]
 
 
-def _topology(tier: Mapping[str, Any], name: str, version: rules.Version, standard: str) -> str:
+def _topology(tier: Arguments, name: str, version: rules.Version, standard: str) -> str:
     own = tier.get("topology") or ""
     if own and version < TOPOLOGY_SINCE:
         raise SlurmError(
@@ -281,7 +280,7 @@ def _topology(tier: Mapping[str, Any], name: str, version: rules.Version, standa
     return own or (standard if version >= TOPOLOGY_SINCE else "")
 
 
-def _all_qos(tiers: Sequence[Mapping[str, Any]]) -> dict[str, Qos]:
+def _all_qos(tiers: Sequence[Arguments]) -> dict[str, Qos]:
     """Every QoS that the tiers define; a tier may name one that another tier defines."""
     made: dict[str, Qos] = {}
     for tier in tiers:
@@ -306,7 +305,7 @@ def _all_qos(tiers: Sequence[Mapping[str, Any]]) -> dict[str, Qos]:
     return made
 
 
-def _qos_name(tier: Mapping[str, Any], tier_name: str, option: str) -> str:
+def _qos_name(tier: Arguments, tier_name: str, option: str) -> str:
     given = tier.get(option)
     if given is None:
         return ""
@@ -314,7 +313,7 @@ def _qos_name(tier: Mapping[str, Any], tier_name: str, option: str) -> str:
     return _named(given.get("name") or standard.lower(), f"tiers[{tier_name}].{option}.name", _LOWER)
 
 
-def _grants(tier: Mapping[str, Any], name: str) -> Iterable[Grant]:
+def _grants(tier: Arguments, name: str) -> Iterable[Grant]:
     qos = _qos_name(tier, name, "qos")
     accounts, users = tier.get("accounts") or [], tier.get("users") or []
     if (accounts or users) and not qos:
@@ -326,7 +325,7 @@ def _grants(tier: Mapping[str, Any], name: str) -> Iterable[Grant]:
         yield Grant(account, _named(user.get("name"), f"tiers[{name}].users[].name", _LOWER), qos)
 
 
-def _segment(tier: Mapping[str, Any], name: str, version: rules.Version) -> Segment:
+def _segment(tier: Arguments, name: str, version: rules.Version) -> Segment:
     given = tier.get("segment") or {}
     made = Segment(
         given.get("default") or 0,
