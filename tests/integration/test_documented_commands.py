@@ -20,6 +20,7 @@ from nvlab import imex
 
 # The pages that this module follows: in a folder with hosts.yml alone, and in one with a fabric file.
 FROM_NOTHING = ("README.md", "docs/quick-start.md")
+READ_A_VERDICT = ("docs/report.md", "docs/monitoring.md")
 WITH_A_FABRIC = (
     "docs/imex.md",
     *(
@@ -28,8 +29,7 @@ WITH_A_FABRIC = (
             "docs/doctor.md",
             "docs/capture.md",
             "docs/imex-domain.md",
-            "docs/report.md",
-            "docs/monitoring.md",
+            *READ_A_VERDICT,
             "docs/mission-control.md",
         )
     ),
@@ -37,6 +37,10 @@ WITH_A_FABRIC = (
 DISCOVER = (
     "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
     " -e fabric_hosts=trays -e fabric_file=fabric.json -e fabric_accept=gates"
+)
+VERIFY = (
+    "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.verify"
+    " -e fabric_file=fabric.json -e verdict_file=$PWD/verdict.json -e verify_fail=false"
 )
 SLURM = (
     "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.slurm"
@@ -77,6 +81,8 @@ def test_the_commands_of_a_page_run_with_a_fabric_file(shell: pages.Shell, page:
     shell.type(DISCOVER)
     (shell.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
     shell.type(SLURM)
+    if page in READ_A_VERDICT:
+        shell.type(VERIFY)
     shell.follow(page)
 
 

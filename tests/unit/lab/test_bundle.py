@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -169,23 +168,6 @@ def test_a_bundle_and_a_number_of_racks_contradict_each_other(
     path = archive(tmp_path, {"s/bundle.json": INDEX})
     assert cli.main(["up", "--from", str(path), "--racks", "2"]) == 1
     assert "leave out --scenario, --racks and --trays" in capsys.readouterr().err
-
-
-def test_a_damaged_archive_is_read_or_refused(tmp_path: Path) -> None:
-    path = archive(tmp_path, {"s/bundle.json": INDEX, "s/trays/a01/q.txt": "".join(map(str, range(50_000)))})
-    whole = path.read_bytes()
-    for at in range(20, len(whole), len(whole) // 40):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
-        with contextlib.suppress(LabError):
-            assert "bundle.json" in bundle.load(path)
-
-
-def test_trays_have_their_names_unless_one_is_too_long() -> None:
-    row = {"problem": None}
-    short = {"bundle.json": json.dumps({"format": 1, "trays": {"a1-b07": row, "a1-b08": row}})}
-    assert [row.name for row in bundle.scenario(short, "trixie").trays] == ["a1-b07", "a1-b08"]
-    long = {"bundle.json": json.dumps({"format": 1, "trays": {"a1": row, "a1.b.c": row}})}
-    assert bundle.silent(long) == ["t001", "t002"]
 
 
 def test_the_files_of_a_tray_are_those_of_the_bundle(tmp_path: Path) -> None:
