@@ -411,7 +411,7 @@ def test_a_tray_that_dies_at_a_step_of_its_unit(up: Racks, step: str) -> None:
         assert up.record(TRAYS[0])["outdated"] == [dies]
     else:
         assert (up.status(TRAYS[0]), up.status(TRAYS[3])) == ("DEGRADED", "UP")
-        assert len(re.findall(rf"imex_\w+: [^\n]*{dies}", play.text)) == 1, play.text
+        assert len(re.findall(rf"tray_unreachable: [^\n]*{dies}", play.text)) == 1, play.text
 
 
 # TLS between members.

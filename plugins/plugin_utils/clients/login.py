@@ -11,8 +11,10 @@ what it does not know, so such files are refused.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -140,12 +142,14 @@ def _document(path: str) -> Object:
     from kubernetes.config.kube_config import KubeConfigMerger
 
     try:
-        merged = KubeConfigMerger(path).config.value
-        lists = {key: [row.value for row in merged[key]] for key in ("clusters", "contexts", "users")}
-        return {**merged, **lists}
+        merged = KubeConfigMerger(path).config
+        if merged is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        lists = {key: [row.value for row in merged.value[key]] for key in ("clusters", "contexts", "users")}
+        return {**merged.value, **lists}
     except Exception as error:
         # The client expects a valid file, and ends in any exception otherwise, which may quote it.
-        reason = http.reason_of(error) or "no such file, or no kubeconfig"
+        reason = http.reason_of(error) or "it is no kubeconfig"
         raise LoginError(f"cannot be read ({reason}); name the file that kubectl uses") from None
 
 

@@ -36,7 +36,7 @@ _PROGRESS = [
     Mistake("rackscale.nvlink.kubernetes -e dra_driver_kubeconfig={site}/none", "kubeconfig"),
     Mistake(
         "rackscale.nvlink.kubernetes --tags topology -e k8s_topology_kubeconfig={site}/none",
-        "/none cannot be read (No such file or directory); correct it",
+        "/none cannot be read (No such file or directory); name the file that kubectl uses",
         long=True,
     ),
     Mistake("rackscale.nvlink.demo -e demo_dir={site}/demo", "Run the demo with its own inventory: -i ", long=True),

@@ -397,7 +397,7 @@ def test_an_unusable_token_or_address(tmp_path: Path, user: Any, server: str, re
 
 def test_a_missing_file(tmp_path: Path) -> None:
     for path in (tmp_path / "a", f"{tmp_path}/a:{tmp_path}/b"):
-        assert "cannot be read (no such file, or no kubeconfig)" in refused(path)
+        assert "cannot be read (No such file or directory)" in refused(path)
 
 
 def test_names_that_a_kubeconfig_lacks(tmp_path: Path) -> None:
