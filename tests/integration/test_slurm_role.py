@@ -257,12 +257,6 @@ def test_slurmctld_runs_the_nodes_of_the_fabric_file_with_measured_hardware(site
     assert site.ctl("sacctmgr -nP list cluster format=cluster").split() == ["nvlink"]
 
 
-@newer
-def test_a_second_run_and_check_mode_change_nothing(site: Site) -> None:
-    assert unchanged(site.bring_up())
-    assert unchanged(site.bring_up("--check", "--diff"))
-
-
 def test_secrets_are_readable_by_their_owner_alone_and_in_no_output(site: Site) -> None:
     key = site.key("ctl")
     assert len(key) == 128
