@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The scenarios in molecule/: one converged and verified in `make test`, the others by `molecule test` in `make test-all`."""
+"""The scenarios in molecule/: one is converged and verified in `make test`, the others tested in `make test-all`."""
 
 from __future__ import annotations
 
