@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Row
-
 DOCUMENTATION = r"""
 module: imex_domain
 short_description: Configure one IMEX owner and one node list for each clique
@@ -378,6 +376,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Row
 
 _NAMES: Specification = {"type": "list", "elements": "str", "default": []}
 # The action plugin validates its options with this.
