@@ -49,6 +49,13 @@ def test_defaults_are_those_of_the_specification(role: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_a_condition_converts_a_boolean_which_is_a_text_by_e(role: Path) -> None:
+    names = "|".join(name for name, option in options(role).items() if option.get("type") == "bool") or "none"
+    read = rf"(?m)(?:when:|^ +-|if|and|or|not) ({names})\b(?!( \| default\([^)]*\))? \| bool|:)"
+    assert [found[0] for path in role.glob("tasks/*.yml") for found in re.findall(read, path.read_text())] == []
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_the_readme_has_an_example_play_of_the_role_by_its_full_name(role: Path) -> None:
     plays = [play for block in examples(role) for play in yaml.load(block, Loader=yaml.CSafeLoader)]
     assert any(re.search(rf"rackscale\.nvlink\.{role.name}\b", yaml.safe_dump(play)) for play in plays)
