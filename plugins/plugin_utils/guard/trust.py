@@ -82,7 +82,8 @@ def refusal(host: str, names: list[str]) -> Result:
 
 def controller_value(task_vars: Variables, name: str, default: Any = None) -> Any:
     """A variable as localhost has it: of group all, its own, or of the command line; never one of another host."""
-    hostvars = task_vars.get("hostvars") or {}
+    # Without an inventory it has localhost, and a length of 0.
+    hostvars = task_vars.get("hostvars", {})
     return hostvars["localhost"].get(name, default) if "localhost" in hostvars else default
 
 

@@ -137,3 +137,11 @@ def test_what_ansible_adds_to_a_returned_path_is_kept() -> None:
 
 def test_an_answer_has_no_value_of_another_step() -> None:
     assert set(schemas.of_return(SLURM_STEP, "step=read_files")) == {"changes", "files", "findings"}
+
+
+def test_a_run_without_an_inventory_has_its_extra_variables() -> None:
+    class NoInventory(dict[str, Any]):
+        def __len__(self) -> int:
+            return 0  # Ansible's own has the implicit localhost, and counts the hosts of the inventory
+
+    assert trust.controller_value({"hostvars": NoInventory(localhost={"render_dir": "out"})}, "render_dir") == "out"
