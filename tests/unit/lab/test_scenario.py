@@ -25,18 +25,6 @@ def test_an_empty_file_is_two_trays_in_one_clique_with_a_controller_and_slurm() 
     assert parsed.slurm == scenario.Slurm()
 
 
-def test_cliques_divide_the_trays_of_a_rack() -> None:
-    rack = {"trays": 3, "cliques": [{"id": 7, "trays": [1, 3]}, {"id": 8, "trays": [2]}]}
-    parsed = scenario.parse({"racks": [rack]})
-    assert [tray.clique_id for tray in parsed.trays] == [7, 8, 7]
-
-
-def test_addresses_go_on_from_rack_to_rack() -> None:
-    parsed = scenario.parse({"racks": [{"trays": 2}, {"name": "left", "trays": 1}]})
-    assert parsed.hosts["leftt01"] == "198.51.100.13"
-    assert parsed.trays[-1].rack == 2
-
-
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
