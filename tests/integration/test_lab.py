@@ -61,6 +61,13 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) 
         time.sleep(0.05)
 
 
+def pending_signals(pid: int) -> set[int]:
+    """The signals that a stopped process has been sent and not seen (proc_pid_status(5), ShdPnd)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(re.findall(r"^ShdPnd:\s*([0-9a-f]+)$", status, re.MULTILINE)[0], 16)
+    return {number for number in signal.valid_signals() if mask >> (number - 1) & 1}
+
+
 @contextlib.contextmanager
 def starting(name: str, hosts: int) -> Iterator[subprocess.Popen[bytes]]:
     """`lab up` in the middle, with so many hosts started; the lab goes down at the end."""
@@ -136,8 +143,11 @@ def test_down_removes_what_a_killed_up_left() -> None:
 def test_down_ends_a_running_up() -> None:
     name = f"busy-{os.getpid()}"
     with starting(name, hosts=0) as up:
-        lab_command("down", "--name", name)
-        assert up.wait(timeout=60) != 0
+        up.send_signal(signal.SIGSTOP)  # it must not be done before `down` finds it, however slow the machine is
+        with subprocess.Popen([sys.executable, str(LAB), "down", "--name", name]) as down:
+            wait_until(lambda: signal.SIGTERM in pending_signals(up.pid), "down's SIGTERM to up")
+            up.send_signal(signal.SIGCONT)
+        assert (down.returncode, up.wait(timeout=60)) == (0, 128 + signal.SIGTERM)
     assert left_behind(name) == []
 
 

@@ -100,7 +100,7 @@ def start(directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tra
     (directory / "root").mkdir(exist_ok=True)
     nspawn = shutil.which("systemd-nspawn", path=tools.PATH)
     assert nspawn is not None
-    pid = os.fork()
+    pid = linux.fork()
     if pid:
         return pid
     try:

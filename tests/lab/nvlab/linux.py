@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
@@ -50,6 +51,15 @@ def mounts_below(directory: str) -> list[str]:
     """The mount points inside a directory, the innermost and latest first."""
     targets = [line.split(" ")[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     return [target for target in reversed(targets) if target.startswith(f"{directory}/")]
+
+
+def fork() -> int:
+    """os.fork() with no signal in between: Python ignores what a handler raises inside its hooks after a fork."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        return os.fork()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start_time(pid: int) -> int | None:
