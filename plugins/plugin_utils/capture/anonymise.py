@@ -64,16 +64,21 @@ class Anonymiser:
         self.table: Table = {kind: {} for kind in ("UUIDs", "GUIDs", "serial numbers", "MAC addresses", "addresses")}
         names = [str(name) for name in names]
         found = _found([*texts, *names])
-        self._numbered("UUIDs", found["uuid"], lambda n: f"{n:08x}-0000-4000-8000-{n:012x}")
+        given = {text for text in map(str.strip, serials) if _is_serial(text)}
+        self._numbered("UUIDs", found["uuid"], lambda n: f"{n:08x}-0000-4000-8000-{n:012x}", given)
         self._numbered("GUIDs", found["guid"], lambda n: f"0x{(1 << 60) + n:016x}")
         self._numbered("MAC addresses", found["mac"], lambda n: ":".join(_pairs(f"02{n:010x}")))
         dashed = {int(match[2]) for name in names for match in _DASHED_NETWORK.finditer(name) if match[1] == "10"}
         self._addresses(found["address"], dashed)
-        self._serials({text for text in map(str.strip, serials) if _is_serial(text)})
+        self._serials(given)
         self._names(names)
 
-    def _numbered(self, kind: str, found: Collection[str], make: Callable[[int], str]) -> None:
-        free = (text for text in map(make, itertools.count(1)) if text not in found)
+    def _numbered(
+        self, kind: str, found: Collection[str], make: Callable[[int], str], serials: Collection[str] = ()
+    ) -> None:
+        """No substitute is one of the site's own, or has a serial number of the site, such as 00000001, as a group."""
+        made = map(make, itertools.count(1))
+        free = (text for text in made if text not in found and not {*text.split("-")} & {*serials})
         self.table[kind] = dict(zip(sorted(found), free))
 
     def _addresses(self, found: Collection[str], taken: set[int]) -> None:
