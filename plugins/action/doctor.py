@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import ste
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, mapped
 
 SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in ("inspect", "capture")}
 # The controller makes it of the times.
@@ -42,7 +42,7 @@ class ActionModule(GuardedAction):
         result: Result = {"changed": False, "changes": [], "findings": []}
         if step in ("plan", "evaluate"):
             return {**result, **self._doctor(options, task_vars)}
-        path, hosts = self._loader.path_dwim(options["path"]), (options["trays"], options["controllers"])
+        path, hosts = absolute(options["path"]), (options["trays"], options["controllers"])
         if step == "plan_capture":
             return {**result, **capture.plan(path, *hosts)}
         return {**result, **capture.write(path, *hosts, task_vars, self._task.check_mode)}
@@ -56,7 +56,7 @@ class ActionModule(GuardedAction):
         verdict = checks.verdict(rows, text)
         if options["path"]:
             try:
-                file = self._loader.path_dwim(options["path"])
+                file = absolute(options["path"])
                 storage.write_atomic(file, fabric_file.encode(verdict), follow=True)
             except NvlinkError as error:
                 raise AnsibleActionFail(f"doctor_file: {error}") from None

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_s
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, summary
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Row, Unfinished, WaveResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
 
 PHASE = "rollout"
 # The play that changes the trays has them from this group, which the role fills.
@@ -103,7 +103,7 @@ class ActionModule(GuardedAction):
         return {
             "rollout": rollout,
             "fabric_file": path,
-            "progress_file": self._loader.path_dwim(given) if given else progress_file.default_path(path, rollout),
+            "progress_file": absolute(given) if given else progress_file.default_path(path, rollout),
             "stop_after": options["stop_after"],
             "settings": settings,
             "trays": trays,

@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import sche
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
 
 SCHEMA = schemas.of_return(RETURN)
 # Options that the host has no use for.
@@ -46,7 +46,7 @@ class ActionModule(GuardedAction):
         end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
         result = self.run_module("rackscale.nvlink.slurm_tiers", arguments, task_vars, SCHEMA, end)
         stored_in = options["rehearsal_file"]
-        warnings = rehearsal_file.store(self._loader.path_dwim(stored_in), result) if stored_in else []
+        warnings = rehearsal_file.store(absolute(stored_in), result) if stored_in else []
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]
         return result

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import sche
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends, rehearsal_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
 SCHEMA = schemas.of_return(RETURN)
 
@@ -65,7 +65,7 @@ class ActionModule(GuardedAction):
         end = ends.controller(arguments, ARGUMENTS["timeout"]["default"], rehearsal)
         result = self.run_module("rackscale.nvlink.slurm_topology", arguments, task_vars, SCHEMA, end)
         if record:
-            warnings += rehearsal_file.store(self._loader.path_dwim(str(record)), result)
+            warnings += rehearsal_file.store(absolute(record), result)
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]
         return result

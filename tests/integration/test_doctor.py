@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ class Broken(Site):
         groups = {"trays": {"hosts": self.hosts, "vars": self.variables}, "login": {"hosts": {"front": {}}}}
         inventory.write_text(yaml.safe_dump(groups))
         report = self.directory / "doctor.json"
-        given = json.dumps({"doctor_file": str(report), **variables})
+        # A relative path starts at the working folder, not at the playbook.
+        given = json.dumps({"doctor_file": os.path.relpath(report), **variables})
         done = ansible(
             "ansible-playbook", "-i", inventory, "rackscale.nvlink.doctor", "-e", given, *arguments, check=False
         )
