@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domai
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import certificates
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
@@ -32,11 +33,11 @@ CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
 # Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.
 PENDING_PHASES = ("preview", "evaluate")
 # Phases with which a run of the role begins, and the rows of an earlier run that they delete.
-_REPEATED = {"inspect": CHANGE_PHASES, "preview": ("preview",)}
+_REPEATED = {"certificate": CHANGE_PHASES, "inspect": CHANGE_PHASES, "preview": ("preview",)}
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
 # Options that the tray has no use for.
-_CONTROLLER_OPTIONS = (*("fabric_file", "tray", "allow_outdated", "tls_files", "await_certificates", "extra_changes"),)
+_CONTROLLER_OPTIONS = ("fabric_file", "tray", "allow_outdated", "tls_files", "tls_ca", "extra_changes")
 # Seconds to connect, to copy the module, to read the tray and to write its files.
 _REST = 300.0
 
@@ -71,8 +72,6 @@ class ActionModule(GuardedAction):
             return _unchanged(unchanged_hosts=self._unchanged_cliques(set(hosts) - self.hosts))
         if phase == "report":
             return _unchanged(text=self._report(hosts))
-        if phase == "inspect" and options["await_certificates"]:
-            return _unchanged()
         if self._task.check_mode and options["fabric_file"] and owner in domain.SERVICE_OWNERS:
             path = options["fabric_file"]
             if not os.path.exists(path):
@@ -80,12 +79,16 @@ class ActionModule(GuardedAction):
                 message = f"{path}: does not exist yet, so no IMEX domain can be previewed; run discover and accept."
                 return _unchanged(warnings=[message])
         try:
+            self.certificate = certificates.plan(variables, self.tray, self.folder) if options["tls_ca"] else None
+            if phase == "certificate":
+                return _unchanged(certificate=self.certificate)
             self.clique = self._clique(options["fabric_file"], owner)
             self.plan: dict[str, Any] = {}
             if self.clique:
                 self.plan.update(clique=self.clique.name, nodes=list(self.clique.entries))
-            if options["tls_files"]:
-                self.plan["tls"] = self._tls(options["tls_files"])
+            paths = self.certificate["files"] if self.certificate else options["tls_files"]
+            if paths:
+                self.plan["tls"] = self._tls(paths)
             return self._run_phase(phase)
         except NvlinkError as error:
             # On a full disk the other members find no result of this tray, which counts as failed too.
@@ -308,6 +311,8 @@ class ActionModule(GuardedAction):
             if clique and reasons and _is_in_domain(own or {}):
                 findings.append(imex_clique.leaves_partially(clique, rows, self.options, self.hosts))
         reasons += self.options["extra_changes"]
+        if self.certificate and self.certificate["due"]:
+            reasons.append("certificates")
         # Another finding may be gone when the trays are drained.
         partial = [entry["message"] for entry in findings if entry and entry["code"] == "imex_clique_partial"]
         return _unchanged(pending=bool(reasons), reasons=reasons, **({"refused": partial[0]} if partial else {}))
@@ -379,13 +384,18 @@ class ActionModule(GuardedAction):
             )
         return clique
 
-    def _tls(self, paths: dict[str, str | None]) -> dict[str, str]:
+    def _tls(self, paths: Mapping[str, str | None]) -> dict[str, str]:
         """Read key, certificate and authority; a vaulted file is decrypted here, in memory."""
+        changes_nothing = self._task.check_mode or self.options["phase"] in PENDING_PHASES
         contents = {}
         for name in domain.TLS_FILES:
             path = paths.get(name)
             if not path:
                 raise files.ImexError(f"imex_domain, option tls_files: {name} is missing; set it to a file.")
+            if self.certificate and changes_nothing and not os.path.exists(path):
+                # No tray has this text, so its file counts as changed.
+                contents[name] = "to be made\n"
+                continue
             try:
                 contents[name] = str(self._loader.get_text_file_contents(self._loader.path_dwim(str(path))))
             except (AnsibleError, OSError, ValueError) as error:

@@ -38,6 +38,7 @@ attributes:
 options:
   phase:
     description:
+      - V(certificate) runs on the controller only, before V(inspect), and returns RV(certificate).
       - V(inspect) changes nothing. It finds the package of the driver's version, the changes to make, other owners of
         IMEX and running jobs.
       - V(compare) runs on the controller only, once for all trays, and returns RV(unchanged_hosts) from the
@@ -52,7 +53,7 @@ options:
         collects what V(inspect) does, but does not fail and ignores running jobs. V(evaluate) runs on the controller
         only and returns RV(pending).
     type: str
-    choices: [inspect, compare, stop_and_write, start, wait, verdict, report, preview, evaluate]
+    choices: [certificate, inspect, compare, stop_and_write, start, wait, verdict, report, preview, evaluate]
     required: true
   owner:
     description:
@@ -122,6 +123,10 @@ options:
       authority:
         description: The certificate of the authority.
         type: path
+  tls_ca:
+    description: Whether the files are those of RV(certificate), not O(tls_files). Required with O(phase=certificate).
+    type: bool
+    default: false
   manage_firewall:
     description: Whether to open the ports of members where firewalld or ufw runs.
     type: bool
@@ -150,11 +155,6 @@ options:
     type: list
     elements: path
     default: []
-  await_certificates:
-    description: Whether the certificates of O(tls_files) are made after this task. O(phase=inspect) then does not read
-      the tray, and is to be repeated without this option.
-    type: bool
-    default: false
   timeout:
     description: Seconds for one call to C(nvidia-imex-ctl), from 1 to 600.
     type: float
@@ -290,6 +290,22 @@ job_left:
   returned: with O(phase=inspect), if it has
   type: bool
   sample: true
+certificate:
+  description:
+    - What the role signs for this tray on the controller with C(imex_tls=ca), where a tray's own facts do not count.
+      C(folder), C(days) and C(rotate) are C(imex_tls_ca_dir), C(imex_tls_days) and C(imex_tls_rotate) of localhost. The
+      address is that of the fabric file C(imex_fabric_file), C(fabric_file) or C(nvlink_fabric_file) of localhost.
+    - C(due) is whether all certificates are made again, which that of a new tray is in any case.
+  returned: with O(phase=certificate)
+  type: dict
+  sample:
+    folder: /srv/ca
+    files: {key: /srv/ca/r01t01.key, certificate: /srv/ca/r01t01.pem, authority: /srv/ca/ca.pem}
+    name: r01t01
+    subject_alt_name: ["IP:198.51.100.11", "DNS:r01t01"]
+    days: 365
+    rotate: false
+    due: false
 unchanged_hosts:
   description:
     - The hosts for which no further phase has anything to do, because their whole clique is in the desired state, or
@@ -384,7 +400,7 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "phase": {
         "type": "str",
         "choices": [
-            *("inspect", "compare", "stop_and_write", "start", "wait", "verdict", "report"),
+            *("certificate", "inspect", "compare", "stop_and_write", "start", "wait", "verdict", "report"),
             *("preview", "evaluate"),
         ],
         "required": True,
@@ -413,13 +429,13 @@ ARGUMENT_SPEC: dict[str, Specification] = {
             "authority": {"type": "path"},
         },
     },
+    "tls_ca": {"type": "bool", "default": False},
     "manage_firewall": {"type": "bool", "default": True},
     "list_port": {"type": "int", "default": 50006},
     "boot_wait": {"type": "float", "default": 30},
     "boot_unconfirmed": {"type": "str", "choices": ["stay_off", "start"], "default": "stay_off"},
     "allow_jobs": {"type": "bool", "default": False},
     "job_files": {"type": "list", "elements": "path", "default": []},
-    "await_certificates": {"type": "bool", "default": False},
     "timeout": {"type": "float", "default": 10},
     "ready_wait": {"type": "float", "default": 60},
     "start_wait": {"type": "float", "default": 15},

@@ -85,10 +85,8 @@ SIGN = {
     "hosts": "all",
     "gather_facts": False,
     "tasks": [
-        {
-            "name": "Sign certificates",
-            "ansible.builtin.include_role": {"name": "rackscale.nvlink.imex", "tasks_from": "tls_ca"},
-        }
+        {"name": part, "ansible.builtin.include_role": {"name": "rackscale.nvlink.imex", "tasks_from": part}}
+        for part in ("inspect", "tls_ca")
     ],
 }
 

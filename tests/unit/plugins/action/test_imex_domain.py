@@ -55,6 +55,7 @@ def run(fabric: str) -> Any:
     """run(tray, phase=..., ...) as a task of one play; what runs on a tray is tested in the lab."""
     loader = DataLoader()
     play = Play.load({"hosts": "all", "gather_facts": False})
+    localhost: dict[str, Any] = {}
 
     def start(
         host: str, *, check: bool = False, strategy: str = "linear", left: list[str] | None = None, **options: Any
@@ -66,10 +67,10 @@ def run(fabric: str) -> Any:
         connection = Connection(PlayContext(), shell=ShellModule())
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
         hosts = {"ansible_play_hosts_all": TRAYS, "ansible_play_hosts": left or TRAYS}
-        return action.run(task_vars={"inventory_hostname": host, **hosts})
+        return action.run(task_vars={"inventory_hostname": host, "hostvars": {"localhost": localhost}, **hosts})
 
     # What the tests read of the play that start() made; a function has no such attributes for mypy.
-    start.play, start.of_play = play._uuid, play  # type: ignore[attr-defined]
+    start.play, start.of_play, start.localhost = play._uuid, play, localhost  # type: ignore[attr-defined]
     return start
 
 
@@ -77,12 +78,14 @@ def run(fabric: str) -> Any:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, compare, stop_and_write"),
+        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of certificate, inspect, compare"),
         ({"phase": "inspect", "nodes": ["198.51.100.1"]}, "Unsupported parameters.*nodes"),
         ({"phase": "inspect", "strategy": "free"}, "the play's strategy is free, under which trays do not wait"),
         ({"phase": "inspect", "fabric_file": None}, "needs fabric_file"),
         ({"phase": "inspect", "tray": "r77t01"}, "does not place tray"),
         ({"phase": "inspect", "tls_files": {"key": "/nowhere"}}, "tls_files, key: /nowhere cannot be read"),
+        ({"phase": "inspect", "tls_files": {}}, "option tls_files: key is missing; set it to a file"),
+        ({"phase": "certificate", "tls_ca": True}, "imex_tls ca needs imex_tls_ca_dir of localhost; set it in group"),
     ],
 )
 def test_a_wrong_option_fails_with_one_sentence(run: Any, options: dict[str, Any], sentence: str) -> None:
@@ -352,9 +355,29 @@ def test_a_tray_without_a_node_list_is_unchanged_alone(run: Any, row: dict[str, 
 def test_a_tray_whose_certificate_is_to_be_made_is_not_read(run: Any, fabric: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: pytest.fail("was read"))
     steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
-    assert run("r01t01", phase="inspect", await_certificates=True) == UNCHANGED
+    run.localhost.update(imex_tls_ca_dir="/srv/ca", fabric_file=fabric)
+    result = run("r01t01", phase="certificate", tls_ca=True)
+    assert result["certificate"]["subject_alt_name"] == ["IP:10.0.1.1", "DNS:r01t01"]
     # Its row is of an earlier run.
     assert compare(run) == ",,"
+
+
+def test_certificates_that_are_not_made_yet_are_pending_and_refuse_nothing(
+    run: Any, on_trays: list[dict[str, Any]], fabric: str, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"owner": "none", "tls_ca": True}
+    run.localhost.update(imex_tls_ca_dir=str(tmp_path), fabric_file=fabric)
+    run("r01t01", phase="preview", **given)
+    assert set(on_trays[0]["plan"]["tls"]) == {"key", "certificate", "authority"}
+    row = {"failed": False, "pending": []}
+    imex_run_store.write_row(str(constants.DEFAULT_LOCAL_TMP), run.play, "preview", "r01t01", row)
+    assert run("r01t01", phase="evaluate", **given) == {**UNCHANGED, "pending": True, "reasons": ["certificates"]}
+    # Of a new tray alone.
+    (tmp_path / "ca.key").write_text("a key\n")
+    assert run("r01t01", phase="evaluate", **given)["pending"] is False
+    run("r01t01", phase="inspect", check=True, **given)
+    with pytest.raises(AnsibleActionFail, match=r"r01t01\.key cannot be read"):
+        run("r01t01", phase="inspect", **given)
 
 
 def test_a_tray_with_files_of_imex_per_job_is_inspected_after_their_removal(run: Any, monkeypatch: Any) -> None:
