@@ -50,10 +50,22 @@ def fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "fabric.json")
 
 
+def action_of(play: Play, check: bool, **options: Any) -> ActionModule:
+    task = Task.load({"action": "rackscale.nvlink.x", "check_mode": check}, block=Block(play=play))
+    task.args, loader = {"owner": "domain", **options}, DataLoader()
+    connection = Connection(PlayContext(), shell=ShellModule())
+    return ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
+
+
+def clique_of(fabric: str, tray: str = "r01t01") -> Clique:
+    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, tray)
+    assert clique is not None
+    return clique
+
+
 @pytest.fixture
 def run(fabric: str) -> Any:
     """run(tray, phase=..., ...) as a task of one play; what runs on a tray is tested in the lab."""
-    loader = DataLoader()
     play = Play.load({"hosts": "all", "gather_facts": False})
     localhost: dict[str, Any] = {}
 
@@ -62,10 +74,7 @@ def run(fabric: str) -> Any:
     ) -> dict[str, Any]:
         """left: the hosts of the play that have not failed, all by default."""
         play.strategy = strategy
-        task = Task.load({"action": "rackscale.nvlink.x", "check_mode": check}, block=Block(play=play))
-        task.args = {"owner": "domain", "fabric_file": fabric, **options}
-        connection = Connection(PlayContext(), shell=ShellModule())
-        action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
+        action = action_of(play, check, **{"fabric_file": fabric, **options})
         hosts = {"ansible_play_hosts_all": TRAYS, "ansible_play_hosts": left or TRAYS}
         return action.run(task_vars={"inventory_hostname": host, "hostvars": {"localhost": localhost}, **hosts})
 
@@ -109,8 +118,7 @@ def inspected(run: Any, tray: str, phase: str = "inspect", **more: Any) -> None:
 
 def recorded(fabric: str, *trays: str) -> dict[str, Any]:
     """The records that a tray reads from others: these are still in the IMEX domain."""
-    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, trays[0])
-    assert clique is not None
+    clique = clique_of(fabric, trays[0])
     return {clique.entry_of(tray): {"clique": "r01", "generation": 3, "sha256": "0" * 64} for tray in trays}
 
 
@@ -251,10 +259,9 @@ def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
     assert (result["failed"], read) == (True, ["tray"])
 
 
-def steady(run: Any, fabric: str, of_controller: Callable[[str], dict[str, Any]] = lambda _: {}, **more: Any) -> None:
+def steady(run: Any, fabric: str, **more: Any) -> None:
     """Rows of `inspect` of a clique that is in the desired state; ``more``: of the last member."""
-    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
-    assert clique is not None
+    clique = clique_of(fabric)
     sha256 = files.digest(files.render_nodes(clique.entries))
     for number, tray in enumerate(TRAYS):
         observed = member(clique, facts(number, 2), number)
@@ -266,8 +273,8 @@ def steady(run: Any, fabric: str, of_controller: Callable[[str], dict[str, Any]]
             "sha256": sha256,
             "approved": True,
             "facts": observed,
+            **{"host": f"host-{tray}", "owner": "domain", "fabric_file": fabric},
         }
-        row.update(of_controller(tray))
         inspected(run, tray, **(row | more if tray == TRAYS[-1] else row))
 
 
@@ -281,13 +288,9 @@ def compare(run: Any) -> str:
     return str(run(TRAYS[0], phase="compare", owner="none", fabric_file=None)["unchanged_hosts"])
 
 
-def of_controller(fabric: str, tray: str) -> dict[str, Any]:
-    return {"host": f"host-{tray}", "owner": "domain", "fabric_file": fabric}
-
-
 def test_all_hosts_of_a_clique_in_its_desired_state_are_unchanged(run: Any, fabric: str) -> None:
     assert compare(run) == ",,"
-    steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
+    steady(run, fabric)
     assert compare(run) == ",host-r01t01,host-r01t02,"
 
 
@@ -305,7 +308,7 @@ def test_all_hosts_of_a_clique_in_its_desired_state_are_unchanged(run: Any, fabr
     ids=lambda other: next(iter(other)),
 )
 def test_one_member_that_is_not_ready_leaves_none_unchanged(run: Any, fabric: str, other: dict[str, Any]) -> None:
-    steady(run, fabric, of_controller=functools.partial(of_controller, fabric), **other)
+    steady(run, fabric, **other)
     assert compare(run) == ",,"
 
 
@@ -333,7 +336,7 @@ def test_the_report_of_a_play_names_trays_that_failed_or_were_left_out(run: Any)
 
 
 def test_a_member_that_was_not_reached_leaves_none_unchanged(run: Any, fabric: str) -> None:
-    steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
+    steady(run, fabric)
     imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], TRAYS[-1])
     assert compare(run) == ",,"
 
@@ -354,7 +357,7 @@ def test_a_tray_without_a_node_list_is_unchanged_alone(run: Any, row: dict[str, 
 
 def test_a_tray_whose_certificate_is_to_be_made_is_not_read(run: Any, fabric: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: pytest.fail("was read"))
-    steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
+    steady(run, fabric)
     run.localhost.update(imex_tls_ca_dir="/srv/ca", fabric_file=fabric)
     result = run("r01t01", phase="certificate", tls_ca=True)
     assert result["certificate"]["subject_alt_name"] == ["IP:10.0.1.1", "DNS:r01t01"]
@@ -369,8 +372,7 @@ def test_certificates_that_are_not_made_yet_are_pending_and_refuse_nothing(
     run.localhost.update(imex_tls_ca_dir=str(tmp_path), fabric_file=fabric)
     run("r01t01", phase="preview", **given)
     assert set(on_trays[0]["plan"]["tls"]) == {"key", "certificate", "authority"}
-    row = {"failed": False, "pending": []}
-    imex_run_store.write_row(str(constants.DEFAULT_LOCAL_TMP), run.play, "preview", "r01t01", row)
+    inspected(run, "r01t01", "preview", pending=[])
     assert run("r01t01", phase="evaluate", **given) == {**UNCHANGED, "pending": True, "reasons": ["certificates"]}
     # Of a new tray alone.
     (tmp_path / "ca.key").write_text("a key\n")
@@ -463,16 +465,14 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     options, plan = on_trays[0], on_trays[0]["plan"]
     assert (options["timeout"], options["list_port"], options["settings"]) == (2.0, 50006, {"LOG_LEVEL": 3})
     assert not any(options[name] for name in ("fabric_file", "tls_files", "tray", "allow_outdated"))
-    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
-    assert clique is not None
+    clique = clique_of(fabric)
     assert (plan["clique"], plan["nodes"], plan["slurm_nodes"]) == ("r01", list(clique.entries), TRAYS)
     assert plan["tls"] == {name: f"text of {name}\n" for name in paths}
     assert domain.desired_state(options, plan).tls == plan["tls"]
 
 
 def test_extra_changes_make_a_change_pending(run: Any) -> None:
-    folder = str(constants.DEFAULT_LOCAL_TMP)
-    imex_run_store.write_row(folder, run.play, "preview", "r01t01", {"failed": False, "pending": []})
+    inspected(run, "r01t01", "preview", pending=[])
     assert run("r01t01", phase="evaluate", owner="none")["pending"] is False
     result = run("r01t01", phase="evaluate", owner="none", extra_changes=["remove a prolog"])
     assert (result["pending"], result["reasons"]) == (True, ["remove a prolog"])
@@ -487,12 +487,9 @@ def test_an_error_on_the_controller_is_a_refusal_and_fails_no_tray(run: Any, pha
 
 
 def test_a_tray_with_another_list_does_not_start(run: Any) -> None:
-    folder = str(constants.DEFAULT_LOCAL_TMP)
     for tray in TRAYS:
         inspected(run, tray)
-        imex_run_store.write_row(
-            folder, run.play, "stop_and_write", tray, {"failed": False, "sha256": "another", "generation": 1}
-        )
+        inspected(run, tray, "stop_and_write", sha256="another", generation=1)
     result = run("r01t01", phase="start")
     assert result["failed"] is True
     assert result["msg"].startswith("r01t01 has another node list than that of clique r01")
@@ -506,16 +503,13 @@ def member(clique: Any, observed: dict[str, Any], number: int) -> dict[str, Any]
 
 
 def test_the_verdict_fails_the_tray_at_fault(run: Any, fabric: str) -> None:
-    folder = str(constants.DEFAULT_LOCAL_TMP)
-    clique = imex_run_store.clique_of(folder, fabric, "r01t01")
+    clique = clique_of(fabric)
     for number, tray in enumerate(TRAYS):
         observed = member(clique, facts(number, 2), number)
         if number == 1:
             observed.update(ready=False, state="init_gpu", findings=[])
-        imex_run_store.write_row(folder, run.play, "start", tray, {"failed": False})
-        imex_run_store.write_row(
-            folder, run.play, "wait", tray, {"failed": False, "facts": observed, "running": True, "ports": {}}
-        )
+        inspected(run, tray, "start")
+        inspected(run, tray, "wait", facts=observed, ports={})
     results = [run(tray, phase="verdict") for tray in TRAYS]
     assert [bool(result.get("failed")) for result in results] == [False, True]
     assert "init_gpu" in results[1]["msg"]
@@ -543,10 +537,8 @@ class Rack:
         self.fabric = folder / "fabric.json"
         if not self.fabric.exists():
             self.fabric.write_text(json.dumps(made))
-        clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), str(self.fabric), RACK[0])
-        assert clique is not None
-        self.clique, self.answer = clique, answer
-        self.sha256 = files.digest(files.render_nodes(clique.entries))
+        self.clique, self.answer = clique_of(str(self.fabric)), answer
+        self.sha256 = files.digest(files.render_nodes(self.clique.entries))
         # (tray, phase) -> the plan that the tray got, and the task's result.
         self.plans: dict[tuple[str, str], dict[str, Any]] = {}
         self.results: dict[tuple[str, str], dict[str, Any]] = {}
@@ -554,28 +546,18 @@ class Rack:
     def row(self, tray: str) -> dict[str, Any]:
         number = RACK.index(tray)
         observed = facts(number, 4)
-        hosts = dict(
-            zip(
-                (peer["host"] for peer in observed["peers"]),
-                (e for e in self.clique.entries if e != self.clique.entries[number]),
-            )
-        )
-        observed["peers"] = [{**peer, "host": hosts[peer["host"]]} for peer in observed["peers"]]
+        others = [entry for entry in self.clique.entries if entry != self.clique.entries[number]]
+        observed["peers"] = [{**peer, "host": host} for peer, host in zip(observed["peers"], others, strict=True)]
         observed["nodes"].update(entries=list(self.clique.entries), sha256=self.sha256)
         record = {"clique": "r01", "generation": 7, "sha256": self.sha256, "owner": "domain", "outdated": []}
         return {**ROW, "facts": observed, "sha256": self.sha256, "record": record}
 
     def play(self) -> None:
-        loader = DataLoader()
         play = Play.load({"hosts": "all", "gather_facts": False})
         reached = list(RACK)
         for phase in ("inspect", "stop_and_write", "start", "wait", "verdict"):
             for tray in list(reached):
-                task = Task.load({"action": "rackscale.nvlink.x"}, block=Block(play=play))
-                task.args = {"owner": "domain", "fabric_file": str(self.fabric), "phase": phase}
-                action = ActionModule(
-                    task, Connection(PlayContext(), shell=ShellModule()), PlayContext(), loader, Templar(loader), None
-                )
+                action = action_of(play, False, fabric_file=str(self.fabric), phase=phase)
                 action._execute_module = functools.partial(self._execute, tray, phase)  # type: ignore[method-assign]
                 result = action.run(task_vars={"inventory_hostname": tray, "ansible_play_hosts_all": RACK})
                 self.results[tray, phase] = json.loads(json.dumps(result))
@@ -597,14 +579,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def of_others(rack: Rack, liar: str) -> Any:
     kept = [{key: value for key, value in part.items() if key[0] != liar} for part in (rack.plans, rack.results)]
+    text = json.dumps([list(part.items()) for part in kept])
     # Messages quote why the member failed.
-    return json.loads(
-        re.sub(
-            r"\(no reason\)|\([^()]*no valid result[^()]*\)|\(A fault\)",
-            "()",
-            json.dumps([list(part.items()) for part in kept]),
-        )
-    )
+    return json.loads(re.sub(r"\(no reason\)|\([^()]*no valid result[^()]*\)|\(A fault\)", "()", text))
 
 
 JSON = st.recursive(
