@@ -27,7 +27,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import summa
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
 # Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.
@@ -397,7 +397,7 @@ class ActionModule(GuardedAction):
                 contents[name] = "to be made\n"
                 continue
             try:
-                contents[name] = str(self._loader.get_text_file_contents(self._loader.path_dwim(str(path))))
+                contents[name] = str(self._loader.get_text_file_contents(absolute(path)))
             except (AnsibleError, OSError, ValueError) as error:
                 raise files.ImexError(
                     f"imex_domain, option tls_files, {name}: {path} cannot be read ({error}); name a file of the"
