@@ -158,7 +158,6 @@ def sha256_of(output: str) -> str:
     return re.findall(r"fabric_proposal=([0-9a-f]{64})", output)[-1]
 
 
-@pytest.mark.core
 def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     proposed = site.discover("--diff")
     assert "4 trays, 4 placed, 0 moved, 0 stale, 0 conflict, 0 unplaced: review " in message(proposed)
@@ -262,7 +261,6 @@ def test_a_run_changes_only_its_targets(discovered: Site) -> None:
     assert discovered.path.read_bytes() == before
 
 
-@pytest.mark.core
 def test_hostile_text_is_never_evaluated(site: Site) -> None:
     evil = "{{ lookup('pipe', 'touch ' ~ inventory_dir ~ '/owned') }}"
     xml = site.directory / "r01t01" / "nvidia-smi.xml"

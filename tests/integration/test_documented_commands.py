@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,17 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def configured(racks: RunningLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a fabric file whose blocks slurmctld runs."""
+    shell = pages.Shell(tmp_path_factory.mktemp("configured"))
+    (shell.folder / "hosts.yml").write_text(racks.inventory.read_text())
+    (shell.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
+    shell.type(DISCOVER)
+    shell.type(SLURM)
+    return shell.folder
+
+
 @pytest.fixture
 def shell(racks: RunningLab, tmp_path: Path) -> pages.Shell:
     """A shell in a folder with the inventory of the lab."""
@@ -77,10 +89,9 @@ def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, she
 
 @pytest.mark.lab
 @pytest.mark.parametrize("page", WITH_A_FABRIC)
-def test_the_commands_of_a_page_run_with_a_fabric_file(shell: pages.Shell, page: str) -> None:
-    shell.type(DISCOVER)
-    (shell.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
-    shell.type(SLURM)
+def test_the_commands_of_a_page_run_with_a_fabric_file(configured: Path, tmp_path: Path, page: str) -> None:
+    shell = pages.Shell(tmp_path)
+    shutil.copytree(configured, shell.folder, dirs_exist_ok=True)
     if page in READ_A_VERDICT:
         shell.type(VERIFY)
     shell.follow(page)

@@ -39,7 +39,6 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-@pytest.mark.core
 @pytest.mark.parametrize(
     ("limit", "more"),
     [
@@ -77,7 +76,6 @@ def test_a_tray_without_an_answer_of_its_own_stops_no_other(site: Site, tmp_path
     assert site.states()["r01t01"] == "unplaced"
 
 
-@pytest.mark.core
 @pytest.mark.long
 def test_facts_in_a_cache_set_nothing_and_refuse_their_tray_alone(site: Site, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen"

@@ -67,7 +67,6 @@ def site(tmp_path: Path) -> Any:
     return run
 
 
-@pytest.mark.core
 def test_a_tray_is_sent_no_file_of_the_controller(site: Any, tmp_path: Path) -> None:
     # As the certificate: Ansible would hide the key's text in what it prints.
     canary, other = tmp_path / "id_ed25519", tmp_path / "other"

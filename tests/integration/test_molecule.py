@@ -41,22 +41,20 @@ def molecule(command: str, scenario: str) -> None:
 
 
 @pytest.fixture
-def scenario(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A scenario without the lab that a run before it may have left, and whose lab goes at the end."""
-    name: str = request.param
-    molecule("destroy", name)
-    yield name
-    molecule("destroy", name)
+def default() -> Iterator[str]:
+    """The scenario without the lab that a run before it may have left, and whose lab goes at the end."""
+    molecule("destroy", "default")
+    yield "default"
+    molecule("destroy", "default")
 
 
-@pytest.mark.parametrize("scenario", ["default"], indirect=True)
-def test_a_scenario_converges_and_is_verified(scenario: str) -> None:
-    molecule("converge", scenario)
-    molecule("verify", scenario)
+def test_a_scenario_converges_and_is_verified(default: str) -> None:
+    molecule("converge", default)
+    molecule("verify", default)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scenario", SCENARIOS, indirect=True)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_passes_its_whole_sequence(scenario: str) -> None:
-    """With check mode and idempotence."""
+    """With idempotence; it begins and ends with `destroy`."""
     molecule("test", scenario)

@@ -150,32 +150,12 @@ def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expe
     assert records == dict.fromkeys(TRAYS, GRACE)
 
 
-@pytest.mark.long
-def test_impossible_hardware_of_a_tray_changes_no_other_line(site: Site, expected: dict[str, str]) -> None:
-    """tests/unit/plugins/plugin_utils/slurm/test_conf.py has many more answers."""
-    answer = {"hardware": "\ud800", "channel_count": [1], "ansible_facts": {"slurm_conf_dir": "/tmp/elsewhere"}}
-    site.answer(ODD, {**HONEST, **answer}, "slurm_step")
-    output = site.run()
-    made = written(output)
-    assert made == expected, output
-    assert ODD in "".join(re.findall(r"\[WARNING\].*", output)), "it is reported"
-
-
 @pytest.mark.core
 def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site) -> None:
     output = site.run("--limit", f"{ODD},localhost")
     assert f"ctl of slurm_controllers is not in this run: use --limit {ODD},localhost,ctl." in output
     assert "Read the distribution" not in output
     assert output.count("fatal: [") == 1
-
-
-@pytest.mark.long
-def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
-    site.answer(TRAYS[-1], {"failed": True, "msg": "no space left"}, "slurm_step")
-    output = site.run("-e", "slurm_serial=3")
-    assert failed(output) == {"ctl": 0, **dict.fromkeys(TRAYS[:-1], 0), TRAYS[-1]: 1}
-    assert "The tray was not prepared: no space left" in output
-    assert set(written(output)) == set(cluster.NAMES)
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@
 """Slurm installed on bare hosts, then operated: trays added, replaced and down, backup controllers, and failures.
 
 On Slurm 24.11 with munge a controller is extended and meets failures; on 26.05 with auth/slurm there are tiers and two
-controllers from the first run on, and waves. So both releases and both kinds of authentication are installed once.
+controllers from the first run on. So both releases and both kinds of authentication are installed once.
 """
 
 from __future__ import annotations
@@ -370,20 +370,6 @@ def test_the_first_run_has_configured_the_tiers(site: Site) -> None:
 
 
 @newer
-def test_slurm_is_rolled_out_in_waves(site: Site) -> None:
-    for tray in ("r01t01", "r01t03"):
-        site.on(tray, "systemctl stop slurmd; rm /etc/slurm/prolog.d/00-nvlink")
-    wave = ("rollout", "-e", "rollout_name=slurm")
-    site.playbook(*wave, "--check", "--diff")
-    assert site.on("r01t03", "systemctl is-active slurmd", check=False).stdout == "inactive\n"
-    done = site.playbook(*wave)
-    assert done.stdout.count("PLAY [Change the trays in waves]") == 2
-    site.wait_for({"r01t01": "idle", "r01t02": "idle", "r01t03": "idle"})
-    assert site.on("r01t01", "stat /etc/slurm/prolog.d/00-nvlink").returncode == 0
-    assert unchanged(site.playbook(*wave))
-
-
-@newer
 def test_a_new_tray_is_drained_before_its_slurmd_starts(site: Site) -> None:
     site.set(site_slurm="managed", imex_owner="none")
     output = site.playbook("resume", "-e", "resume_trays=r01t04", "--diff").stdout
@@ -396,7 +382,7 @@ def test_a_new_tray_is_drained_before_its_slurmd_starts(site: Site) -> None:
 def test_a_backup_controller_joins_while_jobs_run(site: Site, job: dict[str, Any]) -> None:
     joined = {"slurm_controllers": BOTH, "slurm_controller_hosts": "slurm_controller"}
     elsewhere = json.dumps({**joined, "slurm_state_dir": "/var/lib/slurm/elsewhere"})
-    done = site.bring_up("-e", elsewhere, check=False)
+    done = site.bring_up("-e", elsewhere, "--limit", "slurm_controller", check=False)
     assert "/var/lib/slurm/elsewhere is not the same folder as on the first controller" in done.stdout
     site.set(**joined)
     site.bring_up()
@@ -495,7 +481,7 @@ def test_a_tray_that_is_down_keeps_its_node_line_and_is_reinstalled(site: Site, 
 def test_a_refused_configuration_is_reported_and_rolled_back(site: Site, job: dict[str, Any]) -> None:
     before = site.ctl("cat /etc/slurm/slurm.conf")
     settings = {**LAB["slurm_settings"], "SelectType": "select/nonsense"}  # type: ignore[dict-item]
-    done = site.bring_up("-e", json.dumps({"slurm_settings": settings}), check=False)
+    done = site.bring_up("-e", json.dumps({"slurm_settings": settings}), "--limit", "slurm_controller", check=False)
     assert done.returncode != 0
     assert re.search(
         r"slurmctld refused the new configuration \(.*select.*\); the old files were restored, and slurmctld",
@@ -525,7 +511,7 @@ def test_a_failing_start_of_accounting_is_reported_in_one_sentence(site: Site, j
     settings = {"slurm_dbd_settings": {"StorageType": "accounting_storage/nonsense"}}
     files = "cat /etc/mysql/mariadb.conf.d/60-slurm.cnf /etc/slurm/slurmdbd.conf"
     before = site.ctl(files)
-    done = site.bring_up("-e", json.dumps(settings), check=False)
+    done = site.bring_up("-e", json.dumps(settings), "--limit", "slurm_controller", check=False)
     errors = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("[ERROR]")]
     assert len(errors) == 1, done.stdout
     sentence = r"slurmdbd.service does not start \(.*accounting_storage.*\): .*; the old .* was restored\."

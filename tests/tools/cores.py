@@ -4,7 +4,7 @@
 
 """Run the tests with the mark `core` on every supported release of ansible-core.
 
-Some 40 tests show what differs between releases: playbooks from end to end, templating, the inventory, action plugins
+Some 35 tests show what differs between releases: playbooks from end to end, templating, the inventory, action plugins
 and the callback. All other tests run on one release, that of the environment, which is left out here.
 2.19 runs on the machine's Python 3.11, with the oldest ClusterShell of requirements.txt, and also queries trays of a
 lab over ssh. The releases that need a newer Python run inside the lab's trixie tree (Python 3.13), with libraries

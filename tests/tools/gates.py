@@ -43,7 +43,7 @@ ERROR = r"^(?:E?\s+)?((?:\[ERROR\]: |fatal: \[).*)"
 MAX_NAMED, MAX_NAME_LENGTH = 10, 200
 PROGRESS_SECONDS = 20
 # Examples of each property in test-all; tests/conftest.py has the number for `make test`.
-MORE_EXAMPLES = "100"
+MORE_EXAMPLES = "50"
 LINT_DOCS = "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self ."
 PYTHON_FLOOR = "vermin --quiet --no-tips --violations -t=3.9- --eval-annotations plugins/modules plugins/module_utils"
 STORIES = "-n 3 --dist loadfile --no-loadscope-reorder tests/integration tests/soak"
