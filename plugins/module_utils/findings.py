@@ -17,7 +17,10 @@ docs/findings.md is generated from this table (make reference), and verify takes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 if TYPE_CHECKING:
     from typing import Unpack  # novermin: of Python 3.11, which mypy reads as
@@ -28,6 +31,10 @@ HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX = "hardware", "fabric_file", "driv
 SLURM, TIERS, KUBERNETES = "slurm", "tiers", "kubernetes"
 LAYERS = (HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX, SLURM, TIERS, KUBERNETES)
 """From the lowest up: a fault in one layer often causes failures in those after it."""
+
+
+MAX_MESSAGE = 4096
+"""Characters of a message."""
 
 
 class Subject(TypedDict, total=False):
@@ -58,7 +65,8 @@ class Row(NamedTuple):
 
     sentence: what is wrong. remedy: what to do, in words. layer, cause and command: for the failures of verify; a code
     without a layer has that of the check that found it. The command may have the placeholders {tray}, {clique}, {file},
-    {node} (the tray in Slurm) and {kubernetes_node}.
+    {node} (the tray in Slurm) and {kubernetes_node}. messages: case of a HostFinding -> its message, with placeholders
+    for its values and {gpu}; for another case the message is sentence and remedy.
     """
 
     severity: str
@@ -67,6 +75,7 @@ class Row(NamedTuple):
     layer: str = ""
     cause: str = ""
     command: str = ""
+    messages: Mapping[str, str] = {}
 
 
 _DISCOVER = "ansible-playbook rackscale.nvlink.discover -e fabric_file={file}, then accept the proposal as it prints"
@@ -124,16 +133,39 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a part of the tray's operating system is damaged, such as Python or /proc",
             "ansible {tray} -m rackscale.nvlink.fabric_facts -a gather_subset=all -vvv",
+            messages={
+                "": (
+                    "The subset {subset} of this tray could not be read ({error}); run rackscale.nvlink.fabric_facts"
+                    " with gather_subset={subset} there with -vvv."
+                ),
+            },
         ),
         "unusable_value": Row(
             WARNING,
             "a tool or source reported a value that is not valid, which counts as unknown",
             "run nvidia-smi -q on the tray, or correct the source that the finding names",
+            messages={
+                "value": (
+                    "{source} reports {field} {value} of {subject}, which is not valid and counts as unknown; run"
+                    " nvidia-smi -q on the tray."
+                ),
+                "hostname": (
+                    "The tray's hostname is {value}, which is not valid and counts as unknown; set one of letters,"
+                    " digits, dots and dashes."
+                ),
+                "platform": (
+                    "The GPUs of this tray report different {what} ({found}), so the value counts as unknown; check"
+                    " the tray's firmware."
+                ),
+                "exit": (
+                    "nvidia-smi printed its output and exited with code {status}; see that code in its manual page."
+                ),
+            },
         ),
         "addresses_unknown": Row(
             WARNING,
             "the tray's addresses could not be read",
-            "check its network, or set the addresses in the inventory",
+            "check its network, or set its addresses in the inventory",
         ),
         "not_a_tray": Row(
             INFO, "a host without GPUs that is not in the fabric file was read", "remove it from fabric_hosts"
@@ -147,6 +179,19 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "the kernel modules did not load at boot, or the driver's packages are installed in part only",
             "ansible {tray} --become -a 'modprobe nvidia'",
+            messages={
+                "": "The NVIDIA driver is not loaded; load its kernel modules, or install it.",
+                "nvml_not_found": (
+                    "NVML cannot be loaded ({error}); install the user-space packages of the NVIDIA driver."
+                ),
+                "smi_not_linked": (
+                    "nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the NVIDIA driver."
+                ),
+                "smi_not_started": (
+                    "{program} cannot be started ({error}); install nvidia-smi with the driver, or set the option"
+                    " nvidia_smi to its path."
+                ),
+            },
         ),
         "version_mismatch": Row(
             ERROR,
@@ -155,9 +200,21 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "the driver was upgraded and its old kernel module is still loaded",
             _REBOOT,
+            messages={
+                "nvml": (
+                    "The NVIDIA kernel module and NVML have different versions, as after an upgrade without a reboot;"
+                    " reboot the tray or reload the module."
+                ),
+                "nvidia_smi": (
+                    "The NVIDIA kernel module and its libraries have different versions, as nvidia-smi reports;"
+                    " reboot the tray or reload the module."
+                ),
+            },
         ),
         "no_permission": Row(
-            ERROR, "the driver refuses this user", "run the task with become: true, or check the modes of /dev/nvidia*"
+            ERROR,
+            "the NVIDIA driver refuses this user",
+            "run the task with become: true, or check the modes of /dev/nvidia*",
         ),
         "driver_timeout": Row(
             ERROR,
@@ -166,16 +223,56 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the driver hangs in the kernel",
             _REBOOT,
+            messages={
+                "nvml": (
+                    "NVML did not return from {call} within {seconds} s; check the kernel log for Xid messages, often"
+                    " only a reboot helps."
+                ),
+                "nvidia_smi": (
+                    "nvidia-smi did not finish within {seconds} s; check the kernel log for Xid messages, often only"
+                    " a reboot helps."
+                ),
+                "survived": (
+                    "The process {pid} that read {program} survived SIGKILL, it hangs in the kernel; reboot the tray,"
+                    " nothing else ends it."
+                ),
+            },
         ),
         "driver_unreadable": Row(
             ERROR,
             "NVML or nvidia-smi failed, or nvidia-smi printed something else than its output",
             "run nvidia-smi -q -x on the tray, and check which program the option nvidia_smi names",
+            messages={
+                "nvml_killed": "NVML killed its process with signal {signal}; run nvidia-smi on the tray.",
+                "nvml_not_called": "NVML could not be called ({error}); run nvidia-smi on the tray.",
+                "nvml_status": "NVML's {call} failed with {status} ({number}); run nvidia-smi on the tray.",
+                "nvml_handle": (
+                    "NVML has no handle of GPU {gpu} ({status}, {number}); check the kernel log for Xid messages."
+                ),
+                "smi_nothing": (
+                    "nvidia-smi printed nothing and exited with code {status}; run nvidia-smi -q -x on the tray."
+                ),
+                "smi_text": (
+                    "nvidia-smi printed text instead of XML ({line}, exit code {status}); run nvidia-smi -q -x on the"
+                    " tray."
+                ),
+                "smi_malformed": (
+                    "The XML of nvidia-smi is truncated or malformed ({error} in line {line}); run nvidia-smi -q -x"
+                    " on the tray."
+                ),
+                "smi_refused": (
+                    "The XML of nvidia-smi was not parsed because it {why}; check which program the tray's PATH has"
+                    " as nvidia-smi."
+                ),
+            },
         ),
         "backend_fallback": Row(
             INFO,
             "the facts are from nvidia-smi because NVML could not be used",
             "repair NVML, or set backend: nvidia_smi",
+            messages={
+                "": "NVML could not be used, so nvidia-smi was read: {reason}",
+            },
         ),
         "no_gpu": Row(
             ERROR,
@@ -192,6 +289,23 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the GPU has fallen off the bus (Xid 79)",
             _REBOOT,
+            messages={
+                "lost": "GPU {gpu} is lost, it has fallen off the bus; drain the tray and reboot it.",
+                "reset": "GPU {gpu} needs a reset before it responds; drain the tray and reset the GPU, or reboot.",
+                "smi_lost": "nvidia-smi cannot list the GPUs because {which} is lost; drain the tray and reboot it.",
+                "smi_reset": (
+                    "nvidia-smi cannot list the GPUs because {which} needs a reset; drain the tray and reset that"
+                    " GPU, or reboot."
+                ),
+                "smi_unread": (
+                    "nvidia-smi describes {described} and cannot read another ({line}); check the kernel log for Xid"
+                    " messages, then drain the tray and reboot it."
+                ),
+                "smi_fewer": (
+                    "nvidia-smi counts {counted} and describes {described}; run nvidia-smi -q on the tray and compare"
+                    " it with nvidia-smi -L."
+                ),
+            },
         ),
         "gpu_missing": Row(
             WARNING,
@@ -202,7 +316,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             _REBOOT,
         ),
         "recovery_action": Row(
-            WARNING, "the driver requests a recovery action for a GPU", "drain the tray and run that action"
+            WARNING,
+            "the driver requests a recovery action for a GPU",
+            "drain the tray and run that action",
+            messages={
+                "": "GPU {gpu} needs the recovery action {action}, as its driver reports; drain the tray and run it.",
+            },
         ),
     },
     "A GPU is not in the NVLink fabric, or its fabric is degraded": {
@@ -218,16 +337,38 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "the GPUs of one tray are in different NVLink domains or cliques",
             "check the NVLink partitions on the switches, the GPUs of a tray belong in one",
+            messages={
+                "": (
+                    "The GPUs of this tray are in different cliques ({cliques}), so the tray is in none; check the"
+                    " NVLink partitions on the switches."
+                ),
+            },
         ),
         "gpus_partly_attached": Row(
             ERROR,
             "some GPUs of a tray are attached to the NVLink fabric and others have none",
             "run nvidia-smi -q on the tray, then reset its GPUs or reboot it",
+            messages={
+                "": (
+                    "{gpus} of this tray (index {indexes}) without an NVLink fabric, the others are attached, so the"
+                    " tray is in no clique; run nvidia-smi -q on it, then reset its GPUs or reboot it."
+                ),
+            },
         ),
         "fabric_not_supported": Row(
             INFO,
             "the GPUs have no NVLink fabric, or one that ends at this host (HGX, cluster UUID of zeros)",
             "none for PCIe cards and HGX, else check the driver's version",
+            messages={
+                "none": (
+                    "The GPUs of this tray have no NVLink fabric, so it is in no clique; no action for PCIe cards,"
+                    " else check the driver's version."
+                ),
+                "local": (
+                    "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is"
+                    " in no clique; no action needed."
+                ),
+            },
         ),
         "fabric_uuid_zero": Row(
             WARNING,
@@ -236,11 +377,28 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller has assigned no cluster UUID to the NVLink domain",
             _APPS,
+            messages={
+                "": (
+                    "The GPUs of this tray report a chassis, as those of a rack do, but the cluster UUID of their"
+                    " NVLink fabric is zero, so the tray is in no clique; check the NMX controller, unless the fabric"
+                    " ends here."
+                ),
+            },
         ),
         "fabric_unknown": Row(
             WARNING,
             "not all GPUs of a tray report whether they are in an NVLink fabric",
             "check that the driver is R550 or newer, and run nvidia-smi -q on the tray",
+            messages={
+                "": (
+                    "Not all GPUs of this tray report whether they are in an NVLink fabric, so it is in no clique;"
+                    " check that its driver is R550 or newer, and run nvidia-smi -q on it."
+                ),
+                "old_driver": (
+                    "The driver {driver} has only version 1 of NVML's fabric call, which is not used, so the fabric"
+                    " is unknown; install driver R550 or newer, or set backend: nvidia_smi."
+                ),
+            },
         ),
         "fabric_not_started": Row(
             ERROR,
@@ -249,6 +407,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "nvidia-persistenced is not running",
             "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'",
+            messages={
+                "": (
+                    "GPU {gpu} has not started to register with the fabric manager; start nvidia-persistenced on the"
+                    " tray, then run fabric_facts again."
+                ),
+            },
         ),
         "fabric_in_progress": Row(
             ERROR,
@@ -257,6 +421,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller (HGX: nvidia-fabricmanager) does not answer, or the GPU is in no NVLink partition",
             _PARTITION,
+            messages={
+                "": (
+                    "GPU {gpu} waits for the fabric manager to register it, and CUDA calls hang until then; check"
+                    " {host}the NMX controller and that an NVLink partition has this GPU."
+                ),
+            },
         ),
         "fabric_refused": Row(
             ERROR,
@@ -265,8 +435,25 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the GPU is in no NVLink partition",
             _PARTITION,
+            messages={
+                "status": (
+                    "GPU {gpu} was rejected by the fabric manager with {status}; check {host}on the switches that an"
+                    " NVLink partition has this GPU."
+                ),
+                "configuration": (
+                    "GPU {gpu} has an incorrect configuration ({configuration}), as the fabric manager reports;"
+                    " correct it."
+                ),
+            },
         ),
-        "fabric_no_partition": Row(WARNING, "a GPU is in no NVLink partition", "add it to a partition on the switches"),
+        "fabric_no_partition": Row(
+            WARNING,
+            "a GPU is in no NVLink partition",
+            "add it to a partition on the switches",
+            messages={
+                "": "GPU {gpu} is in no NVLink partition; add it to one on the switches.",
+            },
+        ),
         "fabric_manager_disconnected": Row(
             WARNING,
             "a GPU is disconnected from the fabric manager",
@@ -274,6 +461,9 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller has stopped, or the switches' management network has failed",
             _APPS,
+            messages={
+                "": "GPU {gpu} is disconnected from the fabric manager; check {host}the NMX controller.",
+            },
         ),
         "fabric_unhealthy": Row(
             ERROR,
@@ -282,24 +472,52 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "links or switches of the rack failed",
             "on the NVLink switch: nv show interface --view link-diagnostics",
+            messages={
+                "summary": (
+                    "GPU {gpu} has an unhealthy NVLink fabric; drain the tray and check the health of the NVLink"
+                    " switches."
+                ),
+                "routes": "GPU {gpu} has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
+            },
         ),
         "fabric_degraded": Row(
             WARNING,
             "the NVLink fabric of a GPU has limited capacity or degraded bandwidth",
             "check the NVLink switches for disabled or failed links",
+            messages={
+                "capacity": (
+                    "GPU {gpu} has an NVLink fabric of limited capacity; check the NVLink switches for disabled or"
+                    " failed links."
+                ),
+                "bandwidth": "GPU {gpu} has degraded NVLink bandwidth; check the NVLink switches for failed links.",
+            },
         ),
         "fabric_recovering": Row(
-            WARNING, "NVLink routes or accesses of a GPU are being recovered", "wait, then run fabric_facts again"
+            WARNING,
+            "NVLink routes or accesses of a GPU are being recovered",
+            "wait, then run fabric_facts again",
+            messages={
+                "": "GPU {gpu} is recovering its NVLink routes or accesses; wait, then run fabric_facts again.",
+            },
         ),
         "fabric_cliques_smaller": Row(
             WARNING,
             "GPUs of one clique are in different cliques for multicast or logical endpoints",
             "check the multicast limits of the NVLink partitions; NCCL forms smaller teams until then",
+            messages={
+                "": (
+                    "The GPUs of this tray are in one clique, but in different ones for {operation} operations"
+                    " ({cliques}); check the multicast limits of the NVLink partitions on the switches."
+                ),
+            },
         ),
         "mig_enabled": Row(
             WARNING,
             "MIG mode is on, which disables NVLink between GPUs of a multi-node fabric",
             "disable MIG on trays that run multi-node jobs",
+            messages={
+                "": "GPU {gpu} has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.",
+            },
         ),
     },
     "NVLinks fail, recover or cannot be read": {
@@ -311,6 +529,17 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a cable, port or switch of the rack failed",
             _LINKS,
+            messages={
+                "all": (
+                    "No NVLink of this tray is active, its {gpus} have {links} each; no action for PCIe cards without"
+                    " a bridge, else check the power of the NVLink switches and the rack's cables."
+                ),
+                "some": (
+                    "GPU {gpu}: {usable} of {links} NVLinks are active{speed}, {others} not; compare it with its port"
+                    " on the NVLink switch (nv show interface --view link-diagnostics), drain the tray and reset the"
+                    " GPU; if that does not help reboot, then ask its vendor for service."
+                ),
+            },
         ),
         "nvlink_link_recovering": Row(
             WARNING,
@@ -332,11 +561,28 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a link of the GPU, or of another GPU of its clique, failed",
             _LINKS,
+            messages={
+                "": (
+                    "{where}: the kernel logged Xid {xid} ({times}), last at {last}; look the Xid up in NVIDIA's"
+                    " catalogue and check the links of this GPU."
+                ),
+            },
         ),
         "nvlink_links_unknown": Row(
             INFO,
             "the NVLinks of a tray or GPU, or the kernel log for their Xids, could not be read",
             "let fabric_facts use NVML (backend auto) with become: true, or a user of the group systemd-journal",
+            messages={
+                "not_read": "The NVLinks of this tray were not read, because {why}; only NVML has their counters.",
+                "gpu": (
+                    "The NVLinks of GPU {gpu} could not be read ({status}, {number}); run nvidia-smi nvlink -s on the"
+                    " tray."
+                ),
+                "log": (
+                    "The kernel log of this tray could not be read for Xids ({why}); it needs journalctl, and become:"
+                    " true or the group systemd-journal."
+                ),
+            },
         ),
     },
     "The hardware is not where the fabric file has it": {
@@ -1113,3 +1359,32 @@ CATALOGUE: dict[str, Row] = {code: row for rows in SYMPTOMS.values() for code, r
 def finding(code: str, message: str, **subject: Unpack[Subject]) -> Finding:
     """One finding; KeyError for a code without a row, which is a bug of this collection."""
     return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}
+
+
+def worded(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """A finding of a host with severity and message; KeyError for a code without a row.
+
+    ``stated``: a HostFinding in the types that schemas.FINDINGS bounds, or one that has its message already. Values are
+    inserted as text, into messages of this table alone.
+    """
+    row = CATALOGUE[stated["code"]]
+    subjects = {name: stated[name] for name in ("part", *Subject.__annotations__) if name in stated}
+    message = stated.get("message") or _message(row, stated)
+    return {"code": stated["code"], "severity": row.severity, "message": message[:MAX_MESSAGE], **subjects}
+
+
+def _message(row: Row, stated: Mapping[str, Any]) -> str:
+    general = f"{row.sentence[0].upper()}{row.sentence[1:]}; {row.remedy}."
+    try:
+        values = {name: _text(value) for name, value in stated.get("values", {}).items()}
+        return row.messages.get(stated.get("case", ""), general).format_map({**values, "gpu": stated.get("gpu")})
+    except KeyError:  # a value or code that is not known here: of a host that is compromised, or of another release
+        return general
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(worded(value)["message"])
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return summarize(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

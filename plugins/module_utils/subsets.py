@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 
 # Subset -> the name of its facts, in the order in which they are read.
 FACTS = {
@@ -121,7 +121,7 @@ class _Tray:
             "links": self._links,
         }
         self._parts: dict[str, Part | None] = {}
-        self._failures: dict[str, Finding] = {}
+        self._failures: dict[str, HostFinding] = {}
 
     def part(self, name: str) -> Part | None:
         """The facts of a subset; None where reading them failed."""
@@ -130,14 +130,11 @@ class _Tray:
                 self._parts[name] = self._readers[name]()
             except Exception as error:  # whatever one part of a broken tray raises, the others are returned
                 self._parts[name] = None
-                message = (
-                    f"The subset {name} of this tray could not be read ({quoted(str(error))}); run"
-                    f" rackscale.nvlink.fabric_facts with gather_subset={name} there with -vvv."
-                )
-                self._failures[name] = finding("tray_subset_failed", message)
+                values = {"subset": name, "error": quoted(str(error))}
+                self._failures[name] = host_finding("tray_subset_failed", **values)
         return self._parts[name]
 
-    def findings(self, name: str) -> list[Finding]:
+    def findings(self, name: str) -> list[HostFinding]:
         """The findings of a subset that was read, or why it could not be read."""
         part = self.part(name)
         return [self._failures[name]] if part is None else list(part["findings"])

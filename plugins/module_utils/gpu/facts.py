@@ -16,7 +16,6 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     Cliques,
@@ -25,7 +24,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     quoted,
     tally_cliques,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
 MAX_TIMEOUT = 3600
@@ -89,12 +89,12 @@ def check_options(backend: Any, nvidia_smi: Any, timeout: Any) -> None:
 
 def _read(
     backend: str, program: str, timeout: float, replies: Sequence[child.Reply]
-) -> tuple[Readings | None, str | None, list[Finding]]:
+) -> tuple[Readings | None, str | None, list[HostFinding]]:
     """The readings, the backend that gave them, and the findings about the backends themselves.
 
     ``replies``: NVML's first, empty where NVML is not to be read.
     """
-    notes: list[Finding] = []
+    notes: list[HostFinding] = []
     reserve: Readings | None = None
     smi_timeout = timeout
     if replies:
@@ -113,13 +113,7 @@ def _read(
             if backend == "nvml" or not old:
                 return readings, "nvml", []
             first, reserve = old[0], readings
-        notes.append(
-            finding(
-                "backend_fallback",
-                f"NVML could not be used, so nvidia-smi was read: {first['message']}",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("backend_fallback", reason=first))
     try:
         return nvidia_smi.read(program, smi_timeout), "nvidia_smi", notes
     except nvidia_smi.NvidiaSmiError as failure:
@@ -140,19 +134,12 @@ def assemble(
     observed_at: str,
     hostname: Any,
     addresses: Sequence[interfaces.Address],
-    findings: Sequence[Finding] = (),
+    findings: Sequence[HostFinding] = (),
 ) -> dict[str, Any]:
     """The facts made of ``readings``; None: nothing could be read, everything is unknown."""
     notes = list(findings)
     if not (isinstance(hostname, str) and _is_hostname(hostname)):
-        notes.append(
-            finding(
-                "unusable_value",
-                f"The tray's hostname is {quoted(hostname)}, which is not valid and counts as unknown; set one of"
-                " letters, digits, dots and dashes.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("unusable_value", "hostname", value=quoted(hostname)))
         hostname = None
     facts: dict[str, Any] = {
         "observed_at": observed_at,
@@ -187,14 +174,7 @@ def assemble(
     for gpu in gpus:
         notes.extend(_evaluate(gpu, facts["chassis_serial"] is not None, local))
     if not facts["attached"] and not any(found["code"] in _WHY_NOT_ATTACHED for found in notes):
-        notes.append(
-            finding(
-                "fabric_unknown",
-                "Not all GPUs of this tray report whether they are in an NVLink fabric, so it is in no clique; check"
-                " that its driver is R550 or newer, and run nvidia-smi -q on it.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("fabric_unknown"))
     return facts
 
 
@@ -203,7 +183,7 @@ def _is_hostname(text: str) -> bool:
     return 0 < len(text) <= 253 and text[0] in letters and not text.strip(letters + ".-")
 
 
-def _platform(gpus: Sequence[Gpu], notes: list[Finding]) -> dict[str, Any]:
+def _platform(gpus: Sequence[Gpu], notes: list[HostFinding]) -> dict[str, Any]:
     """The values that all GPUs of a tray share; null where they differ."""
     platform: dict[str, Any] = {}
     for key, word in (
@@ -215,78 +195,32 @@ def _platform(gpus: Sequence[Gpu], notes: list[Finding]) -> dict[str, Any]:
         values = {gpu["platform"][key] for gpu in gpus} - {None}
         platform[key] = next(iter(values)) if len(values) == 1 else None
         if len(values) > 1:
-            notes.append(
-                finding(
-                    "unusable_value",
-                    f"The GPUs of this tray report different {word} ({summarize(sorted(map(str, values)))}), so the"
-                    " value counts as unknown; check the tray's firmware.",
-                    gpu=None,
-                )
-            )
+            notes.append(gpu_finding("unusable_value", "platform", what=word, found=sorted(map(str, values))))
     return platform
 
 
-def _place(gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, notes: list[Finding]) -> dict[str, Any]:
+def _place(gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, notes: list[HostFinding]) -> dict[str, Any]:
     """Whether the tray is attached, and its clique: every GPU is completed and success with a UUID, and all agree."""
     nowhere = {"attached": False, "cluster_uuid": None, "clique_id": None, "clique": None}
     if not gpus:
-        notes.append(
-            finding(
-                "no_gpu",
-                "The driver is loaded and finds no GPU; check the kernel log for Xid messages, and the GPUs' power.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("no_gpu"))
         return nowhere
     fabrics = [gpu["fabric"] for gpu in gpus]
     probed = [fabric for fabric in fabrics if fabric["state"] == "completed" and fabric["status"] == "success"]
     if all(fabric["state"] == "not_supported" for fabric in fabrics):
-        notes.append(
-            finding(
-                "fabric_not_supported",
-                "The GPUs of this tray have no NVLink fabric, so it is in no clique; no action for PCIe cards, else"
-                " check the driver's version.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("fabric_not_supported", "none"))
     elif probed and len(probed) == len(fabrics) and all(fabric["cluster_uuid"] is None for fabric in fabrics):
         # An HGX baseboard has the readings of a tray whose fabric has lost its UUID, but without a chassis serial.
-        if chassis_serial is None:
-            code = "fabric_not_supported"
-            message = (
-                "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is in no"
-                " clique; no action needed."
-            )
-        else:
-            code = "fabric_uuid_zero"
-            message = (
-                "The GPUs of this tray report a chassis, as those of a rack do, but the cluster UUID of their NVLink"
-                " fabric is zero, so the tray is in no clique; check the NMX controller, unless the fabric ends here."
-            )
-        notes.append(finding(code, message, gpu=None))
+        is_hgx = chassis_serial is None
+        notes.append(gpu_finding("fabric_not_supported", "local") if is_hgx else gpu_finding("fabric_uuid_zero"))
     named = {(fabric["cluster_uuid"], fabric["clique_id"]) for fabric in probed if fabric["cluster_uuid"] is not None}
     mixed = bool(named) and any(fabric["cluster_uuid"] is None for fabric in probed)
     if len(named) > 1 or mixed:
         shown = {f"{cluster_uuid}.{clique_id}" for cluster_uuid, clique_id in named} | ({"none"} if mixed else set())
-        notes.append(
-            finding(
-                "gpus_disagree",
-                f"The GPUs of this tray are in different cliques ({summarize(sorted(map(str, shown)))}), so the tray is"
-                " in none; check the NVLink partitions on the switches.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("gpus_disagree", cliques=sorted(shown)))
     without = [str(gpu["index"]) for gpu in gpus if gpu["fabric"]["state"] == "not_supported"]
     if named and without:
-        notes.append(
-            finding(
-                "gpus_partly_attached",
-                f"{count(len(without), 'GPU')} of this tray (index {summarize(without)}) without an NVLink fabric, the"
-                " others are attached, so the tray is in no clique; run nvidia-smi -q on it, then reset its GPUs or"
-                " reboot it.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("gpus_partly_attached", gpus=count(len(without), "GPU"), indexes=without))
     whole = complete and len(probed) == len(gpus) and len(named) == 1 and not mixed
     if not whole:
         return nowhere
@@ -301,25 +235,18 @@ def _place(gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, note
     }
 
 
-def _smaller_cliques(cliques: list[Cliques]) -> list[Finding]:
+def _smaller_cliques(cliques: list[Cliques]) -> list[HostFinding]:
     """The findings about operations that the GPUs of an attached tray, one row each, cannot all do with each other."""
     notes = []
     for operation, _text in constants.CLIQUE_TYPES.values():
         ids = [set(row.get(operation, ())) for row in cliques]
         if any(ids) and not set.intersection(*ids):
-            notes.append(
-                finding(
-                    "fabric_cliques_smaller",
-                    f"The GPUs of this tray are in one clique, but in different ones for {operation.replace('_', ' ')}"
-                    f" operations ({tally_cliques('GPU', ids)}); check the multicast limits of the NVLink partitions on"
-                    " the switches.",
-                    gpu=None,
-                )
-            )
+            kind, cliques_of = operation.replace("_", " "), tally_cliques("GPU", ids)
+            notes.append(gpu_finding("fabric_cliques_smaller", operation=kind, cliques=cliques_of))
     return notes
 
 
-def _evaluate(gpu: Gpu, in_rack: bool, local: bool) -> list[Finding]:
+def _evaluate(gpu: Gpu, in_rack: bool, local: bool) -> list[HostFinding]:
     """The findings about one GPU's fabric, health, MIG mode and recovery action.
 
     ``in_rack``: the host reports a chassis serial, as the trays of a rack do, and an HGX baseboard does not (captures
@@ -327,74 +254,43 @@ def _evaluate(gpu: Gpu, in_rack: bool, local: bool) -> list[Finding]:
     """
     host = "" if in_rack else "nvidia-fabricmanager on this host if it is HGX, else "
     index, fabric, health = gpu["index"], gpu["fabric"], gpu["fabric"]["health"]
-    notes: list[Finding] = []
+    notes: list[HostFinding] = []
 
-    def note(code: str, message: str) -> None:
-        notes.append(finding(code, f"GPU {index} {message}", gpu=index))
+    def note(code: str, case: str = "", **values: str | None) -> None:
+        notes.append(gpu_finding(code, case, index, **values))
 
     if fabric["state"] == "not_started":
-        note(
-            "fabric_not_started",
-            "has not started to register with the fabric manager; start nvidia-persistenced on the tray, then run"
-            " fabric_facts again.",
-        )
+        note("fabric_not_started")
     elif fabric["state"] == "in_progress":
-        note(
-            "fabric_in_progress",
-            "waits for the fabric manager to register it, and CUDA calls hang until then; check"
-            f" {host}the NMX controller and that an NVLink partition has this GPU.",
-        )
+        note("fabric_in_progress", host=host)
     elif fabric["state"] == "completed" and fabric["status"] not in (None, "success"):
-        note(
-            "fabric_refused",
-            f"was rejected by the fabric manager with {fabric['status']}; check {host}on the switches that an NVLink"
-            " partition has this GPU.",
-        )
+        note("fabric_refused", "status", status=fabric["status"], host=host)
     if health["summary"] == "unhealthy":
-        note(
-            "fabric_unhealthy",
-            "has an unhealthy NVLink fabric; drain the tray and check the health of the NVLink switches.",
-        )
+        note("fabric_unhealthy", "summary")
     elif health["summary"] == "limited_capacity":
-        note(
-            "fabric_degraded",
-            "has an NVLink fabric of limited capacity; check the NVLink switches for disabled or failed links.",
-        )
+        note("fabric_degraded", "capacity")
     if health["degraded_bandwidth"]:
-        note("fabric_degraded", "has degraded NVLink bandwidth; check the NVLink switches for failed links.")
+        note("fabric_degraded", "bandwidth")
     if health["route_unhealthy"]:
-        note(
-            "fabric_unhealthy",
-            "has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
-        )
+        note("fabric_unhealthy", "routes")
     if health["route_recovery"] or health["access_timeout_recovery"]:
-        note("fabric_recovering", "is recovering its NVLink routes or accesses; wait, then run fabric_facts again.")
+        note("fabric_recovering")
     if health["incorrect_configuration"] not in (None, "none"):
-        note(
-            "fabric_refused",
-            f"has an incorrect configuration ({health['incorrect_configuration']}), as the fabric manager reports;"
-            " correct it.",
-        )
+        note("fabric_refused", "configuration", configuration=str(health["incorrect_configuration"]))
     if health["partition_assigned"] is False:
-        note("fabric_no_partition", "is in no NVLink partition; add it to one on the switches.")
+        note("fabric_no_partition")
     if health["fabric_manager_connected"] is False:
-        note(
-            "fabric_manager_disconnected",
-            f"is disconnected from the fabric manager; check {host}the NMX controller.",
-        )
+        note("fabric_manager_disconnected", host=host)
     if gpu["mig_enabled"] and not local:
-        note("mig_enabled", "has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.")
+        note("mig_enabled")
     if gpu["recovery_action"] not in (None, "none"):
-        note(
-            "recovery_action",
-            f"needs the recovery action {gpu['recovery_action']}, as its driver reports; drain the tray and run it.",
-        )
+        note("recovery_action", action=gpu["recovery_action"])
     return notes
 
 
 def addresses(
     ip: str | None = None, found: list[interfaces.Address] | None = None
-) -> tuple[list[interfaces.Address], list[Finding]]:
+) -> tuple[list[interfaces.Address], list[HostFinding]]:
     """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings).
 
     From the C library, or from the program ``ip`` where one is set. ``found``: what the C library has returned before.
@@ -407,10 +303,4 @@ def addresses(
         found = child.call(interfaces.read, _ADDRESSES_TIMEOUT).value
     if found:
         return found, []
-    return [], [
-        finding(
-            "addresses_unknown",
-            "The tray's addresses could not be read; check its network, or set its addresses in the inventory.",
-            gpu=None,
-        )
-    ]
+    return [], [gpu_finding("addresses_unknown")]

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import library_call
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, Raw, quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
@@ -66,11 +66,6 @@ _XID = re.compile(
 )
 _LINK = re.compile(r"\bLink (-?[0-9]{1,3})\b")
 _FATAL = re.compile(r"\bFatal\b")
-_REMEDY = (
-    "compare it with its port on the NVLink switch (nv show interface --view link-diagnostics), drain the tray and"
-    " reset the GPU; if that does not help reboot, then ask its vendor for service"
-)
-
 
 # --- In the child.
 
@@ -174,20 +169,14 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     ``why_not``: why NVML is not to be read, None where it is. Problems are findings, nothing is raised.
     """
     gpus: list[Gpu] | None = None
-    notes: list[Finding] = []
+    notes: list[HostFinding] = []
     if why_not is None:
         try:
             gpus = interpret(nvml.answer(child.call(query, timeout), timeout), notes)
         except nvml.NvmlError as failure:
             notes += [failure.finding, *failure.others]
     else:
-        notes.append(
-            finding(
-                "nvlink_links_unknown",
-                f"The NVLinks of this tray were not read, because {why_not}; only NVML has their counters.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("nvlink_links_unknown", "not_read", why=why_not))
     notes += evaluate(gpus or [])
     xids = _kernel_xids(gpus or [], notes)
     return {
@@ -198,12 +187,12 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     }
 
 
-def interpret(raw: Raw, notes: list[Finding]) -> list[Gpu]:
+def interpret(raw: Raw, notes: list[HostFinding]) -> list[Gpu]:
     """The GPUs of a result of query() in the shape of the facts; adds findings to ``notes``."""
     return [_gpu(row, notes) for row in raw["gpus"]]
 
 
-def _gpu(raw: Raw, notes: list[Finding]) -> Gpu:
+def _gpu(raw: Raw, notes: list[HostFinding]) -> Gpu:
     index = raw["index"]
     check = Checker("NVML", notes, index)
     gpu: Gpu = {
@@ -216,15 +205,8 @@ def _gpu(raw: Raw, notes: list[Finding]) -> Gpu:
         "unknown_counters": [],
     }
     if raw["code"] != nvml.SUCCESS:
-        word = constants.STATUSES.get(raw["code"], ("an unknown code",))[0]
-        notes.append(
-            finding(
-                "nvlink_links_unknown",
-                f"The NVLinks of GPU {index} could not be read ({word}, {raw['code']}); run nvidia-smi nvlink -s on the"
-                " tray.",
-                gpu=index,
-            )
-        )
+        status = constants.STATUSES.get(raw["code"], ("an unknown code",))[0]
+        notes.append(gpu_finding("nvlink_links_unknown", "gpu", index, status=status, number=raw["code"]))
         return gpu
     gpu["link_count"] = check.number("NVLink count", _number(raw["count"]), MAX_LINKS)
     groups: dict[tuple[str | None, int | None], list[int]] = {}
@@ -277,32 +259,25 @@ def _most(counter: collections.Counter[int]) -> int | None:
     return max(counter, key=lambda value: (counter[value], value)) if counter else None
 
 
-def evaluate(gpus: Sequence[Gpu]) -> list[Finding]:
+def evaluate(gpus: Sequence[Gpu]) -> list[HostFinding]:
     """The findings nvlink_links_degraded: a GPU of which not all links are active at full speed."""
     links, speed = expected(gpus)
     if links is None:
         return []
     rows = [(gpu, _degraded(gpu, links, speed)) for gpu in gpus if gpu["link_count"] is not None]
     if speed is None and rows and all(found.usable == 0 and found.links for _gpu, found in rows):
-        message = (
-            f"No NVLink of this tray is active, its {count(len(rows), 'GPU')} have {links} each; no action for PCIe"
-            " cards without a bridge, else check the power of the NVLink switches and the rack's cables."
-        )
-        return [finding("nvlink_links_degraded", message, gpu=None)]
+        return [gpu_finding("nvlink_links_degraded", "all", gpus=count(len(rows), "GPU"), links=links)]
     found = []
     for gpu, bad in rows:
         if bad.links:
             numbers = fold(map(str, bad.links))
-            at = f" at {speed} MB/s" if speed else ""
-            verb = "is" if len(bad.links) == 1 else "are"
-            found.append(
-                finding(
-                    "nvlink_links_degraded",
-                    f"GPU {gpu['index']}: {bad.usable} of {links} NVLinks are active{at},"
-                    f" {'link' if len(bad.links) == 1 else 'links'} {numbers} {verb} not; {_REMEDY}.",
-                    gpu=gpu["index"],
-                )
-            )
+            values = {
+                "usable": bad.usable,
+                "links": links,
+                "speed": f" at {speed} MB/s" if speed else "",
+                "others": f"link {numbers} is" if len(bad.links) == 1 else f"links {numbers} are",
+            }
+            found.append(gpu_finding("nvlink_links_degraded", "some", gpu["index"], **values))
     return found
 
 
@@ -320,7 +295,7 @@ def _degraded(gpu: Gpu, links: int, speed: int | None) -> Degraded:
 # --- The kernel log.
 
 
-def _kernel_xids(gpus: Sequence[Gpu], notes: list[Finding]) -> list[Xid] | None:
+def _kernel_xids(gpus: Sequence[Gpu], notes: list[HostFinding]) -> list[Xid] | None:
     command = ["journalctl", "--no-pager", "--quiet", "--output=short-unix", f"--since=-{LOG_DAYS}d"]
     command += [f"--lines={LOG_LINES}", "_TRANSPORT=kernel"]
     result = child.run(command, LOG_TIMEOUT, env={**os.environ, "LC_ALL": "C"})
@@ -328,14 +303,7 @@ def _kernel_xids(gpus: Sequence[Gpu], notes: list[Finding]) -> list[Xid] | None:
     hidden = os.geteuid() != 0 and not result.stdout
     if result.rc != 0 or hidden:
         why = "this user may not read it" if hidden else quoted(result.reason)
-        notes.append(
-            finding(
-                "nvlink_links_unknown",
-                f"The kernel log of this tray could not be read for Xids ({why}); it needs journalctl, and"
-                " become: true or the group systemd-journal.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("nvlink_links_unknown", "log", why=why))
         return None
     return xids(result.stdout.splitlines(), gpus)
 
@@ -386,19 +354,13 @@ def address(pci_bus_id: str) -> str:
     return pci_bus_id.partition(".")[0].upper().rjust(len("00000000:00:00"), "0")
 
 
-def xid_finding(row: Xid) -> Finding:
+def xid_finding(row: Xid) -> HostFinding:
     """The finding nvlink_xid of a row of xids()."""
-    return finding(
-        "nvlink_xid",
-        f"{xid_text(row)}; look the Xid up in NVIDIA's catalogue and check the links of this GPU.",
-        gpu=row["gpu"],
-    )
-
-
-def xid_text(row: Xid) -> str:
-    """What the kernel logged, where, how often and when last, in one clause."""
     gpu = f"GPU {row['gpu']}" if row["gpu"] is not None else f"The GPU at {row['pci_bus_id']}"
-    link = "" if row["link"] is None else f" link {row['link']}"
-    last = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row["last_at"]))
-    fatal = ", fatal" if row["fatal"] else ""
-    return f"{gpu}{link}: the kernel logged Xid {row['xid']} ({count(row['count'], 'time')}{fatal}), last at {last}"
+    values = {
+        "where": gpu if row["link"] is None else f"{gpu} link {row['link']}",
+        "xid": row["xid"],
+        "times": count(row["count"], "time") + (", fatal" if row["fatal"] else ""),
+        "last": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row["last_at"])),
+    }
+    return gpu_finding("nvlink_xid", "", row["gpu"], **values)

@@ -17,9 +17,8 @@ from xml.parsers import expat
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import NO_PERMISSION_TEXT, lost_gpu, stuck
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import lost_gpu, stuck
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     MAX_GPUS,
     UINT8,
@@ -36,6 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     unknown_gpu,
     unknown_health,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 MAX_XML = 8 * 1024 * 1024
@@ -50,46 +50,16 @@ _ILLEGAL = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE0
 _REFUSED = ("insufficient permissions", "[insufficient permissions]")
 _FAILED = ("unknown error", "err!", "[unknown error]", "requested functionality has been deprecated", *_REFUSED)
 
-# Texts that nvidia-smi prints instead of XML -> (code of the finding, sentence with the remedy).
-_TEXTS = (
-    (
-        "couldn't communicate with the nvidia driver",
-        "driver_missing",
-        "The NVIDIA driver is not loaded, as nvidia-smi reports; load its kernel modules, or install it.",
-    ),
-    (
-        "driver/library version mismatch",
-        "version_mismatch",
-        "The NVIDIA kernel module and its libraries have different versions, as nvidia-smi reports; reboot the tray or"
-        " reload the module.",
-    ),
-    (
-        "couldn't find libnvidia-ml",
-        "driver_missing",
-        "nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the NVIDIA driver.",
-    ),
-    (
-        "no devices were found",
-        "no_gpu",
-        "nvidia-smi finds no GPU; check the kernel log for Xid messages, and the GPUs' power.",
-    ),
-    (
-        "gpu is lost",
-        "gpu_lost",
-        "nvidia-smi cannot list the GPUs because one of them is lost; drain the tray and reboot it.",
-    ),
-    (
-        "gpu requires reset",
-        "gpu_lost",
-        "nvidia-smi cannot list the GPUs because one of them needs a reset; drain the tray and reset that GPU, or"
-        " reboot.",
-    ),
-    (
-        "insufficient permissions",
-        "no_permission",
-        NO_PERMISSION_TEXT,
-    ),
-)
+# Texts that nvidia-smi prints instead of XML -> the code and case of the finding.
+_TEXTS = {
+    "couldn't communicate with the nvidia driver": ("driver_missing", ""),
+    "driver/library version mismatch": ("version_mismatch", "nvidia_smi"),
+    "couldn't find libnvidia-ml": ("driver_missing", "smi_not_linked"),
+    "no devices were found": ("no_gpu", ""),
+    "gpu is lost": ("gpu_lost", "smi_lost"),
+    "gpu requires reset": ("gpu_lost", "smi_reset"),
+    "insufficient permissions": ("no_permission", ""),
+}
 
 # "Unable to determine the device handle for GPU0000:0F:00.0: GPU requires reset"
 # Since R550 "GPU3: 0000:5F:00.0".
@@ -101,8 +71,8 @@ _NAMED_GPU = re.compile(
 class NvidiaSmiError(NvlinkError):
     """nvidia-smi's output cannot be used; ``finding`` is the reason, ``others`` are further findings."""
 
-    def __init__(self, found: Finding, *others: Finding) -> None:
-        super().__init__(found["message"])
+    def __init__(self, found: HostFinding, *others: HostFinding) -> None:
+        super().__init__(found["code"])
         self.finding = found
         self.others = others
 
@@ -111,24 +81,11 @@ def read(program: str, timeout: float) -> Readings:
     """Run nvidia-smi for at most ``timeout`` seconds. Raises NvidiaSmiError with the finding where it fails."""
     result = child.run([program, "-q", "-x"], timeout, env={**os.environ, "LC_ALL": "C"})
     if result.timed_out:
-        raise NvidiaSmiError(
-            finding(
-                "driver_timeout",
-                f"nvidia-smi did not finish within {timeout:g} s; check the kernel log for Xid messages, often only a"
-                " reboot helps.",
-                gpu=None,
-            ),
-            *stuck(result, "nvidia-smi"),
-        )
+        found = gpu_finding("driver_timeout", "nvidia_smi", seconds=timeout)
+        raise NvidiaSmiError(found, *stuck(result, "nvidia-smi"))
     if result.error is not None:
-        raise NvidiaSmiError(
-            finding(
-                "driver_missing",
-                f"{quoted(program)} cannot be started ({quoted(result.error)}); install nvidia-smi with the driver, or"
-                " set the option nvidia_smi to its path.",
-                gpu=None,
-            )
-        )
+        error = quoted(result.error)
+        raise NvidiaSmiError(gpu_finding("driver_missing", "smi_not_started", program=quoted(program), error=error))
     text, unread = result.stdout, _unread(result.stderr)
     if not text.lstrip("\ufeff \t\r\n").startswith("<"):
         # A driver may print the line of a GPU without a handle, then describe the others.
@@ -140,22 +97,10 @@ def read(program: str, timeout: float) -> Readings:
     readings = parse_xml(text)
     if unread and readings.complete:
         readings.complete = False
-        readings.findings.append(
-            finding(
-                "gpu_lost",
-                f"nvidia-smi describes {count(len(readings.gpus), 'GPU')} and cannot read another ({quoted(unread)});"
-                " check the kernel log for Xid messages, then drain the tray and reboot it.",
-                gpu=None,
-            )
-        )
+        described = count(len(readings.gpus), "GPU")
+        readings.findings.append(gpu_finding("gpu_lost", "smi_unread", described=described, line=quoted(unread)))
     if result.rc != 0:
-        readings.findings.append(
-            finding(
-                "unusable_value",
-                f"nvidia-smi printed its output and exited with code {result.rc}; see that code in its manual page.",
-                gpu=None,
-            )
-        )
+        readings.findings.append(gpu_finding("unusable_value", "exit", status=result.rc))
     return readings
 
 
@@ -175,39 +120,24 @@ def parse_xml(text: str) -> Readings:
     found = root.get("gpu", [])
     readings.gpus = [_gpu(index, gpu, notes) for index, gpu in enumerate(found)]
     if any((_first(gpu, "fabric", "state") or "").lower() in _REFUSED for gpu in found):
-        notes.append(finding("no_permission", NO_PERMISSION_TEXT, gpu=None))
+        notes.append(gpu_finding("no_permission"))
     counted = Checker("nvidia-smi", notes).number("attached_gpus", _first(root, "attached_gpus"), UINT32)
     if counted is not None and counted > len(found):
         readings.complete = False
-        notes.append(
-            finding(
-                "gpu_lost",
-                f"nvidia-smi counts {count(counted, 'GPU')} and describes {len(found)}; run nvidia-smi -q on the tray"
-                " and compare it with nvidia-smi -L.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("gpu_lost", "smi_fewer", counted=count(counted, "GPU"), described=len(found)))
     return readings
 
 
-def _not_xml(text: str, rc: int | None) -> Finding:
+def _not_xml(text: str, status: int | None) -> HostFinding:
     lowered = text.lower()
-    for part, code, message in _TEXTS:
+    for part, (code, case) in _TEXTS.items():
         if part in lowered:
             named = _NAMED_GPU.search(text)
-            return finding(code, message.replace("one of them", f"GPU {named[1]}") if named else message, gpu=None)
+            return gpu_finding(code, case, which=f"GPU {named[1]}" if named else "one of them")
     line = next((line for line in text.splitlines() if line.strip()), "")
     if not line:
-        return finding(
-            "driver_unreadable",
-            f"nvidia-smi printed nothing and exited with code {rc}; run nvidia-smi -q -x on the tray.",
-            gpu=None,
-        )
-    return finding(
-        "driver_unreadable",
-        f"nvidia-smi printed text instead of XML ({quoted(line)}, exit code {rc}); run nvidia-smi -q -x on the tray.",
-        gpu=None,
-    )
+        return gpu_finding("driver_unreadable", "smi_nothing", status=status)
+    return gpu_finding("driver_unreadable", "smi_text", line=quoted(line), status=status)
 
 
 def without_process_names(text: str) -> str:
@@ -253,12 +183,7 @@ class _Tree:
         except expat.ExpatError as error:
             what = expat.ErrorString(error.code) or "an error"
             raise NvidiaSmiError(
-                finding(
-                    "driver_unreadable",
-                    f"The XML of nvidia-smi is truncated or malformed ({what} in line {error.lineno}); run"
-                    " nvidia-smi -q -x on the tray.",
-                    gpu=None,
-                )
+                gpu_finding("driver_unreadable", "smi_malformed", error=what, line=error.lineno)
             ) from error
         finally:
             # The handlers are bound to this object, which holds the parser: a reference cycle.
@@ -295,14 +220,7 @@ class _Tree:
 
     @staticmethod
     def _refused(why: str) -> NvidiaSmiError:
-        return NvidiaSmiError(
-            finding(
-                "driver_unreadable",
-                f"The XML of nvidia-smi was not parsed because it {why}; check which program the tray's PATH has as"
-                " nvidia-smi.",
-                gpu=None,
-            )
-        )
+        return NvidiaSmiError(gpu_finding("driver_unreadable", "smi_refused", why=why))
 
 
 def _first(element: Any, *path: str) -> str | None:
@@ -328,7 +246,7 @@ def _driver_version(root: Element, check: Checker) -> str | None:
     return None
 
 
-def _gpu(index: int, element: Any, notes: list[Finding]) -> Gpu:
+def _gpu(index: int, element: Any, notes: list[HostFinding]) -> Gpu:
     texts = {text.lower() for text in _texts_read(element)}
     if _LOST in texts:
         return lost_gpu(index, notes)

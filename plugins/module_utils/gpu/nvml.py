@@ -22,7 +22,6 @@ from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     MAX_GPUS,
@@ -40,6 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     unknown_gpu,
     unknown_health,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
 
 LIBRARY = "libnvidia-ml.so.1"
 INIT_FLAG_NO_GPUS = 1
@@ -144,9 +144,6 @@ class Pdi(ctypes.Structure):
     _fields_ = (("version", c_uint), ("value", c_ulonglong))
 
 
-NO_PERMISSION_TEXT = (
-    "The NVIDIA driver refuses this user; run the task with become: true, or check the modes of /dev/nvidia*."
-)
 # The sizes that the driver checks through the version word, or assumes.
 SIZES = {FabricInfoV2: 36, FabricInfoV3: 40, FabricInfoV4: 548, PlatformInfo: 44, PciInfo: 68, FieldValue: 40, Pdi: 16}
 
@@ -154,8 +151,8 @@ SIZES = {FabricInfoV2: 36, FabricInfoV3: 40, FabricInfoV4: 548, PlatformInfo: 44
 class NvmlError(NvlinkError):
     """NVML could not be read; ``finding`` is the reason, ``others`` are further findings."""
 
-    def __init__(self, found: Finding, *others: Finding) -> None:
-        super().__init__(found["message"])
+    def __init__(self, found: HostFinding, *others: HostFinding) -> None:
+        super().__init__(found["code"])
         self.finding = found
         self.others = others
 
@@ -354,38 +351,24 @@ def answer(reply: child.Reply, timeout: float) -> Raw:
     result = reply.result
     if result.timed_out:
         where = result.stderr.rstrip("\n").rpartition("\n")[2]
-        raise NvmlError(
-            finding(
-                "driver_timeout",
-                f"NVML did not return from {quoted(where) if where else 'loading its library'} within {timeout:g} s;"
-                " check the kernel log for Xid messages, often only a reboot helps.",
-                gpu=None,
-            ),
-            *stuck(result, "NVML"),
-        )
+        call = quoted(where) if where else "loading its library"
+        found = gpu_finding("driver_timeout", "nvml", call=call, seconds=timeout)
+        raise NvmlError(found, *stuck(result, "NVML"))
     if not isinstance(reply.value, dict):
         if result.rc is not None and result.rc < 0:
-            why = f"killed its process with signal {-result.rc}"
-        else:
-            why = f"could not be called ({quoted(result.error or f'exit status {result.rc}')})"
-        raise NvmlError(finding("driver_unreadable", f"NVML {why}; run nvidia-smi on the tray.", gpu=None))
+            raise NvmlError(gpu_finding("driver_unreadable", "nvml_killed", signal=-result.rc))
+        error = quoted(result.error or f"exit status {result.rc}")
+        raise NvmlError(gpu_finding("driver_unreadable", "nvml_not_called", error=error))
     if reply.value.get("error"):
         raise NvmlError(_failure(reply.value["error"]))
     return reply.value
 
 
-def stuck(result: child.Result, what: str) -> list[Finding]:
+def stuck(result: child.Result, program: str) -> list[HostFinding]:
     """The finding for a child that survived SIGKILL, or none."""
     if result.survivor_pid is None:
         return []
-    return [
-        finding(
-            "driver_timeout",
-            f"The process {result.survivor_pid} that read {what} survived SIGKILL, it hangs in the kernel; reboot the"
-            " tray, nothing else ends it.",
-            gpu=None,
-        )
-    ]
+    return [gpu_finding("driver_timeout", "survived", pid=result.survivor_pid, program=program)]
 
 
 def interpret(raw: Raw) -> Readings:
@@ -398,62 +381,37 @@ def interpret(raw: Raw) -> Readings:
         readings.complete = False
         Checker("NVML", notes).refuse("device count", raw["count"])
     if any((gpu["fabric"].get("code") if "fabric" in gpu else gpu["codes"][0]) == NO_PERMISSION for gpu in raw["gpus"]):
-        notes.append(finding("no_permission", NO_PERMISSION_TEXT, gpu=None))
+        notes.append(gpu_finding("no_permission"))
     old = [gpu["index"] for gpu in raw["gpus"] if (gpu.get("fabric") or {}).get("only_v1")]
     if old:
-        notes.append(
-            finding(
-                "fabric_unknown",
-                f"The driver {readings.driver_version or 'of this tray'} has only version 1 of NVML's fabric call,"
-                " which is not used, so the fabric is unknown; install driver R550 or newer, or set"
-                " backend: nvidia_smi.",
-                gpu=None,
-            )
-        )
+        notes.append(gpu_finding("fabric_unknown", "old_driver", driver=readings.driver_version or "of this tray"))
     return readings
 
 
-def _failure(error: Raw) -> Finding:
+def _failure(error: Raw) -> HostFinding:
     code, call = error["code"], error["call"]
     if call == "load":
-        return finding(
-            "driver_missing",
-            f"NVML cannot be loaded ({quoted(error['text'])}); install the user-space packages of the NVIDIA driver.",
-            gpu=None,
-        )
-    known = {
-        DRIVER_NOT_LOADED: (
-            "driver_missing",
-            "The NVIDIA driver is not loaded; load its kernel modules, or install it.",
-        ),
-        LIB_RM_VERSION_MISMATCH: (
-            "version_mismatch",
-            "The NVIDIA kernel module and NVML have different versions, as after an upgrade without a reboot; reboot"
-            " the tray or reload the module.",
-        ),
-        NO_PERMISSION: ("no_permission", NO_PERMISSION_TEXT),
-    }
-    if code in known:
-        return finding(known[code][0], known[code][1], gpu=None)
-    return finding(
-        "driver_unreadable",
-        f"NVML's {call} failed with {constants.STATUSES.get(code, ('an unknown code',))[0]} ({code}); run nvidia-smi on"
-        " the tray.",
-        gpu=None,
-    )
+        return gpu_finding("driver_missing", "nvml_not_found", error=quoted(error["text"]))
+    if code == DRIVER_NOT_LOADED:
+        return gpu_finding("driver_missing")
+    if code == LIB_RM_VERSION_MISMATCH:
+        return gpu_finding("version_mismatch", "nvml")
+    if code == NO_PERMISSION:
+        return gpu_finding("no_permission")
+    return gpu_finding("driver_unreadable", "nvml_status", call=call, status=_status(code), number=code)
 
 
-def lost_gpu(index: int, notes: list[Finding], *, is_reset: bool = False) -> Gpu:
+def _status(code: int) -> str:
+    return constants.STATUSES.get(code, ("an unknown code",))[0]
+
+
+def lost_gpu(index: int, notes: list[HostFinding], *, is_reset: bool = False) -> Gpu:
     """Add the finding of a GPU that no longer responds (gpu_lost); all its values are unknown."""
-    if is_reset:
-        message = f"GPU {index} needs a reset before it responds; drain the tray and reset the GPU, or reboot."
-    else:
-        message = f"GPU {index} is lost, it has fallen off the bus; drain the tray and reboot it."
-    notes.append(finding("gpu_lost", message, gpu=index))
+    notes.append(gpu_finding("gpu_lost", "reset" if is_reset else "lost", index))
     return unknown_gpu(index)
 
 
-def _gpu(raw: Raw, notes: list[Finding]) -> Gpu:
+def _gpu(raw: Raw, notes: list[HostFinding]) -> Gpu:
     index, codes = raw["index"], raw["codes"]
     if GPU_IS_LOST in codes:
         return lost_gpu(index, notes)
@@ -465,14 +423,8 @@ def _gpu(raw: Raw, notes: list[Finding]) -> Gpu:
         # No handle: NVML counts this GPU, but cannot read it.
         if codes[0] == NO_PERMISSION:
             return gpu
-        name = constants.STATUSES.get(codes[0], ("an unknown code",))[0]
-        notes.append(
-            finding(
-                "driver_unreadable",
-                f"NVML has no handle of GPU {index} ({name}, {codes[0]}); check the kernel log for Xid messages.",
-                gpu=index,
-            )
-        )
+        status = _status(codes[0])
+        notes.append(gpu_finding("driver_unreadable", "nvml_handle", index, status=status, number=codes[0]))
         return gpu
     gpu["uuid"] = check.gpu_uuid("uuid", raw.get("uuid"))
     gpu["name"] = check.text("name", raw.get("name"))

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Callable, TypedDict, Union
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
 
 MAX_GPUS = 1024
@@ -118,7 +118,7 @@ class Readings:
     def __init__(self, driver_version: str | None = None) -> None:
         self.driver_version = driver_version
         self.gpus: list[Gpu] = []
-        self.findings: list[Finding] = []
+        self.findings: list[HostFinding] = []
         self.complete = True
 
 
@@ -198,7 +198,7 @@ def quoted(value: Any) -> str:
 class Checker:
     """Checks the values of one tray or GPU, and adds to ``findings`` those that cannot be used."""
 
-    def __init__(self, source: str, findings: list[Finding], gpu: int | None = None) -> None:
+    def __init__(self, source: str, findings: list[HostFinding], gpu: int | None = None) -> None:
         self._source = source
         self._findings = findings
         self._gpu = gpu
@@ -206,14 +206,8 @@ class Checker:
     def refuse(self, field_name: str, value: Any) -> None:
         """Add the finding of an unusable value of a field; the value itself becomes null."""
         subject = "the tray" if self._gpu is None else f"GPU {self._gpu}"
-        self._findings.append(
-            finding(
-                "unusable_value",
-                f"{self._source} reports {field_name} {quoted(value)} of {subject}, which is not valid and counts as"
-                " unknown; run nvidia-smi -q on the tray.",
-                gpu=self._gpu,
-            )
-        )
+        values = {"source": self._source, "field": field_name, "value": quoted(value), "subject": subject}
+        self._findings.append(gpu_finding("unusable_value", "value", self._gpu, **values))
 
     def _matching(self, field_name: str, value: Any, is_one: Callable[[str], bool]) -> str | None:
         if value is None:

@@ -28,7 +28,7 @@ _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 # The modules of the program: main and all that it imports, which test_imex_job.py compares with what Python imports.
 # Ansible sends to a tray what the module imports, so the module has them all.
 _PARTS = """
-    atomic child errors findings hostlist interfaces text
+    atomic child errors findings host_findings hostlist interfaces text
     gpu.constants gpu.facts gpu.nvidia_smi gpu.nvml gpu.readings
     imex.boot imex.facts imex.files imex.readings imex.slurm_conf imex.status imex.survey
     imex.prolog.daemon imex.prolog.failure imex.prolog.main imex.prolog.state imex.prolog.wait

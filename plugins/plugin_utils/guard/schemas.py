@@ -8,12 +8,12 @@ A module and its documentation come from the same collection, so an answer that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import Check
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import MAX_MESSAGE, Subject
 
 # Plugins are also loaded where no library is: by ansible-doc, and by ansible-test's check of imports.
 try:
@@ -27,22 +27,10 @@ MAX_NUMBER = 2**63
 """Characters of a text, entries of a list, the largest number. Numbers are counts, IDs, times and sizes: none is
 negative."""
 
-FINDINGS = {
-    "type": "array",
-    "maxItems": 1000,
-    "items": {
-        "type": "object",
-        "required": ["code", "severity", "message"],
-        "properties": {
-            "code": {"type": "string", "pattern": r"\A[a-z][a-z0-9_]{0,63}\Z"},
-            "severity": {"enum": ["error", "warning", "info"]},
-            "message": {"type": "string", "maxLength": 4096},
-        },
-    },
-}
-
 Schema = dict[str, Any]
 """A JSON Schema."""
+Check = Callable[[Any], Any]
+"""A compiled one: raises ValueError for data that does not match."""
 
 _SIMPLE: dict[str, Schema] = {
     "str": {"type": ["string", "null"], "maxLength": MAX_TEXT},
@@ -53,6 +41,31 @@ _SIMPLE: dict[str, Schema] = {
     # Any plain data, within the limits of trust.is_bounded.
     "raw": {},
 }
+
+_WORD = {"type": "string", "pattern": r"\A[a-z0-9_]{0,64}\Z"}
+_NAME = {"type": ["string", "null"], "maxLength": 1024}
+_VALUE = {"type": ["string", "number", "null"], "maxLength": 1024}
+_LIST = {"type": "array", "maxItems": MAX_ENTRIES, "items": _VALUE}
+
+
+def _finding(value: Schema) -> Schema:
+    """A finding; value: what a value for its message may be, besides a text, a number or a list of these."""
+    values = {"type": "object", "maxProperties": 16, "additionalProperties": {"anyOf": [_VALUE, _LIST, value]}}
+    subjects = {**dict.fromkeys(("part", *Subject.__annotations__), _NAME), "gpu": _SIMPLE["int"]}
+    properties = {
+        **subjects,
+        "code": {**_WORD, "pattern": r"\A[a-z][a-z0-9_]{0,63}\Z"},
+        "case": _WORD,
+        "values": values,
+        "severity": {"enum": ["error", "warning", "info"]},
+        "message": {"type": "string", "maxLength": MAX_MESSAGE},
+    }
+    return {"type": "object", "required": ["code"], "properties": properties}
+
+
+# backend_fallback has the finding about the other backend as a value.
+FINDINGS = {"type": "array", "maxItems": 1000, "items": _finding(_finding(_LIST))}
+"""The findings of a host: each a HostFinding, or with severity and message where the host words it."""
 
 
 # What AnsibleModule adds to the result of a module that returns a path.
@@ -79,10 +92,14 @@ def compiled(schema: Schema) -> Check:
     return missing
 
 
+check_findings = compiled(FINDINGS)
+
+
 def of_return(documented: str, choice: str = "") -> dict[str, Check]:
     """The checks of a module's return values, from its RETURN: `KEY`, and `ansible_facts.KEY` for each fact.
 
-    A value may be null. A dictionary has the keys that it documents and no other; one without `contains` any.
+    A value may be null. A dictionary has the keys that it documents and no other; one without `contains` any. Findings
+    are any, because trust.host_findings checks them.
     choice: an option and its value, such as `step=inspect`, without those that are returned with other values alone.
     """
     rows: dict[str, Any] = yaml.safe_load(documented) or {}
@@ -95,7 +112,7 @@ def of_return(documented: str, choice: str = "") -> dict[str, Check]:
         schemas = {**_OF_PATH, **schemas}
     facts = rows.get("ansible_facts", {}).get("contains", {})
     schemas.update({f"ansible_facts.{name}": _schema(row) for name, row in facts.items()})
-    schemas["findings"] = FINDINGS
+    schemas["findings"] = {}
     return {name: compiled(schema) for name, schema in schemas.items()}
 
 
@@ -105,7 +122,7 @@ def _schema(row: Mapping[str, Any]) -> Schema:
     entry: Schema = {}
     if contains:
         entry = {
-            "properties": {name: _schema(inner) for name, inner in contains.items()},
+            "properties": {name: {} if name == "findings" else _schema(inner) for name, inner in contains.items()},
             "additionalProperties": False,
         }
     if kind in ("dict", "complex"):

@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline im
     kill_children,
     limited_memory,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, printable
 
 # Bytes that an answer may cost the worker. The answers of this collection's modules are below 1 MiB, and Ansible
@@ -84,7 +85,7 @@ class GuardedAction(ActionBase):
         name: str,
         arguments: Arguments,
         task_vars: Variables,
-        schema: Mapping[str, trust.Check],
+        schema: Mapping[str, Check],
         seconds: float,
     ) -> Result:
         """The answer of the host's module, reduced to its schema (trust.accepted).

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, Finding, finding, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import count_values, printable, sentence
 
@@ -33,9 +34,6 @@ MAX_MESSAGES = 100
 """Limits of any value: levels of nesting; bytes as JSON, which also limit how many values it has (slurm.conf of 10,000
 trays with their addresses has 0.5 MB); characters of a message to a person; warnings."""
 
-Check = Callable[[Any], Any]
-"""A compiled JSON Schema (fastjsonschema.compile): raises ValueError for data that does not match."""
-
 _FACT = "ansible_facts."
 _TEXTS = ("msg", "stdout", "stderr", "module_stdout", "module_stderr")
 _STANDARD: dict[str, Any] = {
@@ -48,7 +46,7 @@ _STANDARD: dict[str, Any] = {
 }
 """Key that any module may return -> its type."""
 # What callbacks print as it is.
-_PRINTED = (*_TEXTS, "warnings", "deprecations", "exception", "diff", "findings")
+_PRINTED = (*_TEXTS, "warnings", "deprecations", "exception", "diff")
 
 
 def foreign_variables(facts: Any) -> list[str]:
@@ -93,13 +91,13 @@ def state_dir(task_vars: Variables) -> str | None:
     return next((str(value) for name in names if (value := controller_value(task_vars, name))), None)
 
 
-def accepted(host: str, answer: Result, schema: Mapping[str, Check]) -> Result:
+def accepted(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> Result:
     """What a module's answer may hold: its documented keys, each of which matches its schema.
 
     Texts that a terminal shows lose their control characters. schema: key -> check. The keys of `ansible_facts` are
     checked by `ansible_facts.KEY`. Any other key, fact or statistic is dropped with the finding `tray_answer_invalid`,
-    which is added to `findings`. The severity of a host's finding is that of its code, whatever the host reports; one
-    of an unknown code is dropped.
+    which is added to `findings`. A host's findings get their severity, and their message unless it has one, from the
+    table; one of an unknown code is dropped.
     """
     rest = dict(answer)
     given = rest.pop("ansible_facts") if isinstance(rest.get("ansible_facts"), Mapping) else {}
@@ -116,7 +114,7 @@ def accepted(host: str, answer: Result, schema: Mapping[str, Check]) -> Result:
     return kept
 
 
-def _reduced(values: Result, schema: Mapping[str, Check], prefix: str = "") -> tuple[Result, list[str]]:
+def _reduced(values: Result, schema: Mapping[str, schemas.Check], prefix: str = "") -> tuple[Result, list[str]]:
     """(what is kept of an answer or of its facts, the names of the others)."""
     kept, dropped = {}, []
     for name, value in values.items():
@@ -127,7 +125,7 @@ def _reduced(values: Result, schema: Mapping[str, Check], prefix: str = "") -> t
     return kept, dropped
 
 
-def _checked(key: str, value: Any, schema: Mapping[str, Check]) -> Any:
+def _checked(key: str, value: Any, schema: Mapping[str, schemas.Check]) -> Any:
     """What is kept of the value of a key, or of a fact (`ansible_facts.KEY`); ValueError if it is dropped."""
     if key not in schema:
         is_valid = _is_standard(key, value)
@@ -135,16 +133,22 @@ def _checked(key: str, value: Any, schema: Mapping[str, Check]) -> Any:
         schema[key](value)
     if not is_valid:
         raise ValueError
-    if key == "findings":
-        return _rated(_cleaned(value))
-    if key.startswith(_FACT) and isinstance(value, Mapping) and value.get("findings"):
-        return {**value, "findings": _rated(value["findings"])}
-    return _cleaned(value) if key in _PRINTED else value
+    if key in _PRINTED:
+        return _cleaned(value)
+    return _worded({key: value})[key] if key in schema else value
 
 
-def _rated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Findings of a host, those of known codes, with the severity of their code."""
-    return [{**row, "severity": CATALOGUE[row["code"]].severity} for row in rows if row.get("code") in CATALOGUE]
+def _worded(value: Any) -> Any:
+    """The value with the findings in its dictionaries as host_findings() has them."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: host_findings(inner) if key == "findings" else _worded(inner) for key, inner in value.items()}
+
+
+def host_findings(rows: Any) -> list[Finding]:
+    """A host's findings of known codes, as the controller words them; ValueError for rows of another shape."""
+    schemas.check_findings(rows)
+    return [worded(_cleaned(row)) for row in rows if row["code"] in CATALOGUE]
 
 
 def _is_standard(key: str, value: Any) -> bool:

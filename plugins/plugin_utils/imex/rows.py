@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Row
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Check
 
 
 class Stored(Row, total=False):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
@@ -208,10 +208,11 @@ def _addresses(facts: Object) -> tuple[Address, ...]:
 
 
 def _findings(facts: Object, tray: str) -> list[Finding]:
-    """The tray's own findings of known codes, with the tray as subject and the severity of their code."""
-    found = []
-    for row in as_list(facts.get("findings")):
-        code, message = str(mapped(row).get("code")), sentence(mapped(row).get("message"))
-        if code in CATALOGUE and message:
-            found.append(finding(code, f"{message}.", tray=tray, gpu=whole(row.get("gpu"))))
-    return found
+    """The tray's own findings, with the tray as subject."""
+    try:
+        rows = trust.host_findings(facts.get("findings") or [])
+    except ValueError:
+        message = f"{tray} returned findings of another shape, which are dropped; check the host."
+        return [finding("tray_answer_invalid", message, tray=tray)]
+    texts = [(row, sentence(row["message"])) for row in rows]
+    return [finding(row["code"], f"{text}.", tray=tray, gpu=row.get("gpu")) for row, text in texts if text]

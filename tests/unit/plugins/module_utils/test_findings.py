@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import string
 from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
@@ -22,6 +24,31 @@ def test_every_row_is_complete() -> None:
         or not (entry.sentence and entry.remedy)
     ]
     assert incomplete == []
+
+
+def test_placeholders_of_a_message_are_plain_names() -> None:
+    """No attribute, index, conversion or format of a value."""
+    texts = [text for entry in CATALOGUE.values() for text in entry.messages.values()]
+    fields = [field for text in texts for field in string.Formatter().parse(text) if field[1] is not None]
+    assert [field for field in fields if not field[1].isidentifier() or field[2] or field[3]] == []
+
+
+def test_a_host_states_cases_that_exist_with_the_values_of_their_messages() -> None:
+    wrong = []
+    for path in ROOT.glob("plugins/module_utils/**/*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") not in ("host_finding", "gpu_finding"):
+                continue
+            first = [argument.value if isinstance(argument, ast.Constant) else None for argument in call.args[:2]]
+            code, case = first if len(first) == 2 else (*first, "")
+            given = {keyword.arg for keyword in call.keywords} | {"gpu"}
+            if code is None or case is None or None in given:
+                continue  # from a variable
+            text = CATALOGUE[code].messages.get(case, "")
+            needed = {name for _text, name, _form, _conversion in string.Formatter().parse(text) if name}
+            if (case and not text) or not needed <= given:
+                wrong.append(f"{path.name}:{call.lineno}: {code} {case}")
+    assert wrong == []
 
 
 def test_a_remedy_names_variables_that_exist() -> None:

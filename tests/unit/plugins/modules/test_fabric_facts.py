@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as Ansible calls it: options in, one JSON document out."""
+"""The module as Ansible calls it: options in, one JSON document out, of which the controller words the findings."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
@@ -32,8 +33,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def run_module(**options: Any) -> dict[str, Any]:
         with patch_module_args(options), pytest.raises(SystemExit):
             fabric_facts.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return trust.accepted("r01t01", json.loads(capsys.readouterr().out), schemas.of_return(fabric_facts.RETURN))
 
     return run_module
 

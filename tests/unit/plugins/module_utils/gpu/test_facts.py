@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, unknown_gpu
@@ -245,7 +246,7 @@ def test_gpus_that_share_only_some_operations_are_reported(rows: list[Any], word
     found = _assemble(readings)
     assert found["attached"]
     assert trays.codes(found) == (["fabric_cliques_smaller"] if words else [])
-    assert all(words in row["message"] for row in found["findings"])
+    assert all(words in worded(row)["message"] for row in found["findings"])
 
 
 @pytest.mark.parametrize("name", ["l40s", "hgx_b200"])
@@ -415,8 +416,9 @@ def test_auto_prefers_nvml(tools: Callable[..., str]) -> None:
 def test_auto_falls_back_with_the_reason(tools: Callable[..., str], fault: str, why: str) -> None:
     facts = fabric_facts.gather("auto", tools(fault), 20)
     assert (facts["backend"], facts["attached"]) == ("nvidia_smi", True)
-    assert [(found["code"], found["severity"]) for found in facts["findings"]] == [("backend_fallback", "info")]
-    assert why in facts["findings"][0]["message"]
+    [found] = map(worded, facts["findings"])
+    assert (found["code"], found["severity"]) == ("backend_fallback", "info")
+    assert why in found["message"]
 
 
 def test_auto_reports_a_hang_of_nvml_where_nvidia_smi_responds(
@@ -494,7 +496,7 @@ def test_a_child_stuck_in_the_kernel_is_reported(
     monkeypatch.setattr(child, "run", lambda *_arguments, **_named: stuck)
     facts = fabric_facts.gather(backend, tools(), 20)
     assert "driver_timeout" in trays.codes(facts)
-    assert any("4242" in found["message"] for found in facts["findings"])
+    assert any("4242" in worded(found)["message"] for found in facts["findings"])
 
 
 @pytest.mark.parametrize(

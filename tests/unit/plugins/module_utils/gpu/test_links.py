@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links, nvml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
@@ -92,7 +93,7 @@ def test_links_that_are_inactive_or_slow_are_one_finding_a_gpu(standin: Tray) ->
     )
     found = links.gather(20)
     assert codes(found) == [("nvlink_links_degraded", 1), ("nvlink_links_degraded", 2)]
-    first, second = (note["message"] for note in found["findings"])
+    first, second = (worded(note)["message"] for note in found["findings"])
     assert first.startswith("GPU 1: 16 of 18 NVLinks are active at 53125 MB/s, links [14-15] are not; ")
     assert second.startswith("GPU 2: 17 of 18 NVLinks are active at 53125 MB/s, link 0 is not; ")
     assert {"state": "inactive", "speed": None, "links": [14]} in found["gpus"][1]["links"]
@@ -139,7 +140,7 @@ def test_without_nvml_the_links_are_unknown_with_the_reason(
         subsets.Options(**{"gather_subset": ["links"], "nvidia_smi": str(tmp_path / "none"), **options})
     )
     [note] = [note for note in result["findings"] if note["part"] == "links"]
-    assert (note["code"], note["severity"]) == ("nvlink_links_unknown", "info")
+    assert (note["code"], worded(note)["severity"]) == ("nvlink_links_unknown", "info")
     assert result["ansible_facts"]["nvlink_links"]["gpus"] is None
 
 
@@ -227,10 +228,12 @@ def test_xids_of_nvlink_are_rows_by_gpu_and_link() -> None:
         (149, 0, "00000008:01:00.0", 14, True, 1),
     ]
     assert (rows[1]["first_at"], rows[1]["last_at"]) == (1795237201.2, 1795237202.3)
-    assert links.xid_finding(rows[2])["message"].startswith(
+    assert worded(links.xid_finding(rows[2]))["message"].startswith(
         "GPU 0 link 14: the kernel logged Xid 149 (1 time, fatal), last at 2026-11-21T05:00:00Z; "
     )
-    assert links.xid_finding(rows[0])["message"].startswith("The GPU at 00000099:01:00.0: the kernel logged Xid 149 ")
+    assert worded(links.xid_finding(rows[0]))["message"].startswith(
+        "The GPU at 00000099:01:00.0: the kernel logged Xid 149 "
+    )
 
 
 def test_an_xid_that_was_fatal_once_stays_fatal() -> None:

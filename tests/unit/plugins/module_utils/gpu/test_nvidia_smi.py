@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import unknown_gpu, unknown_health
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
@@ -27,7 +28,7 @@ HEALTHY = {
 def _failure(text: str) -> dict[str, Any]:
     with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
         nvidia_smi.parse_xml(text)
-    return caught.value.finding
+    return worded(caught.value.finding)
 
 
 def test_a_healthy_gb200_tray() -> None:
@@ -382,8 +383,8 @@ def test_an_invalid_value_is_null_and_a_finding(old: str, new: str, where: tuple
     if "<b>" not in new:  # an element in place of a text is absent, as any other that is not known
         assert ("unusable_value", 0) in [(found["code"], found["gpu"]) for found in readings.findings]
     for found in readings.findings:
-        assert len(found["message"]) < 400
-        assert not set("{}[]\n$<>") & set(found["message"])
+        assert len(worded(found)["message"]) < 400
+        assert not set("{}[]\n$<>") & set(worded(found)["message"])
 
 
 @pytest.mark.parametrize("text", ["all-zero", "upper"])
@@ -451,4 +452,4 @@ def test_a_missing_program_is_a_finding_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
         nvidia_smi.read(str(tmp_path / "nvidia-smi"), 5)
     assert caught.value.finding["code"] == "driver_missing"
-    assert str(tmp_path)[:30] in caught.value.finding["message"]
+    assert str(tmp_path)[:30] in worded(caught.value.finding)["message"]

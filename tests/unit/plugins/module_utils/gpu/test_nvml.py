@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Checker, Readings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
@@ -41,7 +42,7 @@ def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tray:
 def _failure(timeout: float = 20) -> dict[str, Any]:
     with pytest.raises(nvml.NvmlError) as caught:
         nvml.read(timeout)
-    return caught.value.finding
+    return worded(caught.value.finding)
 
 
 @pytest.mark.parametrize(("struct", "size"), nvml.SIZES.items())
@@ -217,7 +218,9 @@ def test_hostile_text_is_null_and_a_finding(standin: Tray) -> None:
     readings = nvml.read(20)
     assert (readings.gpus[0]["name"], readings.gpus[0]["uuid"]) == (None, None)
     assert {found["code"] for found in readings.findings} == {"unusable_value"}
-    assert all("{" not in found["message"] and "[" not in found["message"] for found in readings.findings)
+    assert all(
+        "{" not in worded(found)["message"] and "[" not in worded(found)["message"] for found in readings.findings
+    )
 
 
 def test_readings_with_and_without_pynvml_are_the_same(standin: Tray, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible.module_utils._internal import _messages
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import MAX_MESSAGE, worded
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import RETURN as SLURM_STEP
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN as SLURM_TOPOLOGY
@@ -44,9 +45,16 @@ def test_variables_of_the_collection_among_facts_are_foreign(facts: Any, foreign
     assert trust.foreign_variables(facts) == foreign
 
 
-def test_what_fabric_facts_returns_passes_its_schema_unchanged() -> None:
+def test_what_fabric_facts_returns_passes_its_schema_with_its_findings_worded() -> None:
     answer = json.loads(json.dumps(subsets.gather(subsets.Options(gather_subset=["all"]))))
-    assert trust.accepted("r01t01", answer, SCHEMA) == answer
+    facts = {
+        name: {**part, "findings": list(map(worded, part["findings"]))}
+        for name, part in answer["ansible_facts"].items()
+    }
+    kept = trust.accepted("r01t01", answer, SCHEMA)
+    assert kept == {**answer, "findings": list(map(worded, answer["findings"])), "ansible_facts": facts}
+    assert any(row["gpu"] is None for row in kept["findings"] if row["part"] == "gpu")
+    assert trust.accepted("r01t01", kept, SCHEMA) == kept
 
 
 @pytest.mark.parametrize(
@@ -61,6 +69,13 @@ def test_what_fabric_facts_returns_passes_its_schema_unchanged() -> None:
         ({"add_host": {"host_name": "x"}}, "add_host"),
         ({"changes": ["x" * 100_000]}, "changes"),
         ({"findings": [{"code": "BAD", "severity": "error", "message": "x"}]}, "findings"),
+        ({"findings": {}}, "findings"),
+        ({"findings": ["gpu_lost"]}, "findings"),
+        ({"findings": [{"code": "gpu_lost", "gpu": "{0.__class__}"}]}, "findings"),
+        ({"findings": [{"code": "gpu_lost", "case": ["lost"]}]}, "findings"),
+        ({"findings": [{"code": "gpu_lost", "case": "smi_lost", "values": {"which": "x" * 2000}}]}, "findings"),
+        ({"findings": [{"code": "gpu_lost", "case": "smi_lost", "values": {"which": {"x": 1}}}]}, "findings"),
+        ({"ansible_facts": {"nvlink_fabric": {"findings": [{"code": 1}]}}}, "ansible_facts.nvlink_fabric"),
         ({"msg": 3}, "msg"),
     ],
 )
@@ -97,6 +112,35 @@ def test_a_host_does_not_decide_the_severity_of_its_findings() -> None:
     rows = [{"code": code, "severity": "info", "message": "x"} for code in ("gpu_lost", "no_such_code")]
     (kept,) = trust.accepted("r01t01", {"findings": rows}, SCHEMA)["findings"]
     assert (kept["code"], kept["severity"]) == ("gpu_lost", "error")
+
+
+@pytest.mark.parametrize(
+    ("case", "values", "message"),
+    [
+        ("smi_lost", {"which": "{gpu.real} {{ 7 * 7 }} \x07%s"}, "because {gpu.real} {{ 7 * 7 }}  %s is lost;"),
+        ("smi_lost", {"which": list(range(99))}, "because 0, 1, 2, 3, 4 and 94 more is lost;"),
+        ("smi_lost", {"which": {"code": "no_permission"}}, "because The NVIDIA driver refuses this user; "),
+        ("smi_lost", {"which": 1.50, "more": "x"}, "because 1.5 is lost;"),
+        # Of another release, or of a host that is compromised: what the row of the code says.
+        ("smi_lost", {}, "A GPU has fallen off the bus, needs a reset or cannot be read; drain the tray "),
+        ("smi_lost", {"which": {"code": "no_such_code"}}, "A GPU has fallen off the bus, "),
+        ("no_such_case", {}, "A GPU has fallen off the bus, "),
+    ],
+)
+def test_values_of_a_host_are_text_in_a_message_of_the_table(case: str, values: Any, message: str) -> None:
+    (kept,) = trust.accepted("r01t01", {"findings": [{"code": "gpu_lost", "case": case, "values": values}]}, SCHEMA)[
+        "findings"
+    ]
+    assert message in kept.pop("message")
+    assert kept == {"code": "gpu_lost", "severity": "error"}
+
+
+def test_a_message_of_a_host_is_never_longer_than_its_limit() -> None:
+    values = dict.fromkeys(("source", "field", "value", "subject"), "x" * 1024)
+    found = {"code": "unusable_value", "case": "value", "values": values}
+    (kept,) = trust.accepted("r01t01", {"findings": [found]}, SCHEMA)["findings"]
+    assert len(kept["message"]) == MAX_MESSAGE
+    assert trust.host_findings([kept]) == [kept]
 
 
 def test_a_message_that_is_nested_too_deeply_is_dropped_with_a_finding() -> None:

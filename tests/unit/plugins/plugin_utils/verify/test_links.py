@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links as facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links
 from hypothesis import given
@@ -132,7 +133,7 @@ def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() ->
     world = copy.deepcopy(HOME)
     degraded = gpu(1, "B", {}, links=[{"state": "active", "speed": 53125, "links": list(range(17))}], link_count=17)
     notes = facts.evaluate([gpu(0, "A", {}), degraded])
-    world.trays[TRAY]["findings"] += [dict(note, part="links") for note in notes]
+    world.trays[TRAY]["findings"] += [{**worded(note), "part": "links"} for note in notes]
     world.report(TRAY, "gpu", "fabric_degraded")
     [row] = world.verdict()["failures"]
     assert (row["layer"], row["code"], row["severity"], row["tray"]) == (
