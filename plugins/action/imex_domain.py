@@ -15,11 +15,11 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages, verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import certificates
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import certificates, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
@@ -334,6 +334,12 @@ class ActionModule(GuardedAction):
         if warnings:
             result["warnings"] = _as_warnings(warnings)
         row = dict(result.pop("row", None) or {})
+        errors = [entry["message"] for entry in result.get("findings") or [] if entry["severity"] == ERROR]
+        if result.get("failed") and row.get("facts"):
+            # The unit did not start. The daemon's own errors say more than the tray's message.
+            errors += _start_errors(row["facts"]["findings"])
+        if errors:
+            result.update(failed=True, msg=errors[0])
         if phase == "inspect" and self.options["job_files"] and row.get("job_left"):
             # Without a row the tray counts as not reached, until it is inspected again.
             return {**result, "job_left": True}
@@ -431,6 +437,11 @@ def _unchanged(**more: Any) -> Result:
 
 def _as_warnings(findings: Sequence[Finding]) -> list[str]:
     return [f"{entry['code']}: {entry['message']}" for entry in findings]
+
+
+def _start_errors(findings: Sequence[Finding]) -> list[str]:
+    """The errors that may be why a daemon does not start; not that it does not run."""
+    return [row["message"] for row in findings if row["severity"] == ERROR and row["code"] != "imex_unit_down"]
 
 
 def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> list[str]:

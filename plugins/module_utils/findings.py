@@ -187,6 +187,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
                 "smi_not_linked": (
                     "nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the NVIDIA driver."
                 ),
+                "imex": (
+                    "The version of the loaded driver cannot be read, and IMEX must have the same; load the driver, or"
+                    " set option version."
+                ),
                 "smi_not_started": (
                     "{program} cannot be started ({error}); install nvidia-smi with the driver, or set the option"
                     " nvidia_smi to its path."
@@ -626,6 +630,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "the tray is not in the fabric file",
             _DISCOVER,
+            messages={
+                "job": (
+                    "This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
+                    " accept."
+                ),
+            },
         ),
         "domain_incomplete": Row(
             WARNING,
@@ -752,7 +762,14 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
     },
     "IMEX is not ready": {
-        "imex_missing": Row(INFO, "nvidia-imex is not installed", "run the role imex where IMEX is needed"),
+        "imex_missing": Row(
+            INFO,
+            "nvidia-imex is not installed",
+            "run the role imex where IMEX is needed",
+            messages={
+                "": "nvidia-imex is not installed; run the role imex where IMEX is needed.",
+            },
+        ),
         "imex_not_ready": Row(
             ERROR,
             "the daemon runs and is not ready, or nvidia-imex-ctl prints no usable output",
@@ -760,6 +777,13 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the daemon was stopped, or is waiting for its peers",
             _IMEX,
+            messages={
+                "ctl": (
+                    "{error} but {output}; run nvidia-imex-ctl -N on the tray, and check that IMEX_CMD_ENABLED is 1."
+                ),
+                "state": "IMEX is in the state {state}, not ready; check its log, {log}.",
+                "no_state": "nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon.",
+            },
         ),
         "imex_unit_down": Row(
             ERROR,
@@ -769,6 +793,16 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "the daemon was stopped, or exited with an error",
             "ansible {tray} --become -a 'systemctl restart nvidia-imex', and where that fails"
             " ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'",
+            messages={
+                "failed": (
+                    "nvidia-imex.service has failed ({result}); check its log and remove the cause, then run"
+                    " systemctl reset-failed nvidia-imex and start it."
+                ),
+                "stopped": (
+                    "nvidia-imex.service is enabled and does not run ({active}); check journalctl -u"
+                    " nvidia-imex.service, then start it."
+                ),
+            },
         ),
         "imex_unit_starting": Row(
             ERROR,
@@ -777,11 +811,23 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the start of the daemon hangs",
             "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'",
+            messages={
+                "": (
+                    "nvidia-imex.service is still starting though its daemon runs, and systemd ends it after the"
+                    " unit's TimeoutStartSec; check journalctl -u nvidia-imex.service, then restart it."
+                ),
+            },
         ),
         "imex_cmd_disabled": Row(
             WARNING,
             "the command service of the daemon is off, so its state cannot be read",
             "set IMEX_CMD_ENABLED to 1",
+            messages={
+                "": (
+                    "IMEX_CMD_ENABLED is not 1, so the state of this daemon cannot be read; set it to 1 and restart"
+                    " the daemons of the clique."
+                ),
+            },
         ),
         "imex_timeout": Row(
             ERROR,
@@ -790,6 +836,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the daemon hangs",
             "ansible {tray} --become -a 'systemctl restart nvidia-imex'",
+            messages={
+                "": (
+                    "nvidia-imex-ctl {option} did not respond in time{stuck}; drain the tray and restart the daemon,"
+                    " and reboot the tray if it hangs again."
+                ),
+            },
         ),
         "imex_two_owners": Row(
             ERROR,
@@ -798,6 +850,27 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "two of service, prolog, DRA driver and manual start run IMEX on this tray",
             _STOP_OTHER,
+            messages={
+                "owners": (
+                    "IMEX has more than one owner here: {owners}; a host has one IMEX session, so keep one of them."
+                ),
+                "foreign": (
+                    "An IMEX daemon of an unknown owner runs on this tray ({why}), and option owner is {owner}; stop"
+                    " that daemon first."
+                ),
+                "driver": (
+                    "The DRA driver runs IMEX on this tray, and option owner is {owner}; remove the tray's"
+                    " ComputeDomains, or set owner to driver_managed."
+                ),
+                "prolog": (
+                    "A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {owner}; remove that"
+                    " Prolog, or set owner to job."
+                ),
+                "masked": (
+                    "nvidia-imex.service is masked, but process {pid} is an IMEX daemon that the DRA driver did not"
+                    " start; stop it."
+                ),
+            },
         ),
         "imex_in_use": Row(
             ERROR,
@@ -806,6 +879,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "another owner, perhaps in a container, uses the driver's IMEX session",
             _STOP_OTHER,
+            messages={
+                "": (
+                    "The driver's one IMEX session belongs to another daemon (NV_ERR_IN_USE); stop the other owner,"
+                    " perhaps in a container, then start this one."
+                ),
+            },
         ),
         "imex_foreign_daemon": Row(
             WARNING,
@@ -814,14 +893,34 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "nvidia-imex was started by hand",
             _STOP_OTHER,
+            messages={
+                "": (
+                    "An IMEX daemon runs that neither nvidia-imex.service, nor a prolog, nor the DRA driver started"
+                    " ({why}); stop it and start its owner."
+                ),
+            },
         ),
         "imex_waiting_for_recovery": Row(
             ERROR,
             "after an unclean stop the daemon waits for its former peers",
             "bring them up, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
+            messages={
+                "": (
+                    "IMEX waits for its peers of before an unclean stop{missing}; bring them up, or restart the"
+                    " daemons of the whole clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE."
+                ),
+            },
         ),
         "imex_persist_left": Row(
-            INFO, "a persist file is left from an unclean stop", "remove it once no job of that time runs"
+            INFO,
+            "a persist file is left from an unclean stop",
+            "remove it once no job of that time runs",
+            messages={
+                "": (
+                    "A persist file is left from an unclean stop, so the next start waits for the peers of that time;"
+                    " start with a changed list, or remove the file when no job of that time runs any more."
+                ),
+            },
         ),
         "imex_version_mismatch": Row(
             ERROR,
@@ -830,6 +929,25 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "package and driver were not upgraded together",
             _IMEX,
+            messages={
+                "running": (
+                    "nvidia-imex runs as version {version} and the driver is {driver}, with which it would not"
+                    " restart; install the package of the driver's exact version."
+                ),
+                "differs": (
+                    "nvidia-imex is version {version} and the driver {driver}, so it does not start; install the"
+                    " package of the driver's exact version."
+                ),
+                "log": (
+                    "nvidia-imex ended because its version is not the loaded driver's; install the package of the"
+                    " driver's exact version, and reboot where a newer driver waits to be loaded."
+                ),
+                "installed": "{state} and the driver is {driver}; install that version, or set option manage_package.",
+                "option": (
+                    "Option version is {version}, but the loaded driver is {driver}, with which that IMEX does not"
+                    " start; load the driver of that version, or correct the option."
+                ),
+            },
         ),
         "imex_restart_pending": Row(
             WARNING,
@@ -838,6 +956,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "the node list or the package was written and nvidia-imex was not restarted",
             _RESTART_IMEX,
+            messages={
+                "": (
+                    "{path} was written after the daemon started, which reads it at its start only; restart the"
+                    " daemons of the whole clique together."
+                ),
+            },
         ),
     },
     "Members of an IMEX domain do not connect": {
@@ -848,11 +972,26 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "a program other than the role imex wrote the node list",
             _IMEX,
+            messages={
+                "peers": (
+                    "This tray and {peers} started with different lists (!M!) and do not connect; write one list on"
+                    " all trays of the clique, then stop all daemons and start all."
+                ),
+            },
         ),
         "imex_list_unusable": Row(
             ERROR,
             "IMEX has no list or configuration that it can read: a line is empty, a comment, a duplicate or no address",
             "run the role imex, which writes the list again; reinstall the package where config.cfg is missing",
+            messages={
+                "line": (
+                    "Line {number} of {path} is {why} ({entry}), and a node's id is its line; run the role imex on"
+                    " the whole clique, which writes the list again."
+                ),
+                "unread": "IMEX cannot read its list {path}; run the role imex, which writes it.",
+                "missing": "There is no list {path}; run the role imex, which writes it.",
+                "config": "{path} cannot be read; reinstall the package of nvidia-imex, which has that file.",
+            },
         ),
         "imex_list_outdated": Row(
             WARNING,
@@ -861,9 +1000,23 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the node list was edited by hand",
             _IMEX,
+            messages={
+                "": (
+                    "{path} is not the list that was written for generation {generation} of clique {clique}; run the"
+                    " role imex on the whole clique, which writes one list on all its trays."
+                ),
+            },
         ),
         "imex_no_own_address": Row(
-            ERROR, "no line of the list is an address of the tray", "correct imex_address in the fabric file"
+            ERROR,
+            "no line of the list is an address of the tray",
+            "correct imex_address in the fabric file",
+            messages={
+                "": (
+                    "No line of {path} is an address of this tray, so it is not a node of its IMEX domain; correct"
+                    " imex_address in the fabric file, or let the daemon start after the network."
+                ),
+            },
         ),
         "imex_address_invalid": Row(
             ERROR,
@@ -885,6 +1038,20 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "a tray is not connected to some peers, or is connected to all and its domain is not up",
             "check the other members of the clique, and ports 50000 and 50005",
+            messages={
+                "disconnected": (
+                    "{lost} not connected ({connections}); run fabric_facts with gather_subset=imex on them, and"
+                    " check that ports 50000 and 50005 are open between members."
+                ),
+                "domain": (
+                    "This tray is connected to all its peers, but the domain is {state}; run fabric_facts with"
+                    " gather_subset=imex on the other members, and check that port 50005 is open between members."
+                ),
+                "no_peers": (
+                    "No peer of this tray is known, but the domain is {state}; run fabric_facts with"
+                    " gather_subset=imex on the other members, and check that port 50005 is open between members."
+                ),
+            },
         ),
         "imex_peer_authentication": Row(
             ERROR,
@@ -893,6 +1060,13 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "certificates expired, or were renewed on some trays only",
             _RESTART_IMEX,
+            messages={
+                "peers": (
+                    "This tray and {peers} cannot authenticate (!A!) and do not connect; check on both that the TLS"
+                    " files of config.cfg are of one authority and not expired, then restart the daemons of the"
+                    " clique."
+                ),
+            },
         ),
         "imex_peer_version": Row(
             ERROR,
@@ -901,6 +1075,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "an IMEX upgrade reached only some trays of the clique",
             _IMEX,
+            messages={
+                "peers": (
+                    "This tray and {peers} run different versions (!V!) and do not connect; install one version of"
+                    " driver and IMEX on the whole clique."
+                ),
+            },
         ),
     },
     "Jobs have no IMEX channel": {
@@ -911,6 +1091,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the driver was loaded without IMEX channels",
             f"set imex_channel_count: 2048 in group_vars/all.yml, then {_IMEX}, then {_REBOOT}",
+            messages={
+                "": (
+                    "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices); set"
+                    " NVreg_ImexChannelCount above 0 and reboot."
+                ),
+            },
         ),
         "imex_channel_missing": Row(
             INFO,
@@ -919,6 +1105,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the device was removed, or was not created after a reboot",
             _CHANNEL_0,
+            messages={
+                "": (
+                    "There is no channel device, without which CUDA calls are not permitted; the role imex creates"
+                    " one, and Slurm's switch/nvidia_imex creates one for each job step."
+                ),
+            },
         ),
         "imex_channel_stale": Row(
             ERROR,
@@ -927,6 +1119,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the device file dates from an earlier boot",
             _CHANNEL_0,
+            messages={
+                "": (
+                    "{devices} another major number than {major}, the driver's since this boot; remove and create the"
+                    " device again."
+                ),
+            },
         ),
         "imex_channel_slurm_conflict": Row(
             WARNING,
@@ -935,6 +1133,18 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "both the role imex or the driver and Slurm create channels",
             f"remove imex_channels from group_vars, then {_IMEX} -e imex_create_channel0=false, then {_REBOOT}",
+            messages={
+                "devices": (
+                    "{devices} in {folder} and Slurm's switch/nvidia_imex conflict: each start of slurmd and each"
+                    " scontrol reconfigure removes the device, and until then jobs of every user reach it on Slurm"
+                    " 24.11; remove it, and let the driver create none (NVreg_CreateImexChannel0=0)."
+                ),
+                "option": (
+                    "Option channels creates channel devices, but Slurm's switch/nvidia_imex gives each job its own:"
+                    " each start of slurmd and each scontrol reconfigure removes these, and until then jobs of every"
+                    " user can open them on Slurm 24.11; leave the option empty."
+                ),
+            },
         ),
         "slurm_channels_few": Row(
             WARNING,
@@ -952,14 +1162,37 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "no repository has nvidia-imex of the driver's version",
             "add the repository that the driver was installed from",
+            messages={
+                "": (
+                    "No repository of this tray has {names} in version {driver} of the loaded driver{available}; add"
+                    " the repository that has the driver."
+                ),
+            },
         ),
-        "imex_reboot_needed": Row(WARNING, "changed driver parameters take effect after a reboot", "reboot the tray"),
+        "imex_reboot_needed": Row(
+            WARNING,
+            "changed driver parameters take effect after a reboot",
+            "reboot the tray",
+            messages={
+                "": "NVreg_{options} of {file} take effect when the driver is loaded again; reboot the tray.",
+            },
+        ),
     },
     "A change stops because of jobs or of objects of others": {
         "jobs_running": Row(
             ERROR,
             "jobs, claims or ComputeDomains run on what is to be changed, removed or created again",
             "wait for them or delete them, or set the variable that the finding names",
+            messages={
+                "imex": (
+                    "Jobs run on this clique ({jobs}) and would break, because IMEX must stop for {reason}; wait for"
+                    " them, or allow the stop with option allow_jobs."
+                ),
+                "job": (
+                    "Job {job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
+                    " again when the job has ended, or set option force."
+                ),
+            },
         ),
         "object_unmanaged": Row(
             ERROR,
@@ -1008,6 +1241,17 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "slurmctld, slurmdbd or its host is down",
             "scontrol ping, and for tiers sacctmgr show cluster",
+            messages={
+                "imex": (
+                    "IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
+                    " ({error}); bring slurmctld back, or allow the stop with option allow_jobs."
+                ),
+                "imex_node": (
+                    "IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
+                    " ({error}); set fabric_slurm_node of these trays to their NodeName, then discover and accept"
+                    " again."
+                ),
+            },
         ),
         "slurmd_newer": Row(
             ERROR,
@@ -1113,6 +1357,24 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "slurm.conf lacks a line that is needed, or has one that contradicts a managed setting",
             "correct the line that the finding names",
+            messages={
+                "no_file": (
+                    "There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm first,"
+                    " or set option slurm_conf."
+                ),
+                "prolog_flags": (
+                    "PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only while"
+                    " the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure."
+                ),
+                "timeout": (
+                    "{setting} in {path} would end the program before it can report why IMEX is not ready, which may"
+                    " take {seconds} s; raise that limit, or lower options wait and stop_wait."
+                ),
+                "prolog": (
+                    "{path} does not run prolog and epilog of IMEX per job; add {lines} (an existing Prolog may call"
+                    " {program} prolog instead), and run scontrol reconfigure."
+                ),
+            },
         ),
         "slurm_select_type": Row(
             ERROR, "SelectType is not select/cons_tres", "set SelectType=select/cons_tres in slurm.conf"
@@ -1126,9 +1388,29 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "slurm.conf works, and a setting or file lets jobs do what they should not",
             "correct the line or file that the finding names",
+            messages={
+                "shared": (
+                    "Jobs of {partitions} may share trays and {path} has no GresTypes=gpu (or has shard or mps beside"
+                    " it), so every job of several trays that is not submitted with --exclusive is cancelled; set"
+                    " Exclusive=NODE (before 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the"
+                    " partition, or GresTypes=gpu."
+                ),
+                "emptied": (
+                    "{file} was emptied and stays, because {key} in {path} matches no other file, which Slurm treats"
+                    " as an error; remove that line, run scontrol reconfigure, and run the role again."
+                ),
+            },
         ),
         "slurm_conf_note": Row(
-            INFO, "a setting has no effect, or was changed manually", "none, or correct what the finding names"
+            INFO,
+            "a setting has no effect, or was changed manually",
+            "none, or correct what the finding names",
+            messages={
+                "task_prolog": (
+                    "A batch job that runs without IMEX has no line about that in its log without a TaskProlog; add"
+                    " TaskProlog={program} to {path}, or call {program} task from the site's own TaskProlog."
+                ),
+            },
         ),
         "release_old": Row(
             WARNING, "this release of Slurm or Kubernetes works with limits", "plan the upgrade that the finding names"
@@ -1361,7 +1643,7 @@ def finding(code: str, message: str, **subject: Unpack[Subject]) -> Finding:
     return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}
 
 
-def worded(stated: Mapping[str, Any]) -> dict[str, Any]:
+def worded(stated: Mapping[str, Any]) -> Finding:
     """A finding of a host with severity and message; KeyError for a code without a row.
 
     ``stated``: a HostFinding in the types that schemas.FINDINGS bounds, or one that has its message already. Values are
@@ -1370,7 +1652,7 @@ def worded(stated: Mapping[str, Any]) -> dict[str, Any]:
     row = CATALOGUE[stated["code"]]
     subjects = {name: stated[name] for name in ("part", *Subject.__annotations__) if name in stated}
     message = stated.get("message") or _message(row, stated)
-    return {"code": stated["code"], "severity": row.severity, "message": message[:MAX_MESSAGE], **subjects}
+    return finding(stated["code"], message[:MAX_MESSAGE], **subjects)
 
 
 def _message(row: Row, stated: Mapping[str, Any]) -> str:
@@ -1384,7 +1666,7 @@ def _message(row: Row, stated: Mapping[str, Any]) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return str(worded(value)["message"])
+        return worded(value)["message"]
     if isinstance(value, Sequence) and not isinstance(value, str):
         return summarize(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

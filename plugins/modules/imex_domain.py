@@ -390,7 +390,6 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Row
 
@@ -482,11 +481,9 @@ def main() -> None:
     except NvlinkError as error:
         # Changes made until then are reported: they are not rolled back.
         row = {"facts": getattr(error, "facts", None)}
-        module.fail_json(msg=str(error), changes=host.changes, row=row, findings=[])
+        findings = getattr(error, "findings", [])
+        module.fail_json(msg=str(error), changes=host.changes, row=row, findings=findings)
     findings = row.get("findings") or []
-    errors = [entry["message"] for entry in findings if entry["severity"] == ERROR]
-    if errors:
-        module.fail_json(msg=errors[0], changes=host.changes, row=row, findings=findings)
     result: Result = {"changed": bool(host.changes), "changes": host.changes, "row": row, "findings": findings}
     if module.params["phase"] == "wait":
         result["facts"] = row["facts"]

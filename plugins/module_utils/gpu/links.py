@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import library_call
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, Raw, quoted
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
@@ -271,7 +271,7 @@ def evaluate(gpus: Sequence[Gpu]) -> list[HostFinding]:
     for gpu, bad in rows:
         if bad.links:
             numbers = fold(map(str, bad.links))
-            values = {
+            values: dict[str, Value] = {
                 "usable": bad.usable,
                 "links": links,
                 "speed": f" at {speed} MB/s" if speed else "",
@@ -357,7 +357,7 @@ def address(pci_bus_id: str) -> str:
 def xid_finding(row: Xid) -> HostFinding:
     """The finding nvlink_xid of a row of xids()."""
     gpu = f"GPU {row['gpu']}" if row["gpu"] is not None else f"The GPU at {row['pci_bus_id']}"
-    values = {
+    values: dict[str, Value] = {
         "where": gpu if row["link"] is None else f"{gpu} link {row['link']}",
         "xid": row["xid"],
         "times": count(row["count"], "time") + (", fatal" if row["fatal"] else ""),

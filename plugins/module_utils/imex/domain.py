@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -277,7 +277,7 @@ class Difference:
     restart: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     stop: bool = False
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[HostFinding] = field(default_factory=list)
 
 
 def difference(
@@ -358,26 +358,16 @@ def _must_add(key: str, value: str) -> bool:
     return not known.only_where_present and ((key.startswith("IMEX_CMD_") and value != "") or value != known.default)
 
 
-def findings_of(desired: DesiredState, facts: Facts, offer: packages.Offer | None, driver: str | None) -> list[Finding]:
+def findings_of(
+    desired: DesiredState, facts: Facts, offer: packages.Offer | None, driver: str | None
+) -> list[HostFinding]:
     """The findings that block a change on this tray."""
     findings = [entry for entry in facts["findings"] if entry["code"] == "imex_two_owners"]
     foreign = [entry["why"] for entry in facts["owners"] if entry["owner"] == "foreign"]
     if foreign and not findings:
-        findings.append(
-            finding(
-                "imex_two_owners",
-                f"An IMEX daemon of an unknown owner runs on this tray ({foreign[0]}), and option owner is"
-                f" {desired.owner}; stop that daemon first.",
-            )
-        )
+        findings.append(host_finding("imex_two_owners", "foreign", why=foreign[0], owner=desired.owner))
     if any(entry["owner"] == "driver" for entry in facts["owners"]) and desired.owner != DRIVER and not findings:
-        findings.append(
-            finding(
-                "imex_two_owners",
-                f"The DRA driver runs IMEX on this tray, and option owner is {desired.owner}; remove the tray's"
-                " ComputeDomains, or set owner to driver_managed.",
-            )
-        )
+        findings.append(host_finding("imex_two_owners", "driver", owner=desired.owner))
     if (
         any(entry["owner"] == "prolog" for entry in facts["owners"])
         and not findings
@@ -385,57 +375,32 @@ def findings_of(desired: DesiredState, facts: Facts, offer: packages.Offer | Non
     ):
         # The role removes its own files before, when the owner changes; another prolog would start a second daemon.
         why = next(entry["why"] for entry in facts["owners"] if entry["owner"] == "prolog")
-        findings.append(
-            finding(
-                "imex_two_owners",
-                f"A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {desired.owner}; remove"
-                " that Prolog, or set owner to job.",
-            )
-        )
+        findings.append(host_finding("imex_two_owners", "prolog", why=why, owner=desired.owner))
     if desired.owner not in (*SERVICE_OWNERS, JOB):
         return findings
     if driver is None:
-        findings.append(
-            finding(
-                "driver_missing",
-                "The version of the loaded driver cannot be read, and IMEX must have the same; load the driver, or set"
-                " option version.",
-            )
-        )
+        findings.append(host_finding("driver_missing", "imex"))
     elif desired.version and facts["driver_version"] and desired.version != facts["driver_version"]:
-        findings.append(
-            finding(
-                "imex_version_mismatch",
-                f"Option version is {desired.version}, but the loaded driver is {facts['driver_version']}, with which"
-                " that IMEX does not start; load the driver of that version, or correct the option.",
-            )
-        )
+        versions = {"version": desired.version, "driver": facts["driver_version"]}
+        findings.append(host_finding("imex_version_mismatch", "option", **versions))
     return findings
 
 
-def unused_channels() -> Finding:
+def unused_channels() -> HostFinding:
     """The finding for option channels together with Slurm's plugin."""
-    return finding(
-        "imex_channel_slurm_conflict",
-        "Option channels creates channel devices, but Slurm's switch/nvidia_imex gives each job its own: each start of"
-        " slurmd and each scontrol reconfigure removes these, and until then jobs of every user can open them on Slurm"
-        " 24.11; leave the option empty.",
-    )
+    return host_finding("imex_channel_slurm_conflict", "option")
 
 
-def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> Finding:
+def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> HostFinding:
     """The finding for repositories without a package of the driver's version."""
     names = packages.names(driver, given)
     others = sorted({f"{offer.name} {offer.version}" for offer in offers if offer.name in names})
     available = f" (available: {summarize(others)})" if others else ""
-    return finding(
-        "imex_package_missing",
-        f"No repository of this tray has {' or '.join(names)} in version {driver} of the loaded"
-        f" driver{available}; add the repository that has the driver.",
-    )
+    words = {"names": " or ".join(names), "driver": driver, "available": available}
+    return host_finding("imex_package_missing", **words)
 
 
-def reboot_needed(desired: DesiredState, params: str | None, changed: bool) -> Finding | None:
+def reboot_needed(desired: DesiredState, params: str | None, changed: bool) -> HostFinding | None:
     """The finding for a loaded driver with other options than the desired ones, or None.
 
     ``params``: the text of /proc/driver/nvidia/params, None where that does not exist. ``changed``: whether this run
@@ -453,8 +418,4 @@ def reboot_needed(desired: DesiredState, params: str | None, changed: bool) -> F
     ]
     if not waiting:
         return None
-    return finding(
-        "imex_reboot_needed",
-        f"NVreg_{' and NVreg_'.join(waiting)} of {MODPROBE} take effect when the driver is loaded again; reboot"
-        " the tray.",
-    )
+    return host_finding("imex_reboot_needed", options=" and NVreg_".join(waiting), file=MODPROBE)

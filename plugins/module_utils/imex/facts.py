@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
     Config,
@@ -48,7 +48,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")
 
 def assemble(read: Survey) -> Facts:
     """The facts in the shape that fabric_facts documents."""
-    notes: list[Finding] = []
+    notes: list[HostFinding] = []
     config = files.Config(read["config"]["text"] or "")
     nodes = _nodes(read, notes)
     daemons = [process for process in read["processes"] if process["name"] == DAEMON]
@@ -81,7 +81,7 @@ def assemble(read: Survey) -> Facts:
         "persist_file": read["persist"]["exists"],
         "channels": read["channels"],
         "owners": owners,
-        "reason": None,
+        "reason": None,  # the controller's, of the worded findings
         "findings": notes,
     }
     _check_presence(facts, config, notes)
@@ -89,8 +89,6 @@ def assemble(read: Survey) -> Facts:
     _check_peers(facts, notes)
     _check_channels(facts, read["slurm_gives_channels"], notes)
     _check_owners(facts, notes)
-    wrong = [note["message"] for note in notes if note["severity"] == ERROR]
-    facts["reason"] = wrong[0] if wrong else None
     return facts
 
 
@@ -112,7 +110,7 @@ def _config(read: Survey, config: files.Config) -> Config:
     }
 
 
-def _nodes(read: Survey, notes: list[Finding]) -> NodeList:
+def _nodes(read: Survey, notes: list[HostFinding]) -> NodeList:
     text = read["nodes"]["text"]
     parsed = files.parse_nodes(text or "")
     record = files.parse_record(read["record"]["text"] or "")
@@ -120,21 +118,11 @@ def _nodes(read: Survey, notes: list[Finding]) -> NodeList:
     path = _shown(read["nodes"]["path"])
     if parsed.wrong:
         number, entry, why = parsed.wrong[0]
-        notes.append(
-            finding(
-                "imex_list_unusable",
-                f"Line {number} of {path} is {why} ({quoted(entry)}), and a node's id is its line; run the role imex on"
-                " the whole clique, which writes the list again.",
-            )
-        )
+        line: dict[str, Value] = {"number": number, "path": path, "why": why, "entry": quoted(entry)}
+        notes.append(host_finding("imex_list_unusable", "line", **line))
     if record and sha256 and record.sha256 != sha256:
-        notes.append(
-            finding(
-                "imex_list_outdated",
-                f"{path} is not the list that was written for generation {record.generation} of clique {record.clique};"
-                " run the role imex on the whole clique, which writes one list on all its trays.",
-            )
-        )
+        written = {"generation": str(record.generation), "clique": record.clique}
+        notes.append(host_finding("imex_list_outdated", "", path=path, **written))
     return {
         "path": path,
         "sha256": sha256,
@@ -148,7 +136,7 @@ def _nodes(read: Survey, notes: list[Finding]) -> NodeList:
     }
 
 
-def _state(read: Survey, notes: list[Finding]) -> str | None:
+def _state(read: Survey, notes: list[HostFinding]) -> str | None:
     answer = read["answers"].get("state")
     if answer is None:
         return None
@@ -158,7 +146,7 @@ def _state(read: Survey, notes: list[Finding]) -> str | None:
     return status.parse_state(answer.stdout) if answer.rc == 0 else None
 
 
-def _domain(read: Survey, notes: list[Finding]) -> status.Domain | None:
+def _domain(read: Survey, notes: list[HostFinding]) -> status.Domain | None:
     answer = read["answers"].get("domain")
     if answer is None:
         return None
@@ -167,37 +155,20 @@ def _domain(read: Survey, notes: list[Finding]) -> status.Domain | None:
         return None
     output = (answer.error or answer.stderr.strip() or answer.stdout.strip()).partition("\n")[0]
     if status.NOT_CONFIGURED in answer.stdout + answer.stderr:
-        notes.append(
-            finding(
-                "imex_list_unusable",
-                f"IMEX cannot read its list {_shown(read['nodes']['path'])}; run the role imex, which writes it.",
-            )
-        )
+        notes.append(host_finding("imex_list_unusable", "unread", path=_shown(read["nodes"]["path"])))
         return None
     try:
         if answer.rc != 0:
             raise status.StatusError(f"nvidia-imex-ctl -N -j exited with code {answer.rc}")
         return status.parse_domain(answer.stdout)
     except status.StatusError as error:
-        notes.append(
-            finding(
-                "imex_not_ready",
-                f"{error} but {quoted(output)}; run nvidia-imex-ctl -N on the tray, and check"
-                " that IMEX_CMD_ENABLED is 1.",
-            )
-        )
+        notes.append(host_finding("imex_not_ready", "ctl", error=str(error), output=quoted(output)))
         return None
 
 
-def _hangs(answer: child.Result, option: str, notes: list[Finding]) -> None:
+def _hangs(answer: child.Result, option: str, notes: list[HostFinding]) -> None:
     stuck = f" and its process {answer.survivor_pid} hangs in the kernel" if answer.survivor_pid else ""
-    notes.append(
-        finding(
-            "imex_timeout",
-            f"nvidia-imex-ctl {option} did not respond in time{stuck}; drain the tray and restart the daemon, and"
-            " reboot the tray if it hangs again.",
-        )
-    )
+    notes.append(host_finding("imex_timeout", option=option, stuck=stuck))
 
 
 def _peers(own: status.Node | None, entries: Sequence[str], own_id: int | None) -> list[Peer]:
@@ -248,75 +219,31 @@ def _owner_of(process: Process, unit: Unit, has_prolog: bool) -> tuple[str, str]
 # --- Findings.
 
 
-def _check_presence(facts: Facts, config: files.Config, notes: list[Finding]) -> None:
+def _check_presence(facts: Facts, config: files.Config, notes: list[HostFinding]) -> None:
     unit: Unit = facts["unit"] or {}
     if not facts["installed"]:
         if not facts["running"]:
-            notes.append(
-                finding("imex_missing", "nvidia-imex is not installed; run the role imex where IMEX is needed.")
-            )
+            notes.append(host_finding("imex_missing"))
         return
     if facts["config"]["sha256"] is None:
-        path = facts["config"]["path"]
-        notes.append(
-            finding(
-                "imex_list_unusable",
-                f"{path} cannot be read; reinstall the package of nvidia-imex, which has that file.",
-            )
-        )
+        notes.append(host_finding("imex_list_unusable", "config", path=facts["config"]["path"]))
     elif facts["running"] and config.get("IMEX_CMD_ENABLED") != "1":
-        notes.append(
-            finding(
-                "imex_cmd_disabled",
-                "IMEX_CMD_ENABLED is not 1, so the state of this daemon cannot be read; set it to 1 and restart the"
-                " daemons of the clique.",
-            )
-        )
+        notes.append(host_finding("imex_cmd_disabled"))
     version, driver = facts["version"], facts["driver_version"]
     if version and driver and not status.is_same_version(version, driver):
-        if facts["ready"]:
-            message = (
-                f"nvidia-imex runs as version {version} and the driver is {driver}, with which it would not restart"
-            )
-        else:
-            message = f"nvidia-imex is version {version} and the driver {driver}, so it does not start"
-        notes.append(finding("imex_version_mismatch", f"{message}; install the package of the driver's exact version."))
+        case = "running" if facts["ready"] else "differs"
+        notes.append(host_finding("imex_version_mismatch", case, version=version, driver=driver))
     if unit.get("active") == "failed":
-        result = unit.get("result")
-        notes.append(
-            finding(
-                "imex_unit_down",
-                f"{UNIT} has failed ({quoted(result)}); check its log and remove the cause, then run systemctl"
-                " reset-failed nvidia-imex and start it.",
-            )
-        )
+        notes.append(host_finding("imex_unit_down", "failed", result=quoted(unit.get("result"))))
     elif facts["running"] and _is_starting(unit):
-        notes.append(
-            finding(
-                "imex_unit_starting",
-                f"{UNIT} is still starting though its daemon runs, and systemd ends it after the unit's"
-                f" TimeoutStartSec; check journalctl -u {UNIT}, then restart it.",
-            )
-        )
+        notes.append(host_finding("imex_unit_starting"))
     elif unit.get("enabled") == "enabled" and not facts["running"]:
-        notes.append(
-            finding(
-                "imex_unit_down",
-                f"{UNIT} is enabled and does not run ({quoted(unit.get('active'))}); check journalctl -u {UNIT}, then"
-                " start it.",
-            )
-        )
+        notes.append(host_finding("imex_unit_down", "stopped", active=quoted(unit.get("active"))))
     if facts["persist_file"] and not facts["running"]:
-        notes.append(
-            finding(
-                "imex_persist_left",
-                "A persist file is left from an unclean stop, so the next start waits for the peers of that time; start"
-                " with a changed list, or remove the file when no job of that time runs any more.",
-            )
-        )
+        notes.append(host_finding("imex_persist_left"))
 
 
-def _check_daemon(facts: Facts, daemons: Sequence[Process], read: Survey, notes: list[Finding]) -> None:
+def _check_daemon(facts: Facts, daemons: Sequence[Process], read: Survey, notes: list[HostFinding]) -> None:
     unit: Unit = facts["unit"] or {}
     codes = {note["code"] for note in notes}
     expected = facts["running"] or unit.get("enabled") == "enabled" or unit.get("active") == "failed"
@@ -325,184 +252,84 @@ def _check_daemon(facts: Facts, daemons: Sequence[Process], read: Survey, notes:
     # Without any address of the tray its own line cannot be found.
     unlisted = bool(nodes["entries"]) and nodes["own_id"] is None and bool(read["addresses"])
     if (unlisted and expected) or cause == "imex_no_own_address":
-        notes.append(
-            finding(
-                "imex_no_own_address",
-                f"No line of {nodes['path']} is an address of this tray, so it is not a node of its IMEX domain;"
-                " correct imex_address in the fabric file, or let the daemon start after the network.",
-            )
-        )
+        notes.append(host_finding("imex_no_own_address", path=nodes["path"]))
     if cause == "imex_in_use":
-        notes.append(
-            finding(
-                "imex_in_use",
-                "The driver's one IMEX session belongs to another daemon (NV_ERR_IN_USE); stop the other owner, perhaps"
-                " in a container, then start this one.",
-            )
-        )
+        notes.append(host_finding("imex_in_use"))
     if cause == "imex_version_mismatch" and cause not in codes:
-        notes.append(
-            finding(
-                "imex_version_mismatch",
-                "nvidia-imex ended because its version is not the loaded driver's; install the package of the driver's"
-                " exact version, and reboot where a newer driver waits to be loaded.",
-            )
-        )
+        notes.append(host_finding("imex_version_mismatch", "log"))
     if nodes["sha256"] is None and expected and "imex_list_unusable" not in codes:
-        notes.append(
-            finding("imex_list_unusable", f"There is no list {nodes['path']}; run the role imex, which writes it.")
-        )
+        notes.append(host_finding("imex_list_unusable", "missing", path=nodes["path"]))
     state = facts["state"]
     if state == "waiting_for_recovery":
         missing = [peer["host"] for peer in facts["peers"] if peer["connection"] != "connected"]
-        notes.append(
-            finding(
-                "imex_waiting_for_recovery",
-                "IMEX waits for its peers of before an unclean stop"
-                + (f" ({summarize(missing)} not connected)" if missing else "")
-                + "; bring them up, or restart the daemons of the whole clique with a changed list or"
-                " IMEX_WAIT_FOR_QUORUM=NONE.",
-            )
-        )
+        words = f" ({summarize(missing)} not connected)" if missing else ""
+        notes.append(host_finding("imex_waiting_for_recovery", missing=words))
     elif facts["running"] and state not in (None, "ready"):
-        log = _shown(read["log_path"]) or "the journal"
         notes.append(
-            finding(
-                "imex_not_ready",
-                f"IMEX is in the state {state}, not ready; check its log, {log}.",
-            )
+            host_finding("imex_not_ready", "state", state=state, log=_shown(read["log_path"]) or "the journal")
         )
     elif facts["running"] and state is None and not codes & {"imex_timeout", "imex_cmd_disabled", "imex_not_ready"}:
-        notes.append(
-            finding(
-                "imex_not_ready", "nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon."
-            )
-        )
+        notes.append(host_finding("imex_not_ready", "no_state"))
     started = [daemon["started_at"] for daemon in daemons if daemon["started_at"] is not None]
     changed = nodes["changed_at"]
     if started and changed is not None and changed > max(started) + _START_SLACK:
-        notes.append(
-            finding(
-                "imex_restart_pending",
-                f"{nodes['path']} was written after the daemon started, which reads it at its start only; restart the"
-                " daemons of the whole clique together.",
-            )
-        )
+        notes.append(host_finding("imex_restart_pending", path=nodes["path"]))
 
 
-# Peer's state -> the finding's code and what follows the names of this tray and the peers.
+# Peer's state -> the finding's code.
 _DISCONNECTED = {
-    "map_mismatch": (
-        "imex_list_differs",
-        "started with different lists (!M!) and do not connect; write one list on all trays of the clique, then stop"
-        " all daemons and start all.",
-    ),
-    "version_mismatch": (
-        "imex_peer_version",
-        "run different versions (!V!) and do not connect; install one version of driver and IMEX on the whole clique.",
-    ),
-    "authentication_error": (
-        "imex_peer_authentication",
-        "cannot authenticate (!A!) and do not connect; check on both that the TLS files of config.cfg are of one"
-        " authority and not expired, then restart the daemons of the clique.",
-    ),
+    "map_mismatch": "imex_list_differs",
+    "version_mismatch": "imex_peer_version",
+    "authentication_error": "imex_peer_authentication",
 }
 
 
-def _check_peers(facts: Facts, notes: list[Finding]) -> None:
+def _check_peers(facts: Facts, notes: list[HostFinding]) -> None:
     by_connection: dict[str, list[str]] = {}
     for peer in facts["peers"]:
         by_connection.setdefault(peer["connection"] or "invalid", []).append(peer["host"])
     explained = False
-    for connection, (code, words) in _DISCONNECTED.items():
+    for connection, code in _DISCONNECTED.items():
         hosts = by_connection.pop(connection, [])
         if hosts:
             explained = True
-            notes.append(finding(code, f"This tray and {summarize(hosts)} {words}"))
+            notes.append(host_finding(code, "peers", peers=hosts))
     by_connection.pop("connected", None)
     if by_connection:
         total = sum(map(len, by_connection.values()))
+        lost = f"{total} of {count(len(facts['peers']), 'peer')} {'is' if total == 1 else 'are'}"
         words = "; ".join(f"{connection}: {summarize(hosts)}" for connection, hosts in sorted(by_connection.items()))
-        notes.append(
-            finding(
-                "imex_peer_lost",
-                f"{total} of {count(len(facts['peers']), 'peer')} {'is' if total == 1 else 'are'} not connected"
-                f" ({words}); run fabric_facts with gather_subset=imex on them, and check that ports 50000 and 50005"
-                " are open between members.",
-            )
-        )
+        notes.append(host_finding("imex_peer_lost", "disconnected", lost=lost, connections=words))
     elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not explained:
-        what = "This tray is connected to all its peers" if facts["peers"] else "No peer of this tray is known"
-        notes.append(
-            finding(
-                "imex_peer_lost",
-                f"{what}, but the domain is {facts['domain_state']}; run fabric_facts with gather_subset=imex on the"
-                " other members, and check that port 50005 is open between members.",
-            )
-        )
+        case = "domain" if facts["peers"] else "no_peers"
+        notes.append(host_finding("imex_peer_lost", case, state=facts["domain_state"]))
 
 
-def _check_channels(facts: Facts, slurm_gives_channels: bool, notes: list[Finding]) -> None:
+def _check_channels(facts: Facts, slurm_gives_channels: bool, notes: list[HostFinding]) -> None:
     """Slurm's plugin creates its devices where only the job has them: those in the folder are not Slurm's."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
-        names = summarize([device["name"] for device in devices])
-        notes.append(
-            finding(
-                "imex_channel_slurm_conflict",
-                f"{names} in {CHANNELS} and Slurm's switch/nvidia_imex conflict: each start of slurmd and each"
-                " scontrol reconfigure removes the device, and until then jobs of every user reach it on Slurm 24.11;"
-                " remove it, and let the driver create none (NVreg_CreateImexChannel0=0).",
-            )
-        )
+        names = [device["name"] for device in devices]
+        notes.append(host_finding("imex_channel_slurm_conflict", "devices", devices=names, folder=CHANNELS))
     stale = [device["name"] for device in devices if major is not None and device["major"] != major]
     if stale:
-        notes.append(
-            finding(
-                "imex_channel_stale",
-                f"{summarize(stale)} {'has' if len(stale) == 1 else 'have'} another major number than {major}, the"
-                " driver's since this boot; remove and create the device again.",
-            )
-        )
+        words = f"{summarize(stale)} {'has' if len(stale) == 1 else 'have'}"
+        notes.append(host_finding("imex_channel_stale", devices=words, major=major))
     if not facts["running"]:
         return
     if major is None:
-        notes.append(
-            finding(
-                "imex_channels_off",
-                "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices); set"
-                " NVreg_ImexChannelCount above 0 and reboot.",
-            )
-        )
+        notes.append(host_finding("imex_channels_off"))
     elif not devices and not slurm_gives_channels:
-        notes.append(
-            finding(
-                "imex_channel_missing",
-                "There is no channel device, without which CUDA calls are not permitted; the role imex creates one, and"
-                " Slurm's switch/nvidia_imex creates one for each job step.",
-            )
-        )
+        notes.append(host_finding("imex_channel_missing"))
 
 
-def _check_owners(facts: Facts, notes: list[Finding]) -> None:
+def _check_owners(facts: Facts, notes: list[HostFinding]) -> None:
     owners = facts["owners"]
     if len(owners) > 1:
         words = " and ".join(f"{entry['owner']} ({entry['why']})" for entry in owners)
-        notes.append(
-            finding(
-                "imex_two_owners",
-                f"IMEX has more than one owner here: {words}; a host has one IMEX session, so keep one of them.",
-            )
-        )
+        notes.append(host_finding("imex_two_owners", "owners", owners=words))
     elif owners and owners[0]["owner"] == "foreign":
-        notes.append(
-            finding(
-                "imex_foreign_daemon",
-                f"An IMEX daemon runs that neither {UNIT}, nor a prolog, nor the DRA driver started"
-                f" ({owners[0]['why']});"
-                " stop it and start its owner.",
-            )
-        )
+        notes.append(host_finding("imex_foreign_daemon", why=owners[0]["why"]))
 
 
 def _is_starting(unit: Unit | None) -> bool:

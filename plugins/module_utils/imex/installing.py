@@ -9,15 +9,15 @@ import os
 import shutil
 import tempfile
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, status, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 
 
 def offer_for(
     host: Host, desired: domain.DesiredState, observed: Facts, driver: str | None
-) -> tuple[packages.Offer | None, list[Finding]]:
+) -> tuple[packages.Offer | None, list[HostFinding]]:
     """(the package to install or keep, findings). None where no package is managed, or none was found."""
     owners = (*domain.SERVICE_OWNERS, domain.JOB)
     if desired.owner not in owners or not driver:
@@ -30,12 +30,7 @@ def offer_for(
         if observed["installed"] and status.is_same_version(observed["version"] or "", driver):
             return None, []
         state = f"{observed['version']} is installed" if observed["installed"] else "nvidia-imex is not installed"
-        return None, [
-            finding(
-                "imex_version_mismatch",
-                f"{state} and the driver is {driver}; install that version, or set option manage_package.",
-            )
-        ]
+        return None, [host_finding("imex_version_mismatch", "installed", state=state, driver=driver)]
     offers = _offers(host, desired, driver)
     chosen = packages.choose(offers, driver, name, desired.package)
     if chosen is None and shutil.which("apt-get"):

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 # The modules of the program: main and all that it imports, which test_imex_job.py compares with what Python imports.
@@ -170,7 +169,7 @@ def sources() -> dict[str, str]:
 
 def evaluate(
     desired: DesiredState, slurm: Mapping[str, Sequence[str]], path: str, calling: Collection[str] = ()
-) -> tuple[list[Finding], list[Finding]]:
+) -> tuple[list[HostFinding], list[HostFinding]]:
     """(errors that block the installation, other findings), from the settings of the tray's slurm.conf.
 
     ``slurm``: key in lower case -> its values in order. ``calling``: Prolog or Epilog, where the site's own program
@@ -180,56 +179,26 @@ def evaluate(
     flags = {flag.strip().lower() for value in slurm.get("prologflags", ())[-1:] for flag in value.split(",")}
     # Contain, X11 and NoHold imply it.
     if not flags & {"alloc", "contain", "x11", "nohold", "deferbatch"}:
-        errors.append(
-            finding(
-                "slurm_conf_inconsistent",
-                f"PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only while"
-                " the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure.",
-            )
-        )
+        errors.append(host_finding("slurm_conf_inconsistent", "prolog_flags", path=path))
     for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout"):
         limit = _number(_last(slurm, key.lower()))
         needs = desired.settings.stop_wait + 30 if key == "EpilogTimeout" else desired.settings.wait + state.MARGIN
         if limit is not None and limit not in _NO_LIMIT and limit < needs:
-            errors.append(
-                finding(
-                    "slurm_conf_inconsistent",
-                    f"{key}={limit} in {path} would end the program before it can report why IMEX is not ready, which"
-                    f" may take {needs:g} s; raise that limit, or lower options wait and stop_wait.",
-                )
-            )
+            values: dict[str, Value] = {"setting": f"{key}={limit}", "path": path, "seconds": needs}
+            errors.append(host_finding("slurm_conf_inconsistent", "timeout", **values))
     missing = []
     for key, folder in (("Prolog", desired.prolog_dir), ("Epilog", desired.epilog_dir)):
         patterns = [pattern for value in slurm.get(key.lower(), ()) for pattern in value.split(",")]
         if key not in calling and not any(fnmatch.fnmatch(f"{folder}/{NAME}", pattern.strip()) for pattern in patterns):
             missing.append(f"{key}={folder}/*")
     if missing:
-        advice.append(
-            finding(
-                "slurm_conf_inconsistent",
-                f"{path} does not run prolog and epilog of IMEX per job; add {' and '.join(missing)} (an existing"
-                f" Prolog may call {PROGRAM} prolog instead), and run scontrol reconfigure.",
-            )
-        )
+        lines = " and ".join(missing)
+        advice.append(host_finding("slurm_conf_inconsistent", "prolog", path=path, lines=lines, program=PROGRAM))
     shared = _shared_partitions(desired.settings, slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
     if shared and not desired.settings.gpus_counted:
-        advice.append(
-            finding(
-                "slurm_conf_advice",
-                f"Jobs of {summarize(shared)} may share trays and {path} has no GresTypes=gpu (or has shard or mps"
-                " beside it), so every job of several trays that is not submitted with --exclusive is cancelled; set"
-                " Exclusive=NODE (before 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the"
-                " partition, or GresTypes=gpu.",
-            )
-        )
+        advice.append(host_finding("slurm_conf_advice", "shared", partitions=shared, path=path))
     if desired.settings.policy == "run" and not _last(slurm, "taskprolog"):
-        advice.append(
-            finding(
-                "slurm_conf_note",
-                f"A batch job that runs without IMEX has no line about that in its log without a TaskProlog; add"
-                f" TaskProlog={PROGRAM} to {path}, or call {PROGRAM} task from the site's own TaskProlog.",
-            )
-        )
+        advice.append(host_finding("slurm_conf_note", "task_prolog", program=PROGRAM, path=path))
     return errors, advice
 
 

@@ -14,38 +14,26 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, write
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job_files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 
 _TIMEOUT = 30.0
 
 
-def present(options: Arguments, host: Host) -> list[Finding]:
+def present(options: Arguments, host: Host) -> list[HostFinding]:
     """Install, unless slurm.conf makes that useless or harmful: then nothing changes. The findings."""
     path, slurm = slurm_conf.read(options["slurm_conf"])
     desired = job_files.desired_state(options, slurm)
     if path is None:
-        return [
-            finding(
-                "slurm_conf_inconsistent",
-                "There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm first, or set"
-                " option slurm_conf.",
-            )
-        ]
+        return [host_finding("slurm_conf_inconsistent", "no_file")]
     calling = [key for key in ("Prolog", "Epilog") if _calls(slurm.get(key.lower(), ()), key.lower())]
     errors, advice = job_files.evaluate(desired, slurm, path, calling)
     if errors:
         return [*errors, *advice]
     if not desired.settings.members:
-        advice.append(
-            finding(
-                "tray_unplaced",
-                "This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
-                " accept.",
-            )
-        )
+        advice.append(host_finding("tray_unplaced", "job"))
     _release_unit(host)
     # Ansible may run with umask 077, but TaskProlog runs as the job's user.
     umask = os.umask(0o022)
@@ -58,20 +46,14 @@ def present(options: Arguments, host: Host) -> list[Finding]:
     return advice
 
 
-def absent(options: Arguments, host: Host) -> list[Finding]:
+def absent(options: Arguments, host: Host) -> list[HostFinding]:
     """Remove everything; while a job has its daemon here nothing changes, and a finding reports that."""
     running_job = job_with_daemon()
     if running_job and options["force"]:
         if host.change(f"stop the daemon of job {running_job}"):
             daemon.clear(state.Settings("", (), stop_wait=float(options["stop_wait"])))
     elif running_job:
-        return [
-            finding(
-                "jobs_running",
-                f"Job {running_job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
-                " again when the job has ended, or set option force.",
-            )
-        ]
+        return [host_finding("jobs_running", "job", job=running_job)]
     findings = []
     path, slurm = slurm_conf.read(options["slurm_conf"])
     desired_files: dict[str, tuple[str | None, int]] = dict.fromkeys(
@@ -86,13 +68,7 @@ def absent(options: Arguments, host: Host) -> list[Finding]:
         desired_files[name] = (None, 0)
         if os.path.exists(name) and _is_all(name, slurm.get(key.lower(), ())):
             desired_files[name] = (job_files.NOOP, 0o755)
-            findings.append(
-                finding(
-                    "slurm_conf_advice",
-                    f"{name} was emptied and stays, because {key} in {path} matches no other file, which Slurm treats"
-                    " as an error; remove that line, run scontrol reconfigure, and run the role again.",
-                )
-            )
+            findings.append(host_finding("slurm_conf_advice", "emptied", file=name, key=key, path=path))
     _apply(desired_files, host)
     if os.path.isdir(job_files.LIBRARY):
         host.change(f"remove {job_files.LIBRARY}")

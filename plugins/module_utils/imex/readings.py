@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from ansible_collections.rackscale.nvlink.plugins.module_utils.child import Result
-    from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
     from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
 
 
@@ -144,14 +143,16 @@ class Facts(_Facts):
     ready: bool
     peers: list[Peer]
     nodes: NodeList
-    findings: list[Finding]
+    findings: list[Any]
+    """Each a HostFinding on the tray, a Finding on the controller."""
 
 
 class Row(TypedDict, total=False):
     """What a tray returns in a phase of imex_domain; plugin_utils/imex/rows.py has the keys that each phase needs."""
 
     facts: Facts | None
-    findings: list[Finding]
+    findings: list[Any]
+    """As those of Facts."""
     running: bool
     job_left: bool
     approved: bool

@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 # squeue's error for a node that slurmctld does not have.
 _UNKNOWN_NODE = "invalid node name"
@@ -45,21 +45,10 @@ def job_steps() -> list[str]:
     return [f"{count(len(steps), 'job step')} on this tray"] if steps else []
 
 
-def blocking_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str]) -> Finding:
+def blocking_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str]) -> HostFinding:
     """The finding that blocks a change. ``jobs``, ``unknown``: of running_on(). ``why``: what needs the stop."""
     what = "; ".join(why) or "a change"
     if unknown:
-        remedy = "bring slurmctld back, or allow the stop with option allow_jobs"
-        if _UNKNOWN_NODE in unknown.lower():
-            remedy = "set fabric_slurm_node of these trays to their NodeName, then discover and accept again"
-        return finding(
-            "slurm_unreachable",
-            f"IMEX of this clique must stop for {what}, and Slurm did not report whether jobs run there ({unknown});"
-            f" {remedy}.",
-        )
-    shown = summarize(jobs)
-    return finding(
-        "jobs_running",
-        f"Jobs run on this clique ({shown}) and would break, because IMEX must stop for {what}; wait for them, or"
-        " allow the stop with option allow_jobs.",
-    )
+        case = "imex_node" if _UNKNOWN_NODE in unknown.lower() else "imex"
+        return host_finding("slurm_unreachable", case, reason=what, error=unknown)
+    return host_finding("jobs_running", "imex", jobs=jobs, reason=what)

@@ -12,9 +12,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, survey, verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, peers, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Row, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
@@ -60,7 +59,7 @@ def start(tray: Tray, seconds: float, reload: bool, outdated: Sequence[str]) -> 
             break
     if state in ("failed", "inactive"):
         observed = tray.facts()
-        raise StartFailed(_start_failure(tray.host, observed), observed)
+        raise StartFailed(_start_failure(tray.host), observed)
     return {"started": True, "facts": None}
 
 
@@ -75,8 +74,8 @@ def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) ->
     pause = 0.3
     while True:
         observed = tray.facts()
-        disconnected = verdict.disconnected_peers(observed, started)
-        up = verdict.is_up(observed, len(tray.desired.entries), started)
+        disconnected = peers.disconnected(observed, started)
+        up = peers.is_up(observed, len(tray.desired.entries), started)
         if up or tray.check or time.monotonic() >= deadline or not _may_still_connect(observed):
             break
         if reconnect and observed["ready"] and disconnected and time.monotonic() - signalled > _RECONNECT_SECONDS:
@@ -106,21 +105,13 @@ class StartFailed(HostError):
         self.facts = observed
 
 
-def _start_failure(host: Host, observed: Facts) -> str:
-    """The reason by the daemon's findings, else by the check at boot, else where to find it."""
-    errors = [entry for entry in observed["findings"] if entry["severity"] == ERROR]
-    known = [entry["message"] for entry in errors if entry["code"] not in ("imex_unit_down", "imex_unit_down")]
-    if known:
-        return known[0]
+def _start_failure(host: Host) -> str:
+    """The reason by the check at boot, else where to find it."""
     journal = host.call("journalctl", "--unit", survey.UNIT, "--output=cat", "--lines=20", "--no-pager")
     lines = [line for line in journal.stdout.splitlines() if line.startswith("nvlink-imex:")]
     if lines:
         return lines[-1].partition(": ")[2]
-    return (
-        errors[0]["message"]
-        if errors
-        else f"{survey.UNIT} does not start; see journalctl -u {survey.UNIT} on this tray."
-    )
+    return f"{survey.UNIT} does not start; see journalctl -u {survey.UNIT} on this tray."
 
 
 def _may_still_connect(observed: Facts) -> bool:

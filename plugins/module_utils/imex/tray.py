@@ -18,8 +18,8 @@ import sys
 from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, own_source
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
     domain,
@@ -38,6 +38,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings imp
 SECONDS = 30.0
 PARAMS = "/proc/driver/nvidia/params"
 CHANNELS = survey.CHANNELS
+
+
+class Blocked(HostError):
+    """A finding forbids the change."""
+
+    def __init__(self, finding: HostFinding) -> None:
+        super().__init__(finding["code"])
+        self.findings = [finding]
 
 
 class Tray:
@@ -97,7 +105,7 @@ class Tray:
 
     def _pending(
         self, observed: Facts, offer: packages.Offer | None, record: boot.Record | None
-    ) -> tuple[list[str], list[Finding]]:
+    ) -> tuple[list[str], list[HostFinding]]:
         """(changes, findings) of stop_and_write on this tray, with the record as it is."""
         dry_run = Tray(self.desired, self.ctl_timeout, check=True)
         generation, outdated = (record["generation"], record.get("outdated")) if record else (0, [])
@@ -136,10 +144,10 @@ class Tray:
         return changes
 
     def forbid_jobs(self, slurm_nodes: Sequence[str]) -> None:
-        """Raise HostError where jobs run on these nodes; none are looked up for no nodes."""
+        """Raise Blocked where jobs run on these nodes; none are looked up for no nodes."""
         jobs, unknown = slurm_jobs.running_on(slurm_nodes) if slurm_nodes else ([], None)
         if jobs or unknown:
-            raise HostError(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"])["message"])
+            raise Blocked(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"]))
 
     # --- stop_and_write: stop the daemon where needed, write every file, start nothing.
 
@@ -152,13 +160,13 @@ class Tray:
         offer: packages.Offer | None = None,
     ) -> Row:
         """The row of the phase stop_and_write. ``observed``, ``offer``: where the caller has just read them."""
-        findings: list[Finding] = []
+        findings: list[HostFinding] = []
         if observed is None:
             observed = self.facts()
             driver = self.desired.version or observed["driver_version"]
             offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
             if missing:
-                raise HostError(missing[0]["message"])
+                raise Blocked(missing[0])
         difference = self._difference(observed, offer)
         install = offer is not None and (observed["package"] or {}) != offer._asdict()
         must_stop = observed["running"] and (
@@ -325,7 +333,7 @@ def _daemons() -> list[Process]:
     return survey.processes(lambda name: name == survey.DAEMON)
 
 
-def _unmanaged_daemons() -> list[Finding]:
+def _unmanaged_daemons() -> list[HostFinding]:
     """The finding for an IMEX daemon that the DRA driver did not start."""
     pids = [
         process["pid"]
@@ -335,13 +343,7 @@ def _unmanaged_daemons() -> list[Finding]:
         and "kubepods" not in process["cgroup"]
         and not any("/imexd/" in word for word in process["argv"])
     ]
-    return [
-        finding(
-            "imex_two_owners",
-            f"{survey.UNIT} is masked, but process {pid} is an IMEX daemon that the DRA driver did not start; stop it.",
-        )
-        for pid in pids[:1]
-    ]
+    return [host_finding("imex_two_owners", "masked", pid=pid) for pid in pids[:1]]
 
 
 def _is_unit(path: str) -> bool:

@@ -44,7 +44,7 @@ _SIMPLE: dict[str, Schema] = {
 
 _WORD = {"type": "string", "pattern": r"\A[a-z0-9_]{0,64}\Z"}
 _NAME = {"type": ["string", "null"], "maxLength": 1024}
-_VALUE = {"type": ["string", "number", "null"], "maxLength": 1024}
+_VALUE = {"type": ["string", "number", "null"], "maxLength": MAX_MESSAGE}
 _LIST = {"type": "array", "maxItems": MAX_ENTRIES, "items": _VALUE}
 
 

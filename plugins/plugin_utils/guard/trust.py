@@ -18,7 +18,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, Finding, finding, worded
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
+    CATALOGUE,
+    ERROR,
+    Finding,
+    finding,
+    worded,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
@@ -135,14 +141,20 @@ def _checked(key: str, value: Any, schema: Mapping[str, schemas.Check]) -> Any:
         raise ValueError
     if key in _PRINTED:
         return _cleaned(value)
-    return _worded({key: value})[key] if key in schema else value
+    return with_findings({key: value})[key] if key in schema else value
 
 
-def _worded(value: Any) -> Any:
-    """The value with the findings in its dictionaries as host_findings() has them."""
+def with_findings(value: Any) -> Any:
+    """The value with the findings in its dictionaries as host_findings() has them.
+
+    `reason` next to them, as in nvlink_imex, becomes the message of the first error.
+    """
     if not isinstance(value, Mapping):
         return value
-    return {key: host_findings(inner) if key == "findings" else _worded(inner) for key, inner in value.items()}
+    found = {key: host_findings(inner) if key == "findings" else with_findings(inner) for key, inner in value.items()}
+    if "reason" in found and "findings" in found:
+        found["reason"] = next((row["message"] for row in found["findings"] if row["severity"] == ERROR), None)
+    return found
 
 
 def host_findings(rows: Any) -> list[Finding]:

@@ -20,9 +20,10 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import MAX_GENERATION, Stored
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
 
@@ -142,8 +143,8 @@ def leaves_partially(
         if not {tray, rows.get(tray, {}).get("host")}.intersection(play) and tray not in options["allow_outdated"]
     ]
     records = _records(clique, inspected, outside, "")
-    peers = [peer for row in inspected.values() if (facts := row.get("facts")) for peer in facts["peers"]]
-    connected = {peer["host"] for peer in peers if peer["connection"] == "connected"}
+    reported = [peer for row in inspected.values() if (facts := row.get("facts")) for peer in facts["peers"]]
+    connected = {peer["host"] for peer in reported if peer["connection"] == "connected"}
     outside = [tray for tray in outside if tray in records or clique.entry_of(tray) in connected]
     if not outside:
         return None
@@ -204,7 +205,7 @@ def pending_changes(clique: Clique, rows: Mapping[str, Stored], decision: Decisi
         changes.append("start nvidia-imex.service")
     others = [other for other in clique.trays if other != tray and other in rows and not rows[other].get("failed")]
     facts, expected = own["facts"], [clique.entry_of(other) for other in others]
-    if not changes and not (facts and verdict.is_up(facts, len(clique.trays), expected)):
+    if not changes and not (facts and peers.is_up(facts, len(clique.trays), expected)):
         changes.append("wait until it is connected to the other members")
     return changes
 
@@ -285,7 +286,7 @@ def _restarts(clique: Clique, inspected: Mapping[str, Stored]) -> bool:
     if 2 * len(changing) > len(running):
         return True
     return any(
-        verdict.disconnected_peers(facts, [clique.entry_of(tray)])
+        peers.disconnected(facts, [clique.entry_of(tray)])
         for tray in changing
         for other, row in running.items()
         if other != tray and (facts := row["facts"])

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, IMEX, INFO, Finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import SERVICE_OWNERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import channels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
@@ -59,7 +59,8 @@ def _notes(evidence: Evidence, clique: str, facts: Mapping[str, Facts | None]) -
         for note in _evaluated(evidence, clique, facts):
             yield note, note["tray"]
     for tray, imex in facts.items():
-        for note in imex["findings"] if imex else ():
+        own: list[Finding] = imex["findings"] if imex else []
+        for note in own:
             code = note["code"]
             if code in CATALOGUE and code not in _ELSEWHERE and CATALOGUE[code].severity != INFO:
                 yield {**note, "message": f"{tray}: {note['message']}"}, tray

@@ -11,6 +11,7 @@ import signal
 import time
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     DAEMON,
@@ -113,7 +114,8 @@ def cause(otherwise: str) -> str:
 
 def _find_cause() -> str | None:
     read = survey.survey(timeout=2.0, prolog_files=())
-    errors = [entry for entry in facts.assemble(read)["findings"] if entry["severity"] == "error"]
+    found = map(worded, facts.assemble(read)["findings"])
+    errors = [entry for entry in found if entry["severity"] == "error"]
     general = ("imex_unit_down", "imex_unit_down", "imex_not_ready", "imex_not_ready")
     errors.sort(key=lambda entry: entry["code"] in general)
     # The caller has a more exact message for a start that hangs.

@@ -400,6 +400,37 @@ def test_a_tray_with_files_of_imex_per_job_is_inspected_after_their_removal(run:
     assert given == [["/run/job"], [], []]
 
 
+NO_START = facts(processes=[], answers={}, version="570.172.08")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"findings": [{"code": "driver_missing", "case": "imex"}]}, "The version of the loaded driver cannot be "),
+        (
+            {
+                "failed": True,
+                "msg": "jobs_running",
+                "findings": [{"code": "jobs_running", "case": "imex", "values": {"jobs": ["7 (ada)"], "reason": "x"}}],
+            },
+            "Jobs run on this clique (7 (ada)) and would break, because IMEX must stop for x; wait",
+        ),
+        (
+            {"failed": True, "msg": "nvidia-imex.service does not start", "findings": [], "row": {"facts": NO_START}},
+            "nvidia-imex is version 570.172.08 and the driver 580.173.02, so it does not start;",
+        ),
+        ({"failed": True, "msg": "The disk is full.", "findings": [], "row": {"facts": None}}, "The disk is full."),
+    ],
+)
+def test_the_controller_fails_a_tray_by_its_findings(
+    run: Any, monkeypatch: Any, answer: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_arguments, **_named: {"changes": [], **answer})
+    result = run("r01t01", phase="inspect")
+    assert result["failed"] is True
+    assert result["msg"].startswith(message)
+
+
 def test_the_role_looks_for_all_that_imex_job_leaves() -> None:
     role = Path(__file__).resolve().parents[4] / "roles" / "imex" / "vars" / "main.yml"
     left = {job_files.PROGRAM, job_files.LIBRARY, job_files.DROP_IN, job_files.BOOT, state.SETTINGS_FILE, state.RUN}

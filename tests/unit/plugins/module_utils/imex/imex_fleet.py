@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 
 VERSION = "580.173.02"
 CONFIG = "# of the package\nIMEX_CMD_ENABLED=1\nSERVER_PORT=50000\n"
@@ -89,8 +90,9 @@ def read(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
 
 
 def tray(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
-    """The facts of that tray."""
-    return facts.assemble(read(number, count, **changes))
+    """The facts of that tray, as the controller has them."""
+    found: dict[str, Any] = trust.with_findings(facts.assemble(read(number, count, **changes)))
+    return found
 
 
 def codes(found: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import addresses, tray
@@ -192,7 +193,7 @@ def test_changed_driver_options_need_a_reboot() -> None:
     params = "ImexChannelCount: 2048\nCreateImexChannel0: 1\n"
     found = domain.reboot_needed(given, params, False)
     assert found is not None
-    assert found["message"].startswith("NVreg_ImexChannelCount of ")
+    assert worded(found)["message"].startswith("NVreg_ImexChannelCount of ")
     assert domain.reboot_needed(given, "ImexChannelCount: 64\nCreateImexChannel0: 1\n", True) is None
     assert domain.reboot_needed(given, None, False) is None
     assert domain.reboot_needed(given, None, True) is not None

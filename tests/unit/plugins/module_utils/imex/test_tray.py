@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
@@ -55,11 +56,11 @@ def test_jobs_are_unknown_where_slurmctld_does_not_answer(tmp_path: Path, monkey
 
 
 def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
-    found = slurm_jobs.blocking_finding([], "squeue timed out", ["a new list"])
+    found = worded(slurm_jobs.blocking_finding([], "squeue timed out", ["a new list"]))
     assert found["code"] == "slurm_unreachable"
     assert found["message"].endswith("; bring slurmctld back, or allow the stop with option allow_jobs.")
-    found = slurm_jobs.blocking_finding([], "squeue: error: Invalid node name r01t01.example.com", ["a new list"])
-    assert "allow_jobs" not in found["message"]
+    other = slurm_jobs.blocking_finding([], "squeue: error: Invalid node name r01t01.example.com", ["a new list"])
+    assert "allow_jobs" not in worded(other)["message"]
 
 
 def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

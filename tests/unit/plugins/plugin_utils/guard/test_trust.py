@@ -73,7 +73,7 @@ def test_what_fabric_facts_returns_passes_its_schema_with_its_findings_worded() 
         ({"findings": ["gpu_lost"]}, "findings"),
         ({"findings": [{"code": "gpu_lost", "gpu": "{0.__class__}"}]}, "findings"),
         ({"findings": [{"code": "gpu_lost", "case": ["lost"]}]}, "findings"),
-        ({"findings": [{"code": "gpu_lost", "case": "smi_lost", "values": {"which": "x" * 2000}}]}, "findings"),
+        ({"findings": [{"code": "gpu_lost", "case": "smi_lost", "values": {"which": "x" * 5000}}]}, "findings"),
         ({"findings": [{"code": "gpu_lost", "case": "smi_lost", "values": {"which": {"x": 1}}}]}, "findings"),
         ({"ansible_facts": {"nvlink_fabric": {"findings": [{"code": 1}]}}}, "ansible_facts.nvlink_fabric"),
         ({"msg": 3}, "msg"),

@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
@@ -72,7 +73,8 @@ class World:
                 "domain": imex_fleet.answer(imex_fleet.domain_json(entries)),
             },
         )
-        return facts.assemble({**read, **changes})
+        found: Row = trust.with_findings(facts.assemble({**read, **changes}))
+        return found
 
     def report(self, tray: str, part: str, *codes: str) -> None:
         """Add findings to a part of a tray's facts."""

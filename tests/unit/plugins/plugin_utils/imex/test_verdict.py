@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import (
     addresses,
     answer,

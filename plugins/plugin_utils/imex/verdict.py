@@ -10,11 +10,12 @@ with the tray at fault where the rows agree on one, not once per pair: one wrong
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import digest, normal_address
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import peers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import digest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -40,21 +41,6 @@ class Verdict(NamedTuple):
     disconnected: tuple[tuple[str, str, str], ...]
     waiting: tuple[str, ...]
     findings: tuple[Finding, ...]
-
-
-def disconnected_peers(facts: Facts, expected: Iterable[str]) -> list[str]:
-    """The peers that one member is not connected to, of the ``expected`` lines of the node list."""
-    keys = {_key(entry) for entry in expected}
-    return [peer["host"] for peer in facts["peers"] if _key(peer["host"]) in keys and peer["connection"] != "connected"]
-
-
-def is_up(facts: Facts, members: int, expected: Collection[str]) -> bool:
-    """Whether one member is ready and connected to the ``expected`` peers.
-
-    ``members``: the number of lines in the node list. Where fewer are expected, the domain cannot be up as a whole.
-    """
-    whole = facts["ready"] and not disconnected_peers(facts, expected) and (facts["peers"] or members < 2)
-    return bool(whole) and (len(set(map(_key, expected))) + 1 < members or facts["domain_state"] == "up")
 
 
 def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, Facts | None]) -> Verdict:
@@ -110,8 +96,8 @@ def _check_lists(
 ) -> None:
     """Find node lists that differ: from the expected entries, and by hash from each other."""
     hashes = {tray: entry["nodes"]["sha256"] for tray, entry in known.items() if entry["nodes"]["sha256"]}
-    should = [_key(entry) for _tray, entry in members]
-    right = {tray for tray in hashes if [_key(entry) for entry in known[tray]["nodes"]["entries"]] == should}
+    should = [peers.key(entry) for _tray, entry in members]
+    right = {tray for tray in hashes if [peers.key(entry) for entry in known[tray]["nodes"]["entries"]] == should}
     wrong = [tray for tray in hashes if tray not in right]
     if wrong:
         _add(
@@ -163,8 +149,8 @@ def _check_state(
 ) -> None:
     """Report why a member is not ready: by its own first error, where it has one."""
     if entry["state"] == "waiting_for_recovery":
-        names = {_key(line): name for name, line in members}
-        lost = [names.get(_key(p["host"]), p["host"]) for p in entry["peers"] if p["connection"] != "connected"]
+        names = {peers.key(line): name for name, line in members}
+        lost = [names.get(peers.key(p["host"]), p["host"]) for p in entry["peers"] if p["connection"] != "connected"]
         _add(
             findings,
             "imex_waiting_for_recovery",
@@ -191,12 +177,12 @@ def _check_state(
 def _disconnected_pairs(
     members: Sequence[tuple[str, str]], answered: Mapping[str, Facts]
 ) -> list[tuple[str, str, str]]:
-    names = {_key(line): name for name, line in members}
+    names = {peers.key(line): name for name, line in members}
     pairs = []
     for tray, _entry in members:
         if tray not in answered or _has_no_status(answered[tray]):
             continue
-        connections = {names.get(_key(peer["host"])): peer["connection"] for peer in answered[tray]["peers"]}
+        connections = {names.get(peers.key(peer["host"])): peer["connection"] for peer in answered[tray]["peers"]}
         for other, _line in members:
             connection = connections.get(other) or "unknown"
             if other != tray and connection != "connected":
@@ -264,7 +250,3 @@ def _common_tray(pairs: Sequence[tuple[str, str, str]]) -> str | None:
 
 def _pairs(pairs: Sequence[tuple[str, str, str]]) -> str:
     return summarize(list(dict.fromkeys(f"{a}-{b}" for a, b in (sorted(pair[:2]) for pair in pairs))))
-
-
-def _key(entry: str) -> str:
-    return normal_address(entry) or entry.lower()
