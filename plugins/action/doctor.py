@@ -60,7 +60,8 @@ class ActionModule(GuardedAction):
                 storage.write_atomic(file, fabric_file.encode(verdict), follow=True)
             except NvlinkError as error:
                 raise AnsibleActionFail(f"doctor_file: {error}") from None
-        lines, failure = checks.screen(rows, text, options["fail"])
+        next_step = f"Next: ansible-playbook rackscale.nvlink.{'site' if verdict['ok'] else 'doctor'}."
+        lines, failure = checks.screen(rows, f"{text} {next_step}", options["fail"])
         return {"verdict": verdict, "text": lines, "failure": failure}
 
     def _inspect(self, options: Arguments, task_vars: Variables) -> Result:

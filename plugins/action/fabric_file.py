@@ -303,6 +303,7 @@ def _accepted(files: _Files, options: Arguments, observe: Callable[..., Any]) ->
     if files.state:
         files.write_state(replace(mark_accepted(files.state, fabric), written_at=files.now))
     files.drop_proposal()
+    becomes = "would be" if files.dry else "is now"
     return {
         **outcome,
         "sha256": accepted.sha256,
@@ -310,7 +311,7 @@ def _accepted(files: _Files, options: Arguments, observe: Callable[..., Any]) ->
         "objections": accepted.objections,
         "changed": True,
         "diff": [*proposal.diff_text(files.fabric, fabric, accepted.changes), _header(files, accepted.sha256)],
-        "msg": f"{files.path} is now the proposal with sha256 {accepted.sha256}{_to_sign(files.path)}",
+        "msg": f"{files.path} {becomes} the proposal with sha256 {accepted.sha256}{_to_sign(files.path)}",
     }
 
 
@@ -537,13 +538,14 @@ def _edited(files: _Files, options: Arguments, observe: Callable[..., Any]) -> R
         files.write_state(editing.of_state(files.state, rename, remove))
     parts = ((len(changes), "tray"), (len(grouped), "clique"))
     what = " and ".join(count(number, word) for number, word in parts if number)
-    void = "; the pending proposal was made from the old file and is removed" if files.drop_proposal() else ""
+    verb, goes = ("would change", "would be removed") if files.dry else ("changed", "is removed")
+    void = f"; the pending proposal was made from the old file and {goes}" if files.drop_proposal() else ""
     return {
         **outcome,
         "sha256": fabric_file.digest(data),
         "diff": [*(f"{change['tray']}: {change['why']}" for change in changes), *grouped],
         "lines": grouped,
-        "msg": f"{what} changed in {files.path}{void}{_to_sign(files.path)}",
+        "msg": f"{what} {verb} in {files.path}{void}{_to_sign(files.path)}",
     }
 
 

@@ -322,7 +322,7 @@ text:
   elements: str
   sample:
     - "r01t[01-02]: write /etc/nvidia-imex/nodes_config.cfg"
-    - "IMEX: 36 trays, 2 changed. Next: ansible-playbook rackscale.nvlink.verify."
+    - "IMEX: 36 trays, 2 changed."
 unchanged:
   description: Whether the whole clique is in the desired state, so that no further phase has anything to do.
   returned: with O(phase=stop_and_write), if it is

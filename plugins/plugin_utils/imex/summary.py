@@ -34,4 +34,4 @@ def lines(hosts: Collection[str], failed: Collection[str], rows: Iterable[Stored
     last += f"; {len(blocked)} left unchanged with their clique: {fold(natural_sorted(blocked))}" if blocked else ""
     groups = ((fold(natural_sorted(group)), made) for made, group in hosts_of.items())
     made_by = [f"{names}: {summarize(made, _MAX_CHANGES)}" for names, made in groups]
-    return [*made_by, f"{last}. Next: ansible-playbook rackscale.nvlink.verify."]
+    return [*made_by, f"{last}."]

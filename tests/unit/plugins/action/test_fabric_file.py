@@ -755,6 +755,7 @@ def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site)
     dry = site.run(check=True, diff=True, **options)
     assert (dry["changed"], site.path.read_bytes(), site.sibling("proposed.json").exists()) == (True, before, True)
     assert [line.split(":")[0] for line in dry["diff"]["prepared"].splitlines()] == ["left", "r02t02"]
+    assert dry["msg"].startswith(f"2 trays would change in {site.path}; the pending proposal")
 
     edited = site.run(**options)
     assert [(row["tray"], row["kind"], row["to"]) for row in edited["changes"]] == [
