@@ -184,9 +184,6 @@ class Nodes:
         """Pull a node's cable."""
         _check(self.hub.run("ip", "link", "set", f"port{number}", "nomaster"))
 
-    def reconnect(self, number: int) -> None:
-        _check(self.hub.run("ip", "link", "set", f"port{number}", "master", "hub0"))
-
 
 def wait_until(condition: Any, what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds

@@ -47,11 +47,6 @@ def expired(plane: ControlPlane) -> Path:
     return user(plane, "expired", [rule("*", ["*"], ["*"])], -HOUR)
 
 
-def wrong_authority(plane: ControlPlane) -> Path:
-    """The administrator's kubeconfig file, but with another authority's certificate."""
-    return _administrator(plane, "wrong-authority", plane.server, "other-ca")
-
-
 def unreachable(plane: ControlPlane) -> Path:
     """The administrator's kubeconfig file, but with a port on which nothing listens."""
     return _administrator(plane, "unreachable", plane.server.rpartition(":")[0] + ":6444", "ca")

@@ -65,10 +65,6 @@ class Reply:
     def json(self, document: Any, status: int = 200, **headers: str) -> None:
         self.send(status, json.dumps(document).encode(), Content_Type="application/json", **headers)
 
-    def close_after(self) -> None:
-        """Close the connection after this response, without a Connection header in it."""
-        self._handler.close_connection = True
-
     def pause(self, seconds: float) -> bool:
         """Wait; False once the test is over."""
         return not self._stopped.wait(seconds)

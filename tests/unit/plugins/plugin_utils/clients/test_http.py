@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import importlib
 import itertools
 import logging
@@ -14,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -115,24 +113,6 @@ def test_a_slow_tls_handshake_ends_at_the_timeout() -> None:
     assert "gave no complete answer in 0.5 seconds" in message
 
 
-def test_a_request_is_retried_after_an_aborted_tls_handshake() -> None:
-    """As one that is stopped just then; it may be back in a moment."""
-
-    def take_and_leave(listening: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _address = listening.accept()
-                connection.recv(65536)
-                connection.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=take_and_leave, args=(listening,), daemon=True).start()
-        message = refused(f"https://127.0.0.1:{listening.getsockname()[1]}/")
-        listening.shutdown(socket.SHUT_RDWR)
-    assert "cannot be reached (" in message
-    assert "), 3 times; check the address" in message
-
-
 def test_the_deadline_holds_for_all_requests_together() -> None:
     def slow(_request: Request, reply: Reply) -> None:
         reply.pause(0.3)
@@ -204,38 +184,6 @@ def test_a_post_is_sent_once() -> None:
 
 def patched(http_client: http.Client, url: str) -> http.Answer:
     return http_client.send("PATCH", url, {"a": 1})
-
-
-def test_requests_share_a_connection(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    ports = []
-
-    def answer(_request: Request, reply: Reply) -> None:
-        ports.append(reply.port)
-        reply.json({"n": len(ports)})
-
-    with served(answer, authority.server_context(), keep=True) as server:
-        http_client = client(server.url, token=SECRET, ca_file=str(authority.ca_file))
-        assert [http_client.json(patched(http_client, server.url))["n"] for _n in range(3)] == [1, 2, 3]
-        # The server ends only with its connections.
-        del http_client
-    assert len(set(ports)) == 1
-
-
-def test_a_connection_that_the_server_closed_is_opened_again() -> None:
-    ports = []
-
-    def answer(_request: Request, reply: Reply) -> None:
-        ports.append(reply.port)
-        reply.json({})
-        reply.close_after()
-
-    with served(answer, keep=True) as server:
-        http_client = client(server.url)
-        patched(http_client, server.url)
-        patched(http_client, server.url)
-        del http_client
-    assert len(set(ports)) == 2
 
 
 def test_a_kept_connection_has_the_timeout_of_each_request() -> None:
@@ -493,73 +441,6 @@ def test_concurrent_requests_read_an_expired_login_once() -> None:
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(http_client.get, [server.url] * 8))
     assert ({answer.status for answer in answers}, len(renewed)) == ({200}, 1)
-
-
-# ----------------------------------------------------------------------------------------------------------- proxies
-
-
-@contextlib.contextmanager
-def tunnel(status: str = "200 Connected") -> Iterator[tuple[str, list[bytes]]]:
-    """(address of a proxy, which sends each connection on, the requests for them)."""
-    requests: list[bytes] = []
-
-    def relay(source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-
-    def accept(listening: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client_side, _address = listening.accept()
-                head = b""
-                while b"\r\n\r\n" not in head:
-                    head += client_side.recv(65536)
-                requests.append(head)
-                client_side.sendall(f"HTTP/1.1 {status}\r\n\r\n".encode())
-                if not status.startswith("200"):
-                    client_side.close()
-                    continue
-                host, _colon, port = head.split()[1].decode().rpartition(":")
-                server_side = socket.create_connection((host, int(port)))
-                for pair in ((client_side, server_side), (server_side, client_side)):
-                    threading.Thread(target=relay, args=pair, daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=accept, args=(listening,), daemon=True).start()
-        yield f"127.0.0.1:{listening.getsockname()[1]}", requests
-        listening.shutdown(socket.SHUT_RDWR)
-
-
-def test_https_goes_through_a_proxy_without_showing_it_the_token(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (
-        served(lambda _request, reply: reply.json({}), authority.server_context()) as server,
-        tunnel() as (proxy, seen),
-    ):
-        monkeypatch.setenv("https_proxy", f"http://me:s%40t@{proxy}")
-        monkeypatch.setenv("no_proxy", "")
-        http_client = client(server.url, ca_file=str(authority.ca_file), token=SECRET)
-        assert http_client.get(server.url).status == 200
-        assert patched(http_client, server.url).status == 200
-    assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {SECRET}"}
-    where = server.url.removeprefix("https://")
-    credentials = base64.b64encode(b"me:s@t").decode()
-    assert seen
-    for request in seen:
-        lines = request.decode().split("\r\n")
-        assert lines[0] == f"CONNECT {where} HTTP/1.1"
-        assert f"Proxy-Authorization: Basic {credentials}".lower() in [line.lower() for line in lines]
-        assert SECRET not in request.decode()
-
-
-def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tunnel("407 Proxy Authentication Required") as (proxy, _seen):
-        monkeypatch.setenv("https_proxy", proxy)
-        monkeypatch.setenv("no_proxy", "")
-        assert "cannot be reached through its proxy" in refused("https://nowhere.invalid/")
 
 
 def test_the_name_in_the_servers_certificate_may_be_another(authority: Authority) -> None:
