@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Union
 
-Value = Union[str, float, None, "Sequence[object]", "HostFinding"]
+Value = Union[str, float, None, Sequence[object], "HostFinding"]
 """Of a placeholder: a text or number; a list, of which the message names the first five; a finding, of which it has the
 message."""
 
