@@ -2,13 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The README is short, and what the pages on architecture and security name exists."""
+"""The README is short and shows real files, and what the pages on architecture and security name exists."""
 
 from __future__ import annotations
 
 import ast
 import re
+from itertools import zip_longest
 from pathlib import Path
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import simulation
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 README = CHECKOUT / "README.md"
@@ -24,6 +30,33 @@ def definitions(path: Path) -> set[str]:
         if isinstance(node, ast.ClassDef):
             names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
     return names
+
+
+def test_the_readme_is_short_and_its_commands_fit_a_terminal() -> None:
+    text = README.read_text("utf-8")
+    assert len(text.split()) <= 700
+    assert [line for line in text.splitlines() if line.startswith("    ") and len(line) > 80] == []
+
+
+def observed(down: list[str], before: Placement | None = None) -> Placement:
+    """Three simulated racks: new places from what answers, or with the accepted places of an earlier discovery."""
+    now = "2026-11-26T05:00:00Z"
+    options = {"racks": 3, "trays_per_rack": 18, "gpus_per_tray": 4, "seed": 1, "faults": {"down": down}}
+    rows = simulation.discover(options, now).observations
+    earlier = (before.fabric, before.state) if before else (None, None)
+    return place(*earlier, rows, [row.tray for row in rows], now, Policy())
+
+
+def test_the_readme_shows_the_files_that_the_renderers_write() -> None:
+    accepted = observed([])
+    for down in (["r01t07"], [f"r01t{tray:02d}" for tray in range(1, 19)]):
+        generated, kept = (
+            slurm_files.render(placed.fabric, placed.state)["slurm/topology.conf"].splitlines()[1:]
+            for placed in (observed(down), observed(down, accepted))
+        )
+        rows = zip_longest(generated, kept, fillvalue="")
+        assert "".join(f"    {left:39}{right}\n" for left, right in rows) in README.read_text("utf-8")
+        assert kept == slurm_files.render(accepted.fabric, accepted.state)["slurm/topology.conf"].splitlines()[1:]
 
 
 def test_the_architecture_names_files_and_functions_that_exist() -> None:
