@@ -84,7 +84,11 @@ def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, she
     shell.type("git init -q")
     shell.follow(page)
     assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
-    assert "r01a" in racks.exec("ctl", "scontrol", "show", "topology").stdout
+    shown = racks.exec("ctl", "scontrol", "show", "topology").stdout
+    assert "r01a" in shown
+    # The page shows this output.
+    lines = [line for line in (pages.CHECKOUT / page).read_text().splitlines() if line.startswith("BlockName=")]
+    assert all(line in shown for line in lines)
 
 
 @pytest.mark.lab
