@@ -65,12 +65,10 @@ _INVENTORY.write_bytes(
 )
 intersphinx_mapping = {"ansible": ("https://docs.ansible.com/projects/ansible/latest/", str(_INVENTORY))}
 
-_OUTSIDE = re.compile(r"\]\(\.\./([^)]+)\)")
-
-
-def _link_the_repository(_app: object, _name: str, source: list[str]) -> None:
+def _link_the_repository(_app: object, name: str, source: list[str]) -> None:
     """Turn links to files outside docs/, which work in a checkout, into links to the repository."""
-    source[0] = _OUTSIDE.sub(rf"]({GALAXY['repository']}/blob/main/\1)", source[0])
+    outside = re.escape("../" * (name.count("/") + 1))
+    source[0] = re.sub(rf"\]\({outside}([^)]+)\)", rf"]({GALAXY['repository']}/blob/main/\1)", source[0])
 
 
 def setup(app: object) -> None:
