@@ -47,34 +47,11 @@ def expired(plane: ControlPlane) -> Path:
     return user(plane, "expired", [rule("*", ["*"], ["*"])], -HOUR)
 
 
-def unreachable(plane: ControlPlane) -> Path:
-    """The administrator's kubeconfig file, but with a port on which nothing listens."""
-    return _administrator(plane, "unreachable", plane.server.rpartition(":")[0] + ":6444", "ca")
-
-
-def broken(plane: ControlPlane) -> Path:
-    """A kubeconfig file that is not valid YAML."""
-    target = plane.directory / "broken.kubeconfig"
-    certificates.write_kubeconfig(target, "apiVersion: v1\nkind: [Config\n")
-    return target
-
-
 def outside(plane: ControlPlane, kubeconfig: Path) -> Path:
     """The same kubeconfig file for programs that are not in the lab's network."""
     target = kubeconfig.with_name(f"{kubeconfig.stem}-outside.kubeconfig")
     text = kubeconfig.read_text().replace(plane.server, f"https://{plane.outside_address()}")
-    # Nothing listens there either.
-    nowhere = "https://127.0.0.1:1"
-    certificates.write_kubeconfig(target, text.replace(plane.server.rpartition(":")[0] + ":6444", nowhere))
-    return target
-
-
-def _administrator(plane: ControlPlane, name: str, server: str, authority: str) -> Path:
-    pki = plane.directory / "pki"
-    target = plane.directory / f"{name}.kubeconfig"
-    certificates.write_kubeconfig(
-        target, certificates.kubeconfig(pki, server, certificates.client(pki, "admin"), authority)
-    )
+    certificates.write_kubeconfig(target, text)
     return target
 
 
