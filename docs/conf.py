@@ -65,6 +65,7 @@ _INVENTORY.write_bytes(
 )
 intersphinx_mapping = {"ansible": ("https://docs.ansible.com/projects/ansible/latest/", str(_INVENTORY))}
 
+
 def _link_the_repository(_app: object, name: str, source: list[str]) -> None:
     """Turn links to files outside docs/, which work in a checkout, into links to the repository."""
     outside = re.escape("../" * (name.count("/") + 1))
