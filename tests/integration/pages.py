@@ -21,6 +21,7 @@ PROGRAMS = "ansible(?:-[a-z]+)?|make|scontrol|sacctmgr|sbatch|srun|kubectl|helm|
 # Commands that other tests or tools run unchanged.
 RUN_BY = {
     "make demo": "tests/integration/test_demo.py",
+    "make build": "tests/tools/artifact.py",
     "ansible-galaxy collection install build/rackscale-nvlink-*.tar.gz": "tests/tools/artifact.py",
     # By its own command line, whose option is --from.
     "make lab FROM=$PWD/site.tar.gz": "tests/integration/test_capture.py",
