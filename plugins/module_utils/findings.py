@@ -106,6 +106,12 @@ _PLUGIN = (
     " --field-selector spec.nodeName={kubernetes_node}"
 )
 
+
+def cases(general: str = "", /, **messages: str) -> Mapping[str, str]:
+    """The messages of a row; general: that of a HostFinding without a case."""
+    return {"": general, **messages} if general else messages
+
+
 SYMPTOMS: dict[str, dict[str, Row]] = {
     "A tray does not answer, or its answer cannot be used": {
         "tray_unreachable": Row(
@@ -133,34 +139,24 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a part of the tray's operating system is damaged, such as Python or /proc",
             "ansible {tray} -m rackscale.nvlink.fabric_facts -a gather_subset=all -vvv",
-            messages={
-                "": (
-                    "The subset {subset} of this tray could not be read ({error}); run rackscale.nvlink.fabric_facts"
-                    " with gather_subset={subset} there with -vvv."
-                ),
-            },
+            messages=cases(
+                "The subset {subset} of this tray could not be read ({error}); run rackscale.nvlink.fabric_facts with"
+                " gather_subset={subset} there with -vvv.",
+            ),
         ),
         "unusable_value": Row(
             WARNING,
             "a tool or source reported a value that is not valid, which counts as unknown",
             "run nvidia-smi -q on the tray, or correct the source that the finding names",
-            messages={
-                "value": (
-                    "{source} reports {field} {value} of {subject}, which is not valid and counts as unknown; run"
-                    " nvidia-smi -q on the tray."
-                ),
-                "hostname": (
-                    "The tray's hostname is {value}, which is not valid and counts as unknown; set one of letters,"
-                    " digits, dots and dashes."
-                ),
-                "platform": (
-                    "The GPUs of this tray report different {what} ({found}), so the value counts as unknown; check"
-                    " the tray's firmware."
-                ),
-                "exit": (
-                    "nvidia-smi printed its output and exited with code {status}; see that code in its manual page."
-                ),
-            },
+            messages=cases(
+                value="{source} reports {field} {value} of {subject}, which is not valid and counts as unknown; run"
+                " nvidia-smi -q on the tray.",
+                hostname="The tray's hostname is {value}, which is not valid and counts as unknown; set one of"
+                " letters, digits, dots and dashes.",
+                platform="The GPUs of this tray report different {what} ({found}), so the value counts as unknown;"
+                " check the tray's firmware.",
+                exit="nvidia-smi printed its output and exited with code {status}; see that code in its manual page.",
+            ),
         ),
         "addresses_unknown": Row(
             WARNING,
@@ -179,23 +175,16 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "the kernel modules did not load at boot, or the driver's packages are installed in part only",
             "ansible {tray} --become -a 'modprobe nvidia'",
-            messages={
-                "": "The NVIDIA driver is not loaded; load its kernel modules, or install it.",
-                "nvml_not_found": (
-                    "NVML cannot be loaded ({error}); install the user-space packages of the NVIDIA driver."
-                ),
-                "smi_not_linked": (
-                    "nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the NVIDIA driver."
-                ),
-                "imex": (
-                    "The version of the loaded driver cannot be read, and IMEX must have the same; load the driver, or"
-                    " set option version."
-                ),
-                "smi_not_started": (
-                    "{program} cannot be started ({error}); install nvidia-smi with the driver, or set the option"
-                    " nvidia_smi to its path."
-                ),
-            },
+            messages=cases(
+                "The NVIDIA driver is not loaded; load its kernel modules, or install it.",
+                nvml_not_found="NVML cannot be loaded ({error}); install the user-space packages of the NVIDIA driver.",
+                smi_not_linked="nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the"
+                " NVIDIA driver.",
+                imex="The version of the loaded driver cannot be read, and IMEX must have the same; load the driver,"
+                " or set option version.",
+                smi_not_started="{program} cannot be started ({error}); install nvidia-smi with the driver, or set the"
+                " option nvidia_smi to its path.",
+            ),
         ),
         "version_mismatch": Row(
             ERROR,
@@ -204,16 +193,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "the driver was upgraded and its old kernel module is still loaded",
             _REBOOT,
-            messages={
-                "nvml": (
-                    "The NVIDIA kernel module and NVML have different versions, as after an upgrade without a reboot;"
-                    " reboot the tray or reload the module."
-                ),
-                "nvidia_smi": (
-                    "The NVIDIA kernel module and its libraries have different versions, as nvidia-smi reports;"
-                    " reboot the tray or reload the module."
-                ),
-            },
+            messages=cases(
+                nvml="The NVIDIA kernel module and NVML have different versions, as after an upgrade without a reboot;"
+                " reboot the tray or reload the module.",
+                nvidia_smi="The NVIDIA kernel module and its libraries have different versions, as nvidia-smi reports;"
+                " reboot the tray or reload the module.",
+            ),
         ),
         "no_permission": Row(
             ERROR,
@@ -227,56 +212,42 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the driver hangs in the kernel",
             _REBOOT,
-            messages={
-                "nvml": (
-                    "NVML did not return from {call} within {seconds} s; check the kernel log for Xid messages, often"
-                    " only a reboot helps."
-                ),
-                "nvidia_smi": (
-                    "nvidia-smi did not finish within {seconds} s; check the kernel log for Xid messages, often only"
-                    " a reboot helps."
-                ),
-                "survived": (
-                    "The process {pid} that read {program} survived SIGKILL, it hangs in the kernel; reboot the tray,"
-                    " nothing else ends it."
-                ),
-            },
+            messages=cases(
+                nvml="NVML did not return from {call} within {seconds} s; check the kernel log for Xid messages, often"
+                " only a reboot helps.",
+                nvidia_smi="nvidia-smi did not finish within {seconds} s; check the kernel log for Xid messages, often"
+                " only a reboot helps.",
+                survived="The process {pid} that read {program} survived SIGKILL, it hangs in the kernel; reboot the"
+                " tray, nothing else ends it.",
+            ),
         ),
         "driver_unreadable": Row(
             ERROR,
             "NVML or nvidia-smi failed, or nvidia-smi printed something else than its output",
             "run nvidia-smi -q -x on the tray, and check which program the option nvidia_smi names",
-            messages={
-                "nvml_killed": "NVML killed its process with signal {signal}; run nvidia-smi on the tray.",
-                "nvml_not_called": "NVML could not be called ({error}); run nvidia-smi on the tray.",
-                "nvml_status": "NVML's {call} failed with {status} ({number}); run nvidia-smi on the tray.",
-                "nvml_handle": (
-                    "NVML has no handle of GPU {gpu} ({status}, {number}); check the kernel log for Xid messages."
-                ),
-                "smi_nothing": (
-                    "nvidia-smi printed nothing and exited with code {status}; run nvidia-smi -q -x on the tray."
-                ),
-                "smi_text": (
-                    "nvidia-smi printed text instead of XML ({line}, exit code {status}); run nvidia-smi -q -x on the"
-                    " tray."
-                ),
-                "smi_malformed": (
-                    "The XML of nvidia-smi is truncated or malformed ({error} in line {line}); run nvidia-smi -q -x"
-                    " on the tray."
-                ),
-                "smi_refused": (
-                    "The XML of nvidia-smi was not parsed because it {why}; check which program the tray's PATH has"
-                    " as nvidia-smi."
-                ),
-            },
+            messages=cases(
+                nvml_killed="NVML killed its process with signal {signal}; run nvidia-smi on the tray.",
+                nvml_not_called="NVML could not be called ({error}); run nvidia-smi on the tray.",
+                nvml_status="NVML's {call} failed with {status} ({number}); run nvidia-smi on the tray.",
+                nvml_handle="NVML has no handle of GPU {gpu} ({status}, {number}); check the kernel log for Xid"
+                " messages.",
+                smi_nothing="nvidia-smi printed nothing and exited with code {status}; run nvidia-smi -q -x on the"
+                " tray.",
+                smi_text="nvidia-smi printed text instead of XML ({line}, exit code {status}); run nvidia-smi -q -x on"
+                " the tray.",
+                smi_malformed="The XML of nvidia-smi is truncated or malformed ({error} in line {line}); run"
+                " nvidia-smi -q -x on the tray.",
+                smi_refused="The XML of nvidia-smi was not parsed because it {why}; check which program the tray's"
+                " PATH has as nvidia-smi.",
+            ),
         ),
         "backend_fallback": Row(
             INFO,
             "the facts are from nvidia-smi because NVML could not be used",
             "repair NVML, or set backend: nvidia_smi",
-            messages={
-                "": "NVML could not be used, so nvidia-smi was read: {reason}",
-            },
+            messages=cases(
+                "NVML could not be used, so nvidia-smi was read: {reason}",
+            ),
         ),
         "no_gpu": Row(
             ERROR,
@@ -293,23 +264,17 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the GPU has fallen off the bus (Xid 79)",
             _REBOOT,
-            messages={
-                "lost": "GPU {gpu} is lost, it has fallen off the bus; drain the tray and reboot it.",
-                "reset": "GPU {gpu} needs a reset before it responds; drain the tray and reset the GPU, or reboot.",
-                "smi_lost": "nvidia-smi cannot list the GPUs because {which} is lost; drain the tray and reboot it.",
-                "smi_reset": (
-                    "nvidia-smi cannot list the GPUs because {which} needs a reset; drain the tray and reset that"
-                    " GPU, or reboot."
-                ),
-                "smi_unread": (
-                    "nvidia-smi describes {described} and cannot read another ({line}); check the kernel log for Xid"
-                    " messages, then drain the tray and reboot it."
-                ),
-                "smi_fewer": (
-                    "nvidia-smi counts {counted} and describes {described}; run nvidia-smi -q on the tray and compare"
-                    " it with nvidia-smi -L."
-                ),
-            },
+            messages=cases(
+                lost="GPU {gpu} is lost, it has fallen off the bus; drain the tray and reboot it.",
+                reset="GPU {gpu} needs a reset before it responds; drain the tray and reset the GPU, or reboot.",
+                smi_lost="nvidia-smi cannot list the GPUs because {which} is lost; drain the tray and reboot it.",
+                smi_reset="nvidia-smi cannot list the GPUs because {which} needs a reset; drain the tray and reset"
+                " that GPU, or reboot.",
+                smi_unread="nvidia-smi describes {described} and cannot read another ({line}); check the kernel log"
+                " for Xid messages, then drain the tray and reboot it.",
+                smi_fewer="nvidia-smi counts {counted} and describes {described}; run nvidia-smi -q on the tray and"
+                " compare it with nvidia-smi -L.",
+            ),
         ),
         "gpu_missing": Row(
             WARNING,
@@ -323,9 +288,9 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "the driver requests a recovery action for a GPU",
             "drain the tray and run that action",
-            messages={
-                "": "GPU {gpu} needs the recovery action {action}, as its driver reports; drain the tray and run it.",
-            },
+            messages=cases(
+                "GPU {gpu} needs the recovery action {action}, as its driver reports; drain the tray and run it.",
+            ),
         ),
     },
     "A GPU is not in the NVLink fabric, or its fabric is degraded": {
@@ -341,38 +306,30 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "the GPUs of one tray are in different NVLink domains or cliques",
             "check the NVLink partitions on the switches, the GPUs of a tray belong in one",
-            messages={
-                "": (
-                    "The GPUs of this tray are in different cliques ({cliques}), so the tray is in none; check the"
-                    " NVLink partitions on the switches."
-                ),
-            },
+            messages=cases(
+                "The GPUs of this tray are in different cliques ({cliques}), so the tray is in none; check the NVLink"
+                " partitions on the switches.",
+            ),
         ),
         "gpus_partly_attached": Row(
             ERROR,
             "some GPUs of a tray are attached to the NVLink fabric and others have none",
             "run nvidia-smi -q on the tray, then reset its GPUs or reboot it",
-            messages={
-                "": (
-                    "{gpus} of this tray (index {indexes}) without an NVLink fabric, the others are attached, so the"
-                    " tray is in no clique; run nvidia-smi -q on it, then reset its GPUs or reboot it."
-                ),
-            },
+            messages=cases(
+                "{gpus} of this tray (index {indexes}) without an NVLink fabric, the others are attached, so the tray"
+                " is in no clique; run nvidia-smi -q on it, then reset its GPUs or reboot it.",
+            ),
         ),
         "fabric_not_supported": Row(
             INFO,
             "the GPUs have no NVLink fabric, or one that ends at this host (HGX, cluster UUID of zeros)",
             "none for PCIe cards and HGX, else check the driver's version",
-            messages={
-                "none": (
-                    "The GPUs of this tray have no NVLink fabric, so it is in no clique; no action for PCIe cards,"
-                    " else check the driver's version."
-                ),
-                "local": (
-                    "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is"
-                    " in no clique; no action needed."
-                ),
-            },
+            messages=cases(
+                none="The GPUs of this tray have no NVLink fabric, so it is in no clique; no action for PCIe cards,"
+                " else check the driver's version.",
+                local="The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is"
+                " in no clique; no action needed.",
+            ),
         ),
         "fabric_uuid_zero": Row(
             WARNING,
@@ -381,28 +338,21 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller has assigned no cluster UUID to the NVLink domain",
             _APPS,
-            messages={
-                "": (
-                    "The GPUs of this tray report a chassis, as those of a rack do, but the cluster UUID of their"
-                    " NVLink fabric is zero, so the tray is in no clique; check the NMX controller, unless the fabric"
-                    " ends here."
-                ),
-            },
+            messages=cases(
+                "The GPUs of this tray report a chassis, as those of a rack do, but the cluster UUID of their NVLink"
+                " fabric is zero, so the tray is in no clique; check the NMX controller, unless the fabric ends here.",
+            ),
         ),
         "fabric_unknown": Row(
             WARNING,
             "not all GPUs of a tray report whether they are in an NVLink fabric",
             "check that the driver is R550 or newer, and run nvidia-smi -q on the tray",
-            messages={
-                "": (
-                    "Not all GPUs of this tray report whether they are in an NVLink fabric, so it is in no clique;"
-                    " check that its driver is R550 or newer, and run nvidia-smi -q on it."
-                ),
-                "old_driver": (
-                    "The driver {driver} has only version 1 of NVML's fabric call, which is not used, so the fabric"
-                    " is unknown; install driver R550 or newer, or set backend: nvidia_smi."
-                ),
-            },
+            messages=cases(
+                "Not all GPUs of this tray report whether they are in an NVLink fabric, so it is in no clique; check"
+                " that its driver is R550 or newer, and run nvidia-smi -q on it.",
+                old_driver="The driver {driver} has only version 1 of NVML's fabric call, which is not used, so the"
+                " fabric is unknown; install driver R550 or newer, or set backend: nvidia_smi.",
+            ),
         ),
         "fabric_not_started": Row(
             ERROR,
@@ -411,12 +361,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "nvidia-persistenced is not running",
             "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'",
-            messages={
-                "": (
-                    "GPU {gpu} has not started to register with the fabric manager; start nvidia-persistenced on the"
-                    " tray, then run fabric_facts again."
-                ),
-            },
+            messages=cases(
+                "GPU {gpu} has not started to register with the fabric manager; start nvidia-persistenced on the tray,"
+                " then run fabric_facts again.",
+            ),
         ),
         "fabric_in_progress": Row(
             ERROR,
@@ -425,12 +373,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller (HGX: nvidia-fabricmanager) does not answer, or the GPU is in no NVLink partition",
             _PARTITION,
-            messages={
-                "": (
-                    "GPU {gpu} waits for the fabric manager to register it, and CUDA calls hang until then; check"
-                    " {host}the NMX controller and that an NVLink partition has this GPU."
-                ),
-            },
+            messages=cases(
+                "GPU {gpu} waits for the fabric manager to register it, and CUDA calls hang until then; check"
+                " {host}the NMX controller and that an NVLink partition has this GPU.",
+            ),
         ),
         "fabric_refused": Row(
             ERROR,
@@ -439,24 +385,20 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the GPU is in no NVLink partition",
             _PARTITION,
-            messages={
-                "status": (
-                    "GPU {gpu} was rejected by the fabric manager with {status}; check {host}on the switches that an"
-                    " NVLink partition has this GPU."
-                ),
-                "configuration": (
-                    "GPU {gpu} has an incorrect configuration ({configuration}), as the fabric manager reports;"
-                    " correct it."
-                ),
-            },
+            messages=cases(
+                status="GPU {gpu} was rejected by the fabric manager with {status}; check {host}on the switches that"
+                " an NVLink partition has this GPU.",
+                configuration="GPU {gpu} has an incorrect configuration ({configuration}), as the fabric manager"
+                " reports; correct it.",
+            ),
         ),
         "fabric_no_partition": Row(
             WARNING,
             "a GPU is in no NVLink partition",
             "add it to a partition on the switches",
-            messages={
-                "": "GPU {gpu} is in no NVLink partition; add it to one on the switches.",
-            },
+            messages=cases(
+                "GPU {gpu} is in no NVLink partition; add it to one on the switches.",
+            ),
         ),
         "fabric_manager_disconnected": Row(
             WARNING,
@@ -465,9 +407,9 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller has stopped, or the switches' management network has failed",
             _APPS,
-            messages={
-                "": "GPU {gpu} is disconnected from the fabric manager; check {host}the NMX controller.",
-            },
+            messages=cases(
+                "GPU {gpu} is disconnected from the fabric manager; check {host}the NMX controller.",
+            ),
         ),
         "fabric_unhealthy": Row(
             ERROR,
@@ -476,52 +418,46 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "links or switches of the rack failed",
             "on the NVLink switch: nv show interface --view link-diagnostics",
-            messages={
-                "summary": (
-                    "GPU {gpu} has an unhealthy NVLink fabric; drain the tray and check the health of the NVLink"
-                    " switches."
-                ),
-                "routes": "GPU {gpu} has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
-            },
+            messages=cases(
+                summary="GPU {gpu} has an unhealthy NVLink fabric; drain the tray and check the health of the NVLink"
+                " switches.",
+                routes="GPU {gpu} has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
+            ),
         ),
         "fabric_degraded": Row(
             WARNING,
             "the NVLink fabric of a GPU has limited capacity or degraded bandwidth",
             "check the NVLink switches for disabled or failed links",
-            messages={
-                "capacity": (
-                    "GPU {gpu} has an NVLink fabric of limited capacity; check the NVLink switches for disabled or"
-                    " failed links."
-                ),
-                "bandwidth": "GPU {gpu} has degraded NVLink bandwidth; check the NVLink switches for failed links.",
-            },
+            messages=cases(
+                capacity="GPU {gpu} has an NVLink fabric of limited capacity; check the NVLink switches for disabled"
+                " or failed links.",
+                bandwidth="GPU {gpu} has degraded NVLink bandwidth; check the NVLink switches for failed links.",
+            ),
         ),
         "fabric_recovering": Row(
             WARNING,
             "NVLink routes or accesses of a GPU are being recovered",
             "wait, then run fabric_facts again",
-            messages={
-                "": "GPU {gpu} is recovering its NVLink routes or accesses; wait, then run fabric_facts again.",
-            },
+            messages=cases(
+                "GPU {gpu} is recovering its NVLink routes or accesses; wait, then run fabric_facts again.",
+            ),
         ),
         "fabric_cliques_smaller": Row(
             WARNING,
             "GPUs of one clique are in different cliques for multicast or logical endpoints",
             "check the multicast limits of the NVLink partitions; NCCL forms smaller teams until then",
-            messages={
-                "": (
-                    "The GPUs of this tray are in one clique, but in different ones for {operation} operations"
-                    " ({cliques}); check the multicast limits of the NVLink partitions on the switches."
-                ),
-            },
+            messages=cases(
+                "The GPUs of this tray are in one clique, but in different ones for {operation} operations"
+                " ({cliques}); check the multicast limits of the NVLink partitions on the switches.",
+            ),
         ),
         "mig_enabled": Row(
             WARNING,
             "MIG mode is on, which disables NVLink between GPUs of a multi-node fabric",
             "disable MIG on trays that run multi-node jobs",
-            messages={
-                "": "GPU {gpu} has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.",
-            },
+            messages=cases(
+                "GPU {gpu} has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.",
+            ),
         ),
     },
     "NVLinks fail, recover or cannot be read": {
@@ -533,17 +469,13 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a cable, port or switch of the rack failed",
             _LINKS,
-            messages={
-                "all": (
-                    "No NVLink of this tray is active, its {gpus} have {links} each; no action for PCIe cards without"
-                    " a bridge, else check the power of the NVLink switches and the rack's cables."
-                ),
-                "some": (
-                    "GPU {gpu}: {usable} of {links} NVLinks are active{speed}, {others} not; compare it with its port"
-                    " on the NVLink switch (nv show interface --view link-diagnostics), drain the tray and reset the"
-                    " GPU; if that does not help reboot, then ask its vendor for service."
-                ),
-            },
+            messages=cases(
+                all="No NVLink of this tray is active, its {gpus} have {links} each; no action for PCIe cards without"
+                " a bridge, else check the power of the NVLink switches and the rack's cables.",
+                some="GPU {gpu}: {usable} of {links} NVLinks are active{speed}, {others} not; compare it with its port"
+                " on the NVLink switch (nv show interface --view link-diagnostics), drain the tray and reset the GPU;"
+                " if that does not help reboot, then ask its vendor for service.",
+            ),
         ),
         "nvlink_link_recovering": Row(
             WARNING,
@@ -565,28 +497,22 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a link of the GPU, or of another GPU of its clique, failed",
             _LINKS,
-            messages={
-                "": (
-                    "{where}: the kernel logged Xid {xid} ({times}), last at {last}; look the Xid up in NVIDIA's"
-                    " catalogue and check the links of this GPU."
-                ),
-            },
+            messages=cases(
+                "{where}: the kernel logged Xid {xid} ({times}), last at {last}; look the Xid up in NVIDIA's catalogue"
+                " and check the links of this GPU.",
+            ),
         ),
         "nvlink_links_unknown": Row(
             INFO,
             "the NVLinks of a tray or GPU, or the kernel log for their Xids, could not be read",
             "let fabric_facts use NVML (backend auto) with become: true, or a user of the group systemd-journal",
-            messages={
-                "not_read": "The NVLinks of this tray were not read, because {why}; only NVML has their counters.",
-                "gpu": (
-                    "The NVLinks of GPU {gpu} could not be read ({status}, {number}); run nvidia-smi nvlink -s on the"
-                    " tray."
-                ),
-                "log": (
-                    "The kernel log of this tray could not be read for Xids ({why}); it needs journalctl, and become:"
-                    " true or the group systemd-journal."
-                ),
-            },
+            messages=cases(
+                not_read="The NVLinks of this tray were not read, because {why}; only NVML has their counters.",
+                gpu="The NVLinks of GPU {gpu} could not be read ({status}, {number}); run nvidia-smi nvlink -s on the"
+                " tray.",
+                log="The kernel log of this tray could not be read for Xids ({why}); it needs journalctl, and become:"
+                " true or the group systemd-journal.",
+            ),
         ),
     },
     "The hardware is not where the fabric file has it": {
@@ -630,12 +556,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "the tray is not in the fabric file",
             _DISCOVER,
-            messages={
-                "job": (
-                    "This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
-                    " accept."
-                ),
-            },
+            messages=cases(
+                job="This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
+                " accept.",
+            ),
         ),
         "domain_incomplete": Row(
             WARNING,
@@ -766,9 +690,9 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             INFO,
             "nvidia-imex is not installed",
             "run the role imex where IMEX is needed",
-            messages={
-                "": "nvidia-imex is not installed; run the role imex where IMEX is needed.",
-            },
+            messages=cases(
+                "nvidia-imex is not installed; run the role imex where IMEX is needed.",
+            ),
         ),
         "imex_not_ready": Row(
             ERROR,
@@ -777,13 +701,11 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the daemon was stopped, or is waiting for its peers",
             _IMEX,
-            messages={
-                "ctl": (
-                    "{error} but {output}; run nvidia-imex-ctl -N on the tray, and check that IMEX_CMD_ENABLED is 1."
-                ),
-                "state": "IMEX is in the state {state}, not ready; check its log, {log}.",
-                "no_state": "nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon.",
-            },
+            messages=cases(
+                ctl="{error} but {output}; run nvidia-imex-ctl -N on the tray, and check that IMEX_CMD_ENABLED is 1.",
+                state="IMEX is in the state {state}, not ready; check its log, {log}.",
+                no_state="nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon.",
+            ),
         ),
         "imex_unit_down": Row(
             ERROR,
@@ -793,16 +715,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "the daemon was stopped, or exited with an error",
             "ansible {tray} --become -a 'systemctl restart nvidia-imex', and where that fails"
             " ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'",
-            messages={
-                "failed": (
-                    "nvidia-imex.service has failed ({result}); check its log and remove the cause, then run"
-                    " systemctl reset-failed nvidia-imex and start it."
-                ),
-                "stopped": (
-                    "nvidia-imex.service is enabled and does not run ({active}); check journalctl -u"
-                    " nvidia-imex.service, then start it."
-                ),
-            },
+            messages=cases(
+                failed="nvidia-imex.service has failed ({result}); check its log and remove the cause, then run"
+                " systemctl reset-failed nvidia-imex and start it.",
+                stopped="nvidia-imex.service is enabled and does not run ({active}); check journalctl -u"
+                " nvidia-imex.service, then start it.",
+            ),
         ),
         "imex_unit_starting": Row(
             ERROR,
@@ -811,23 +729,19 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the start of the daemon hangs",
             "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'",
-            messages={
-                "": (
-                    "nvidia-imex.service is still starting though its daemon runs, and systemd ends it after the"
-                    " unit's TimeoutStartSec; check journalctl -u nvidia-imex.service, then restart it."
-                ),
-            },
+            messages=cases(
+                "nvidia-imex.service is still starting though its daemon runs, and systemd ends it after the unit's"
+                " TimeoutStartSec; check journalctl -u nvidia-imex.service, then restart it.",
+            ),
         ),
         "imex_cmd_disabled": Row(
             WARNING,
             "the command service of the daemon is off, so its state cannot be read",
             "set IMEX_CMD_ENABLED to 1",
-            messages={
-                "": (
-                    "IMEX_CMD_ENABLED is not 1, so the state of this daemon cannot be read; set it to 1 and restart"
-                    " the daemons of the clique."
-                ),
-            },
+            messages=cases(
+                "IMEX_CMD_ENABLED is not 1, so the state of this daemon cannot be read; set it to 1 and restart the"
+                " daemons of the clique.",
+            ),
         ),
         "imex_timeout": Row(
             ERROR,
@@ -836,12 +750,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the daemon hangs",
             "ansible {tray} --become -a 'systemctl restart nvidia-imex'",
-            messages={
-                "": (
-                    "nvidia-imex-ctl {option} did not respond in time{stuck}; drain the tray and restart the daemon,"
-                    " and reboot the tray if it hangs again."
-                ),
-            },
+            messages=cases(
+                "nvidia-imex-ctl {option} did not respond in time{stuck}; drain the tray and restart the daemon, and"
+                " reboot the tray if it hangs again.",
+            ),
         ),
         "imex_two_owners": Row(
             ERROR,
@@ -850,27 +762,17 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "two of service, prolog, DRA driver and manual start run IMEX on this tray",
             _STOP_OTHER,
-            messages={
-                "owners": (
-                    "IMEX has more than one owner here: {owners}; a host has one IMEX session, so keep one of them."
-                ),
-                "foreign": (
-                    "An IMEX daemon of an unknown owner runs on this tray ({why}), and option owner is {owner}; stop"
-                    " that daemon first."
-                ),
-                "driver": (
-                    "The DRA driver runs IMEX on this tray, and option owner is {owner}; remove the tray's"
-                    " ComputeDomains, or set owner to driver_managed."
-                ),
-                "prolog": (
-                    "A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {owner}; remove that"
-                    " Prolog, or set owner to job."
-                ),
-                "masked": (
-                    "nvidia-imex.service is masked, but process {pid} is an IMEX daemon that the DRA driver did not"
-                    " start; stop it."
-                ),
-            },
+            messages=cases(
+                owners="IMEX has more than one owner here: {owners}; a host has one IMEX session, so keep one of them.",
+                foreign="An IMEX daemon of an unknown owner runs on this tray ({why}), and option owner is {owner};"
+                " stop that daemon first.",
+                driver="The DRA driver runs IMEX on this tray, and option owner is {owner}; remove the tray's"
+                " ComputeDomains, or set owner to driver_managed.",
+                prolog="A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {owner}; remove that"
+                " Prolog, or set owner to job.",
+                masked="nvidia-imex.service is masked, but process {pid} is an IMEX daemon that the DRA driver did not"
+                " start; stop it.",
+            ),
         ),
         "imex_in_use": Row(
             ERROR,
@@ -879,12 +781,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "another owner, perhaps in a container, uses the driver's IMEX session",
             _STOP_OTHER,
-            messages={
-                "": (
-                    "The driver's one IMEX session belongs to another daemon (NV_ERR_IN_USE); stop the other owner,"
-                    " perhaps in a container, then start this one."
-                ),
-            },
+            messages=cases(
+                "The driver's one IMEX session belongs to another daemon (NV_ERR_IN_USE); stop the other owner,"
+                " perhaps in a container, then start this one.",
+            ),
         ),
         "imex_foreign_daemon": Row(
             WARNING,
@@ -893,34 +793,28 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "nvidia-imex was started by hand",
             _STOP_OTHER,
-            messages={
-                "": (
-                    "An IMEX daemon runs that neither nvidia-imex.service, nor a prolog, nor the DRA driver started"
-                    " ({why}); stop it and start its owner."
-                ),
-            },
+            messages=cases(
+                "An IMEX daemon runs that neither nvidia-imex.service, nor a prolog, nor the DRA driver started"
+                " ({why}); stop it and start its owner.",
+            ),
         ),
         "imex_waiting_for_recovery": Row(
             ERROR,
             "after an unclean stop the daemon waits for its former peers",
             "bring them up, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
-            messages={
-                "": (
-                    "IMEX waits for its peers of before an unclean stop{missing}; bring them up, or restart the"
-                    " daemons of the whole clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE."
-                ),
-            },
+            messages=cases(
+                "IMEX waits for its peers of before an unclean stop{missing}; bring them up, or restart the daemons of"
+                " the whole clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE.",
+            ),
         ),
         "imex_persist_left": Row(
             INFO,
             "a persist file is left from an unclean stop",
             "remove it once no job of that time runs",
-            messages={
-                "": (
-                    "A persist file is left from an unclean stop, so the next start waits for the peers of that time;"
-                    " start with a changed list, or remove the file when no job of that time runs any more."
-                ),
-            },
+            messages=cases(
+                "A persist file is left from an unclean stop, so the next start waits for the peers of that time;"
+                " start with a changed list, or remove the file when no job of that time runs any more.",
+            ),
         ),
         "imex_version_mismatch": Row(
             ERROR,
@@ -929,25 +823,17 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "package and driver were not upgraded together",
             _IMEX,
-            messages={
-                "running": (
-                    "nvidia-imex runs as version {version} and the driver is {driver}, with which it would not"
-                    " restart; install the package of the driver's exact version."
-                ),
-                "differs": (
-                    "nvidia-imex is version {version} and the driver {driver}, so it does not start; install the"
-                    " package of the driver's exact version."
-                ),
-                "log": (
-                    "nvidia-imex ended because its version is not the loaded driver's; install the package of the"
-                    " driver's exact version, and reboot where a newer driver waits to be loaded."
-                ),
-                "installed": "{state} and the driver is {driver}; install that version, or set option manage_package.",
-                "option": (
-                    "Option version is {version}, but the loaded driver is {driver}, with which that IMEX does not"
-                    " start; load the driver of that version, or correct the option."
-                ),
-            },
+            messages=cases(
+                running="nvidia-imex runs as version {version} and the driver is {driver}, with which it would not"
+                " restart; install the package of the driver's exact version.",
+                differs="nvidia-imex is version {version} and the driver {driver}, so it does not start; install the"
+                " package of the driver's exact version.",
+                log="nvidia-imex ended because its version is not the loaded driver's; install the package of the"
+                " driver's exact version, and reboot where a newer driver waits to be loaded.",
+                installed="{state} and the driver is {driver}; install that version, or set option manage_package.",
+                option="Option version is {version}, but the loaded driver is {driver}, with which that IMEX does not"
+                " start; load the driver of that version, or correct the option.",
+            ),
         ),
         "imex_restart_pending": Row(
             WARNING,
@@ -956,12 +842,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "the node list or the package was written and nvidia-imex was not restarted",
             _RESTART_IMEX,
-            messages={
-                "": (
-                    "{path} was written after the daemon started, which reads it at its start only; restart the"
-                    " daemons of the whole clique together."
-                ),
-            },
+            messages=cases(
+                "{path} was written after the daemon started, which reads it at its start only; restart the daemons of"
+                " the whole clique together.",
+            ),
         ),
     },
     "Members of an IMEX domain do not connect": {
@@ -972,26 +856,22 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "a program other than the role imex wrote the node list",
             _IMEX,
-            messages={
-                "peers": (
-                    "This tray and {peers} started with different lists (!M!) and do not connect; write one list on"
-                    " all trays of the clique, then stop all daemons and start all."
-                ),
-            },
+            messages=cases(
+                peers="This tray and {peers} started with different lists (!M!) and do not connect; write one list on"
+                " all trays of the clique, then stop all daemons and start all.",
+            ),
         ),
         "imex_list_unusable": Row(
             ERROR,
             "IMEX has no list or configuration that it can read: a line is empty, a comment, a duplicate or no address",
             "run the role imex, which writes the list again; reinstall the package where config.cfg is missing",
-            messages={
-                "line": (
-                    "Line {number} of {path} is {why} ({entry}), and a node's id is its line; run the role imex on"
-                    " the whole clique, which writes the list again."
-                ),
-                "unread": "IMEX cannot read its list {path}; run the role imex, which writes it.",
-                "missing": "There is no list {path}; run the role imex, which writes it.",
-                "config": "{path} cannot be read; reinstall the package of nvidia-imex, which has that file.",
-            },
+            messages=cases(
+                line="Line {number} of {path} is {why} ({entry}), and a node's id is its line; run the role imex on"
+                " the whole clique, which writes the list again.",
+                unread="IMEX cannot read its list {path}; run the role imex, which writes it.",
+                missing="There is no list {path}; run the role imex, which writes it.",
+                config="{path} cannot be read; reinstall the package of nvidia-imex, which has that file.",
+            ),
         ),
         "imex_list_outdated": Row(
             WARNING,
@@ -1000,23 +880,19 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the node list was edited by hand",
             _IMEX,
-            messages={
-                "": (
-                    "{path} is not the list that was written for generation {generation} of clique {clique}; run the"
-                    " role imex on the whole clique, which writes one list on all its trays."
-                ),
-            },
+            messages=cases(
+                "{path} is not the list that was written for generation {generation} of clique {clique}; run the role"
+                " imex on the whole clique, which writes one list on all its trays.",
+            ),
         ),
         "imex_no_own_address": Row(
             ERROR,
             "no line of the list is an address of the tray",
             "correct imex_address in the fabric file",
-            messages={
-                "": (
-                    "No line of {path} is an address of this tray, so it is not a node of its IMEX domain; correct"
-                    " imex_address in the fabric file, or let the daemon start after the network."
-                ),
-            },
+            messages=cases(
+                "No line of {path} is an address of this tray, so it is not a node of its IMEX domain; correct"
+                " imex_address in the fabric file, or let the daemon start after the network.",
+            ),
         ),
         "imex_address_invalid": Row(
             ERROR,
@@ -1038,20 +914,14 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "a tray is not connected to some peers, or is connected to all and its domain is not up",
             "check the other members of the clique, and ports 50000 and 50005",
-            messages={
-                "disconnected": (
-                    "{lost} not connected ({connections}); run fabric_facts with gather_subset=imex on them, and"
-                    " check that ports 50000 and 50005 are open between members."
-                ),
-                "domain": (
-                    "This tray is connected to all its peers, but the domain is {state}; run fabric_facts with"
-                    " gather_subset=imex on the other members, and check that port 50005 is open between members."
-                ),
-                "no_peers": (
-                    "No peer of this tray is known, but the domain is {state}; run fabric_facts with"
-                    " gather_subset=imex on the other members, and check that port 50005 is open between members."
-                ),
-            },
+            messages=cases(
+                disconnected="{lost} not connected ({connections}); run fabric_facts with gather_subset=imex on them,"
+                " and check that ports 50000 and 50005 are open between members.",
+                domain="This tray is connected to all its peers, but the domain is {state}; run fabric_facts with"
+                " gather_subset=imex on the other members, and check that port 50005 is open between members.",
+                no_peers="No peer of this tray is known, but the domain is {state}; run fabric_facts with"
+                " gather_subset=imex on the other members, and check that port 50005 is open between members.",
+            ),
         ),
         "imex_peer_authentication": Row(
             ERROR,
@@ -1060,13 +930,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "certificates expired, or were renewed on some trays only",
             _RESTART_IMEX,
-            messages={
-                "peers": (
-                    "This tray and {peers} cannot authenticate (!A!) and do not connect; check on both that the TLS"
-                    " files of config.cfg are of one authority and not expired, then restart the daemons of the"
-                    " clique."
-                ),
-            },
+            messages=cases(
+                peers="This tray and {peers} cannot authenticate (!A!) and do not connect; check on both that the TLS"
+                " files of config.cfg are of one authority and not expired, then restart the daemons of the clique.",
+            ),
         ),
         "imex_peer_version": Row(
             ERROR,
@@ -1075,12 +942,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "an IMEX upgrade reached only some trays of the clique",
             _IMEX,
-            messages={
-                "peers": (
-                    "This tray and {peers} run different versions (!V!) and do not connect; install one version of"
-                    " driver and IMEX on the whole clique."
-                ),
-            },
+            messages=cases(
+                peers="This tray and {peers} run different versions (!V!) and do not connect; install one version of"
+                " driver and IMEX on the whole clique.",
+            ),
         ),
     },
     "Jobs have no IMEX channel": {
@@ -1091,12 +956,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the driver was loaded without IMEX channels",
             f"set imex_channel_count: 2048 in group_vars/all.yml, then {_IMEX}, then {_REBOOT}",
-            messages={
-                "": (
-                    "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices); set"
-                    " NVreg_ImexChannelCount above 0 and reboot."
-                ),
-            },
+            messages=cases(
+                "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices); set"
+                " NVreg_ImexChannelCount above 0 and reboot.",
+            ),
         ),
         "imex_channel_missing": Row(
             INFO,
@@ -1105,12 +968,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the device was removed, or was not created after a reboot",
             _CHANNEL_0,
-            messages={
-                "": (
-                    "There is no channel device, without which CUDA calls are not permitted; the role imex creates"
-                    " one, and Slurm's switch/nvidia_imex creates one for each job step."
-                ),
-            },
+            messages=cases(
+                "There is no channel device, without which CUDA calls are not permitted; the role imex creates one,"
+                " and Slurm's switch/nvidia_imex creates one for each job step.",
+            ),
         ),
         "imex_channel_stale": Row(
             ERROR,
@@ -1119,12 +980,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the device file dates from an earlier boot",
             _CHANNEL_0,
-            messages={
-                "": (
-                    "{devices} another major number than {major}, the driver's since this boot; remove and create the"
-                    " device again."
-                ),
-            },
+            messages=cases(
+                "{devices} another major number than {major}, the driver's since this boot; remove and create the"
+                " device again.",
+            ),
         ),
         "imex_channel_slurm_conflict": Row(
             WARNING,
@@ -1133,18 +992,14 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "both the role imex or the driver and Slurm create channels",
             f"remove imex_channels from group_vars, then {_IMEX} -e imex_create_channel0=false, then {_REBOOT}",
-            messages={
-                "devices": (
-                    "{devices} in {folder} and Slurm's switch/nvidia_imex conflict: each start of slurmd and each"
-                    " scontrol reconfigure removes the device, and until then jobs of every user reach it on Slurm"
-                    " 24.11; remove it, and let the driver create none (NVreg_CreateImexChannel0=0)."
-                ),
-                "option": (
-                    "Option channels creates channel devices, but Slurm's switch/nvidia_imex gives each job its own:"
-                    " each start of slurmd and each scontrol reconfigure removes these, and until then jobs of every"
-                    " user can open them on Slurm 24.11; leave the option empty."
-                ),
-            },
+            messages=cases(
+                devices="{devices} in {folder} and Slurm's switch/nvidia_imex conflict: each start of slurmd and each"
+                " scontrol reconfigure removes the device, and until then jobs of every user reach it on Slurm 24.11;"
+                " remove it, and let the driver create none (NVreg_CreateImexChannel0=0).",
+                option="Option channels creates channel devices, but Slurm's switch/nvidia_imex gives each job its"
+                " own: each start of slurmd and each scontrol reconfigure removes these, and until then jobs of every"
+                " user can open them on Slurm 24.11; leave the option empty.",
+            ),
         ),
         "slurm_channels_few": Row(
             WARNING,
@@ -1162,20 +1017,18 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "no repository has nvidia-imex of the driver's version",
             "add the repository that the driver was installed from",
-            messages={
-                "": (
-                    "No repository of this tray has {names} in version {driver} of the loaded driver{available}; add"
-                    " the repository that has the driver."
-                ),
-            },
+            messages=cases(
+                "No repository of this tray has {names} in version {driver} of the loaded driver{available}; add the"
+                " repository that has the driver.",
+            ),
         ),
         "imex_reboot_needed": Row(
             WARNING,
             "changed driver parameters take effect after a reboot",
             "reboot the tray",
-            messages={
-                "": "NVreg_{options} of {file} take effect when the driver is loaded again; reboot the tray.",
-            },
+            messages=cases(
+                "NVreg_{options} of {file} take effect when the driver is loaded again; reboot the tray.",
+            ),
         ),
     },
     "A change stops because of jobs or of objects of others": {
@@ -1183,16 +1036,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "jobs, claims or ComputeDomains run on what is to be changed, removed or created again",
             "wait for them or delete them, or set the variable that the finding names",
-            messages={
-                "imex": (
-                    "Jobs run on this clique ({jobs}) and would break, because IMEX must stop for {reason}; wait for"
-                    " them, or allow the stop with option allow_jobs."
-                ),
-                "job": (
-                    "Job {job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
-                    " again when the job has ended, or set option force."
-                ),
-            },
+            messages=cases(
+                imex="Jobs run on this clique ({jobs}) and would break, because IMEX must stop for {reason}; wait for"
+                " them, or allow the stop with option allow_jobs.",
+                job="Job {job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
+                " again when the job has ended, or set option force.",
+            ),
         ),
         "object_unmanaged": Row(
             ERROR,
@@ -1241,17 +1090,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "slurmctld, slurmdbd or its host is down",
             "scontrol ping, and for tiers sacctmgr show cluster",
-            messages={
-                "imex": (
-                    "IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
-                    " ({error}); bring slurmctld back, or allow the stop with option allow_jobs."
-                ),
-                "imex_node": (
-                    "IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
-                    " ({error}); set fabric_slurm_node of these trays to their NodeName, then discover and accept"
-                    " again."
-                ),
-            },
+            messages=cases(
+                imex="IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
+                " ({error}); bring slurmctld back, or allow the stop with option allow_jobs.",
+                imex_node="IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
+                " ({error}); set fabric_slurm_node of these trays to their NodeName, then discover and accept again.",
+            ),
         ),
         "slurmd_newer": Row(
             ERROR,
@@ -1357,24 +1201,16 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "slurm.conf lacks a line that is needed, or has one that contradicts a managed setting",
             "correct the line that the finding names",
-            messages={
-                "no_file": (
-                    "There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm first,"
-                    " or set option slurm_conf."
-                ),
-                "prolog_flags": (
-                    "PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only while"
-                    " the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure."
-                ),
-                "timeout": (
-                    "{setting} in {path} would end the program before it can report why IMEX is not ready, which may"
-                    " take {seconds} s; raise that limit, or lower options wait and stop_wait."
-                ),
-                "prolog": (
-                    "{path} does not run prolog and epilog of IMEX per job; add {lines} (an existing Prolog may call"
-                    " {program} prolog instead), and run scontrol reconfigure."
-                ),
-            },
+            messages=cases(
+                no_file="There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm"
+                " first, or set option slurm_conf.",
+                prolog_flags="PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only"
+                " while the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure.",
+                timeout="{setting} in {path} would end the program before it can report why IMEX is not ready, which"
+                " may take {seconds} s; raise that limit, or lower options wait and stop_wait.",
+                prolog="{path} does not run prolog and epilog of IMEX per job; add {lines} (an existing Prolog may"
+                " call {program} prolog instead), and run scontrol reconfigure.",
+            ),
         ),
         "slurm_select_type": Row(
             ERROR, "SelectType is not select/cons_tres", "set SelectType=select/cons_tres in slurm.conf"
@@ -1388,29 +1224,24 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "slurm.conf works, and a setting or file lets jobs do what they should not",
             "correct the line or file that the finding names",
-            messages={
-                "shared": (
-                    "Jobs of {partitions} may share trays and {path} has no GresTypes=gpu (or has shard or mps beside"
-                    " it), so every job of several trays that is not submitted with --exclusive is cancelled; set"
-                    " Exclusive=NODE (before 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the"
-                    " partition, or GresTypes=gpu."
-                ),
-                "emptied": (
-                    "{file} was emptied and stays, because {key} in {path} matches no other file, which Slurm treats"
-                    " as an error; remove that line, run scontrol reconfigure, and run the role again."
-                ),
-            },
+            messages=cases(
+                shared="Jobs of {partitions} may share trays and {path} has no GresTypes=gpu (or has shard or mps"
+                " beside it), so every job of several trays that is not submitted with --exclusive is cancelled; set"
+                " Exclusive=NODE (before 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the"
+                " partition, or GresTypes=gpu.",
+                emptied="{file} was emptied and stays, because {key} in {path} matches no other file, which Slurm"
+                " treats as an error; remove that line, run scontrol reconfigure, and run the role again.",
+            ),
         ),
         "slurm_conf_note": Row(
             INFO,
             "a setting has no effect, or was changed manually",
             "none, or correct what the finding names",
-            messages={
-                "task_prolog": (
-                    "A batch job that runs without IMEX has no line about that in its log without a TaskProlog; add"
-                    " TaskProlog={program} to {path}, or call {program} task from the site's own TaskProlog."
-                ),
-            },
+            messages=cases(
+                task_prolog="A batch job that runs without IMEX has no line about that in its log without a"
+                " TaskProlog; add TaskProlog={program} to {path}, or call {program} task from the site's own"
+                " TaskProlog.",
+            ),
         ),
         "release_old": Row(
             WARNING, "this release of Slurm or Kubernetes works with limits", "plan the upgrade that the finding names"
