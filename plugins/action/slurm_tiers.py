@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
 
 SCHEMA = schemas.of_return(RETURN)
@@ -46,10 +46,7 @@ class ActionModule(GuardedAction):
         end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
         result = self.run_module("rackscale.nvlink.slurm_tiers", arguments, task_vars, SCHEMA, end)
         stored_in = options["rehearsal_file"]
-        warnings = rehearsal_file.store(absolute(stored_in), result) if stored_in else []
-        if warnings:
-            result["warnings"] = [*result.get("warnings", []), *warnings]
-        return result
+        return reporting.report(result, rehearsal_file.store(absolute(stored_in), result) if stored_in else [])
 
 
 def _clusters(path: str, cluster: str | None) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends, rehearsal_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends, rehearsal_file, reporting
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
 SCHEMA = schemas.of_return(RETURN)
@@ -66,9 +66,7 @@ class ActionModule(GuardedAction):
         result = self.run_module("rackscale.nvlink.slurm_topology", arguments, task_vars, SCHEMA, end)
         if record:
             warnings += rehearsal_file.store(absolute(record), result)
-        if warnings:
-            result["warnings"] = [*result.get("warnings", []), *warnings]
-        return result
+        return reporting.report(result, warnings)
 
 
 def _trees(arguments: dict[str, Any], fabric: Fabric, cluster: str | None, hostvars: Any) -> list[str]:

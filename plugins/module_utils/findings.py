@@ -66,7 +66,7 @@ class Row(NamedTuple):
     sentence: what is wrong. remedy: what to do, in words. layer, cause and command: for the failures of verify; a code
     without a layer has that of the check that found it. The command may have the placeholders {tray}, {clique}, {file},
     {node} (the tray in Slurm) and {kubernetes_node}. messages: case of a HostFinding -> its message, with placeholders
-    for its values and {gpu}; for another case the message is sentence and remedy.
+    for its values and subjects; for another case the message is sentence and remedy.
     """
 
     severity: str
@@ -111,6 +111,27 @@ def cases(general: str = "", /, **messages: str) -> Mapping[str, str]:
     """The messages of a row; general: that of a HostFinding without a case."""
     return {"": general, **messages} if general else messages
 
+
+# Messages of several rows.
+_REHEARSAL = cases(
+    late="The apply was not rehearsed: {why}; raise rehearse_timeout.",
+    failed="The apply was not rehearsed: {why} ({error}); check that slurmctld starts with its present files, or set"
+    " rehearse to never.",
+    impossible="The apply was not rehearsed: {why}; run it as root on the Slurm controller's host, with Slurm's"
+    " clients there and not in a container.",
+    ended="The rehearsal ended before {number} of {jobs} had a result: raise rehearse_timeout.",
+    site="Rehearsal: {job} in partition {partition} would be pending for ever ({reason}): correct its size, or the"
+    " partition's trays and limits.",
+)
+_SETTING = cases(
+    set="slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld.",
+    not_loaded="slurmctld runs with {key}={runs}, but slurm.conf has {value}: restart slurmctld.",
+    unset="slurm.conf does not set {key}, and slurmctld runs with {runs}: add {key}={want}, or set manage_conf to"
+    " true.",
+)
+_GATE = (
+    "{what}: check the fabric file, or set override (variable slurm_topology_override) to {gates} if this is intended."
+)
 
 SYMPTOMS: dict[str, dict[str, Row]] = {
     "A tray does not answer, or its answer cannot be used": {
@@ -557,6 +578,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "the tray is not in the fabric file",
             _DISCOVER,
             messages=cases(
+                partition="The partition {partition} has nodes in no block ({nodes}), which get only jobs that exclude"
+                " all nodes of blocks, such as by --constraint: place them, or move them to a partition of their own.",
                 job="This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
                 " accept.",
             ),
@@ -678,6 +701,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "Slurm or Kubernetes has a tray under another node name, or that name is not valid there",
             "set fabric_slurm_node or fabric_kubernetes_node, then run the playbooks discover and accept",
+            messages=cases(
+                block="Slurm has none of the {number} nodes of block {block} ({nodes}): set fabric_slurm_node to their"
+                " NodeName and run discover and accept, or add them to slurm.conf.",
+            ),
         ),
         "tray_in_no_cluster": Row(
             WARNING,
@@ -1037,6 +1064,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "jobs, claims or ComputeDomains run on what is to be changed, removed or created again",
             "wait for them or delete them, or set the variable that the finding names",
             messages=cases(
+                moving="{run} on trays that change their block ({jobs}): wait until they end, or set allow_moving_jobs"
+                " (variable slurm_topology_allow_moving_jobs).",
+                partitions="Partitions to remove still have jobs ({jobs}), which Slurm would end: set the tier's state"
+                " to drain, and remove it when they have ended.",
                 imex="Jobs run on this clique ({jobs}) and would break, because IMEX must stop for {reason}; wait for"
                 " them, or allow the stop with option allow_jobs.",
                 job="Job {job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
@@ -1047,39 +1078,62 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "an object or QoS of the same name is not managed by this collection",
             "use another name, let the collection manage it, or remove it",
+            messages=cases(
+                qos="The QoS {qos} exists and does not belong to the tiers (its description is {description}): use"
+                " another name, or set its description to {ours} to hand it over.",
+            ),
         ),
         "live_changes_lost": Row(
             ERROR,
             "gate: a reconfigure would undo live changes of partitions, nodes or settings",
             "write them into slurm.conf, or name the gate in the override that the message names",
+            messages=cases(
+                "{what}: write the live values into slurm.conf, or set override (variable slurm_topology_override) to"
+                " {gates} if this is intended.",
+            ),
         ),
         "base_shrinks": Row(
             ERROR,
             "gate: the base block size would be smaller than the running one",
             "complete the clique, set slurm_topology_min_block_size, or name the gate in slurm_topology_override",
+            messages=cases(_GATE),
         ),
         "block_shrinks": Row(
             ERROR,
             "gate: a running block would keep fewer nodes",
             "check the fabric file, name the gate in slurm_topology_override if it is intended",
+            messages=cases(_GATE),
         ),
         "block_vanishes": Row(
             ERROR,
             "gate: a running block would keep no node",
             "check the fabric file, name the gate in slurm_topology_override if it is intended",
+            messages=cases(_GATE),
         ),
         "cluster_default_changes": Row(
             ERROR,
             "gate: partitions without Topology= would use another topology",
             "set slurm_topology_cluster_default, or name the gate in slurm_topology_override if it is intended",
+            messages=cases(
+                _GATE,
+                default="{what}: set cluster_default (variable slurm_topology_cluster_default) to {default} to keep"
+                " it, or set override (variable slurm_topology_override) to {gates} if this is intended.",
+            ),
         ),
         "nodes_lose_block": Row(
             ERROR,
             "gate: nodes of running blocks would be in no block",
             "check the fabric file, name the gate in slurm_topology_override if it is intended",
+            messages=cases(_GATE),
         ),
         "slurm_gate_overridden": Row(
-            WARNING, "what would stop the apply is allowed by an option: a gate, or jobs on trays that move", "none"
+            WARNING,
+            "what would stop the apply is allowed by an option: a gate, or jobs on trays that move",
+            "none",
+            messages=cases(
+                jobs="{run} on trays that change their block ({jobs}): the jobs keep their trays.",
+                gate="The gate {gate} is overridden: {what}.",
+            ),
         ),
     },
     "Slurm runs another topology than the fabric file": {
@@ -1120,6 +1174,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             SLURM,
             "the topology file was edited by hand; slurmctld accepts a node in two blocks",
             _SLURM,
+            messages=cases(
+                blocks="The node {tray} is in the blocks {first} and {block}, which slurmctld does not report: list it"
+                " only in the block of its clique.",
+                twice="The node {tray} is listed {number} times in block {block}: two trays have one slurm_node in the"
+                " fabric file; give each its own with fabric_slurm_node, then run discover and accept.",
+            ),
         ),
         "slurm_node_unclaimed": Row(
             ERROR,
@@ -1136,6 +1196,9 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             SLURM,
             "the file was changed and slurmctld has not loaded it",
             _SLURM,
+            messages=cases(
+                "slurmctld runs another topology than {path} has: run slurm_topology or scontrol reconfigure.",
+            ),
         ),
         "slurm_reconfigure_needed": Row(
             ERROR,
@@ -1154,39 +1217,127 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "two programs write Slurm's topology file",
             "let one program write it, or set verify_slurm_topology_owner",
+            messages=cases(
+                ours="slurm_topology wrote {path} last, which another program is meant to write: remove the role"
+                " slurm_topology from the site's playbooks, or set owner to collection.",
+                other="Another program than slurm_topology wrote {path} last; it begins with {line}: let only one of"
+                " them write it, or set owner to other where that program is meant to.",
+            ),
         ),
     },
     "Slurm's files cannot be written as they are": {
         "slurm_no_blocks": Row(
-            ERROR, "the topology has no block, or none with a node", "run the playbooks discover and accept first"
+            ERROR,
+            "the topology has no block, or none with a node",
+            "run the playbooks discover and accept first",
+            messages=cases(
+                no_block="The topology has no block: run the playbook discover first, so that the fabric file has"
+                " cliques.",
+                no_node="No block of the topology has a node: run the playbook discover first, so that its cliques"
+                " have trays.",
+                no_base="No block of the topology has a node and no block size is given: run the playbook discover"
+                " first.",
+            ),
         ),
         "slurm_block_invalid": Row(
             ERROR,
             "slurmctld would reject a block or tree of switches: a name, an empty block, a duplicate, too many nodes",
             "correct the fabric file or slurm_topology_other_topologies, or upgrade Slurm",
+            messages=cases(
+                name="The block name {name} is not valid in a topology file: use only letters, digits, '.', '_' and"
+                " '-'.",
+                tree="The tree {name} cannot be loaded, {problem}.",
+                twice="The block {block} is defined {number} times: give each clique a block of its own.",
+                empty="The block {block} has no nodes, which Slurm {version} refuses: leave it out, or upgrade to"
+                " 25.05.",
+                node="The node name {node} in block {block} is not one that Slurm can list: set fabric_slurm_node of"
+                " that tray to its NodeName, then run discover and accept.",
+                hostlist="The block {block} has a hostlist that Slurm cannot read: {error}",
+                other_hostlist="The hostlist of block {block} does not name its nodes: report this as a bug of the"
+                " collection.",
+                too_many="The topology has {nodes} nodes, and Slurm supports at most {most}: split the cluster.",
+            ),
         ),
         "slurm_block_size": Row(
             ERROR,
             "a block or a group of cliques does not fit the block sizes (the base size times a power of two)",
             "correct slurm_topology_block_sizes, or the groups (edit_groups)",
+            messages=cases(
+                groups="Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the same number"
+                " of blocks, 1, 2, 4, 8 and so on, in the fabric file (playbook accept, variable edit_groups), or set"
+                " block_sizes (variable slurm_topology_block_sizes) to {base} alone.",
+                short="The block {block} has {nodes}{unknown}, fewer than the base block size {base}, which Slurm"
+                " {version} refuses: set block_sizes to at most the smallest block, add the missing nodes to"
+                " slurm.conf, or upgrade to 25.05.",
+                no_number="The block size {size} is not a number of nodes: set block_sizes to numbers from 1.",
+                no_power="The block size {size} is not the base size {base} times a power of two: set block_sizes to"
+                " {base}, {double}, {fourfold} and so on.",
+                no_level="The block size {size} is more than {most} times the base size {base}, and Slurm has {levels}"
+                " levels: leave it out of block_sizes.",
+                no_field="The base block size {base} is more than Slurm can store ({most}): choose a smaller one.",
+            ),
         ),
         "slurm_blocks_limited": Row(
             WARNING,
             "Slurm works with less than the fabric allows: unequal blocks or groups, or part of a tree is not used",
             "set slurm_topology_block_sizes or edit_groups, complete the clique, or correct"
             " slurm_topology_other_topologies",
+            messages=cases(
+                unequal="The block {large} has {most} and {block} {fewest}, so aggregated blocks would not be groups"
+                " of equal cliques and only {sizes} is set: split all domains alike, or set block_sizes (variable"
+                " slurm_topology_block_sizes).",
+                tree="The tree {name} loads but does not work as written, {problem}.",
+                aggregates="The aggregated blocks change, {blocks} are no longer one: keep retired blocks as"
+                " placeholders (25.05), or inform the users of the larger sizes.",
+                left_out="Block {block} ({number}: {nodes}) is left out, since min_block_size (variable"
+                " slurm_topology_min_block_size) is {minimum}: its nodes are in no block; complete the clique, or"
+                " upgrade to 25.05.",
+                last_group="A job of more than {nodes} nodes is placed only if it has room without the last {last},"
+                " since Slurm counts whole groups of {group} only: add the block size {size}, or placeholders.",
+                one_group="A job of more than {nodes} nodes never starts, since Slurm counts whole groups of {group}"
+                " only: add the block size {size}.",
+            ),
         ),
         "slurm_clique_above_base": Row(
             WARNING,
             "a clique, segment or tier is larger than the base block size, so a job may be spread over blocks",
             "give the clique a partition of its own, set per_block for the tier, or use smaller segments",
+            messages=cases(
+                segment="A segment of {segment} nodes fits in no block, so --segment={segment} spreads each over"
+                " several cliques: use at most {largest}.",
+                tier="The partition {partition} has several blocks, of which {blocks} is above the base block size"
+                " {base}, so a job of {more} trays or more may be spread: set per_block for this tier.",
+                rehearsal="Rehearsal: {job}, as many as a whole block has, is spread {where} while no block is free,"
+                " because the base block size is {base}: give such a block a partition of its own.",
+                block="The block {block} has {number} nodes and the base block size is {base}, so Slurm may spread a"
+                " job of {more} to {number} nodes over several blocks: give it a partition of that block's nodes, or"
+                " {how}.",
+            ),
         ),
         "slurm_segment": Row(
             ERROR,
             "a --segment that jobs or a tier use is rejected or fits into no block",
             "use smaller segments",
+            messages=cases(
+                refused="Jobs with --segment={segment} are refused, since the base block size is {limit} and Slurm"
+                " {version} accepts no larger segment: use at most {limit}.",
+                no_number="The segment {segment} is not a number of nodes: set segments to numbers from 1.",
+                no_block="No block can hold --segment={segment}: the largest has {nodes}, use at most {largest}.",
+                above_base="The {name} segment {segment} of partition {partition} is above the base block size"
+                " {limit}, which Slurm {version} refuses: use at most {limit}.",
+                above_blocks="The {name} segment {segment} of partition {partition} fits in none of its blocks, the"
+                " largest of which has {size}: use at most {largest}.",
+            ),
         ),
-        "slurm_node_unknown": Row(WARNING, "Slurm does not have a node of a block", "add it to slurm.conf"),
+        "slurm_node_unknown": Row(
+            WARNING,
+            "Slurm does not have a node of a block",
+            "add it to slurm.conf",
+            messages=cases(
+                "Slurm has no node {nodes} of block {block}: add NodeName lines to slurm.conf, or correct"
+                " fabric_slurm_node and run discover and accept.",
+            ),
+        ),
         "slurm_hardware_assumed": Row(
             WARNING,
             "the hardware of a tray was never read or is impossible, so its line is the usual one or stays",
@@ -1196,12 +1347,43 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "a topology file or topology of the site would be lost, hides the new one, or is not read by this Slurm",
             "move that file away, or set slurm_topology_name or slurm_topology_format: auto",
+            messages=cases(
+                yaml="Slurm {version} does not read topology.yaml (25.05 does): set format to auto or conf.",
+                tree="{path} has lines of a tree or Include lines, which would be lost: move it away first.",
+                name="The topology {name} of the site is of kind {kind} and would be lost: set slurm_topology_name to"
+                " another name.",
+                other_file="topology.yaml hides the new topology.conf: remove it, or set format to auto.",
+            ),
         ),
         "slurm_conf_inconsistent": Row(
             ERROR,
             "slurm.conf lacks a line that is needed, or has one that contradicts a managed setting",
             "correct the line that the finding names",
             messages=cases(
+                **_SETTING,
+                topology_name="The topology name {name} is not valid in slurm.conf: use only letters, digits, '.',"
+                " '_' and '-'.",
+                topology_twice="{number} topologies are named {name}, of which Slurm uses the first: give each its own"
+                " name.",
+                partition_topology="The partition {partition} has Topology={topology}, which the new topology file"
+                " does not have ({known}): set topology_name to it, or change the partition.",
+                cluster_default="The cluster's default topology {default} is not in the file ({known}): correct"
+                " cluster_default.",
+                include="{path} has no line {line}: add it, or set manage_conf to true.",
+                own_filter="{script} is the site's own and stays: add the policy for segments to it, or set"
+                " SBATCH_SEGMENT_SIZE.",
+                no_lua="{folders} has no cli_filter_lua.so: install Slurm with Lua, or set SBATCH_SEGMENT_SIZE.",
+                copy_filter="Slurm {version} applies segments where jobs are submitted: copy {script} next to"
+                " slurm.conf on each host that submits jobs, then set CliFilterPlugins={plugins} in slurm.conf.",
+                job_submit="JobSubmitPlugins={given} in slurm.conf does not load the script for segments: set"
+                " JobSubmitPlugins={plugins} there.",
+                own_script="{script} is the site's own and does not call {policy}: add the line from the head of that"
+                " file.",
+                partition="The partition {partition} is defined in {file}: remove it there, or rename the tier.",
+                node_line="The NodeName line of {nodes} in slurm.conf has Topology={topology}, but {why}: remove"
+                " Topology= from that line, or correct it.",
+                node_line_differs="The NodeName line of {nodes} in slurm.conf has Topology={topology}, which {why}:"
+                " remove Topology= from that line, or correct it.",
                 no_file="There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm"
                 " first, or set option slurm_conf.",
                 prolog_flags="PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only"
@@ -1213,18 +1395,35 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ),
         ),
         "slurm_select_type": Row(
-            ERROR, "SelectType is not select/cons_tres", "set SelectType=select/cons_tres in slurm.conf"
+            ERROR,
+            "SelectType is not select/cons_tres",
+            "set SelectType=select/cons_tres in slurm.conf",
+            messages=_SETTING,
         ),
         "slurm_plugin_missing": Row(
             ERROR,
             "TopologyPlugin is not set, so topology.conf is not read",
             "set TopologyPlugin=topology/block",
+            messages=_SETTING,
         ),
         "slurm_conf_advice": Row(
             WARNING,
             "slurm.conf works, and a setting or file lets jobs do what they should not",
             "correct the line or file that the finding names",
             messages=cases(
+                **_SETTING,
+                ranks="The order of the node names alternates between blocks, and ranks follow the names: add"
+                " TopologyParam=BlockAsNodeRank to slurm.conf, or set manage_conf to true.",
+                other_file="topology.conf is no longer read, since there is a topology.yaml: remove it.",
+                other_file_later="topology.yaml is next to topology.conf and will hide it after an upgrade to 25.05:"
+                " remove it.",
+                qos_named="The QoS {qos} has no tier any more, but partition {partition} still names it: remove it"
+                " there first.",
+                open="The partition {partition} of {where} gives all users the trays of {tiers}: set AllowAccounts,"
+                " AllowQos or AllowGroups, or other nodes.",
+                enforce="AccountingStorageEnforce is {value}, so Slurm does not enforce the tiers' QoS: set"
+                " associations,limits,qos in slurm.conf.",
+                preempt="PreemptType is not preempt/qos, so no tier preempts another: set it in slurm.conf.",
                 shared="Jobs of {partitions} may share trays and {path} has no GresTypes=gpu (or has shard or mps"
                 " beside it), so every job of several trays that is not submitted with --exclusive is cancelled; set"
                 " Exclusive=NODE (before 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the"
@@ -1238,13 +1437,38 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "a setting has no effect, or was changed manually",
             "none, or correct what the finding names",
             messages=cases(
+                size_twice="The block size {size} is listed {number} times: list it once.",
+                size_unused="The block size {size} has no effect, since {covering} already covers all {blocks} and"
+                " {nodes}: leave it out until there are more.",
+                plugin="TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove the line.",
+                granted="The {subject} was granted the QoS {qos} manually and keeps it: revoke it if unwanted.",
+                segments="The segments of {partitions} are not enforced: set segment_script to true to have Slurm"
+                " enforce them.",
+                state="The state of partition {partition} was set to {state} manually and stays until the tier"
+                " changes: set it back if unwanted.",
+                weight="PriorityWeightQOS is 0, so the priorities of the tiers' QoS have no effect: set it in"
+                " slurm.conf.",
+                topology="The topology {name} ({kind}) stays next to {own}.",
                 task_prolog="A batch job that runs without IMEX has no line about that in its log without a"
                 " TaskProlog; add TaskProlog={program} to {path}, or call {program} task from the site's own"
                 " TaskProlog.",
             ),
         ),
         "release_old": Row(
-            WARNING, "this release of Slurm or Kubernetes works with limits", "plan the upgrade that the finding names"
+            WARNING,
+            "this release of Slurm or Kubernetes works with limits",
+            "plan the upgrade that the finding names",
+            messages=cases(
+                empty_blocks="Slurm {version} does not support empty blocks, so {empty} is left out: the blocks after"
+                " it move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05.",
+                power_saving="Slurm {version} drops powered-down nodes from their blocks until the next reconfigure:"
+                " upgrade to 25.11.4 or later.",
+                update="Slurm {version} takes a node out of block scheduling when scontrol update names a block that"
+                " the node is in already, and {others} has blocks as well: reconfigure after such a command, or"
+                " upgrade to 26.05.4 or later.",
+                one_topology="Slurm {version} with topology.conf has one topology for all nodes, so {others} is left"
+                " out: keep nodes without GPUs in partitions of their own, or upgrade to 25.05.",
+            ),
         ),
     },
     "A rehearsal or benchmark fails": {
@@ -1252,13 +1476,33 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "in a rehearsal slurmctld rejects the new files, or a required job would stay pending; or none finished",
             "correct the line or reason that the finding names",
+            messages=cases(
+                **_REHEARSAL,
+                files="In the rehearsal slurmctld {version} refuses the new files ({error}): correct the setting that"
+                " it names; nothing was written.",
+                block="Rehearsal: {job} in block {block}, which has {size}, {why}: compare the block with slurm.conf.",
+                spread="Rehearsal: {job}, no more than the base block size {base}, would be spread {where}: compare"
+                " the blocks with slurm.conf and Slurm's release notes.",
+            ),
         ),
         "slurm_rehearsal_job": Row(
             WARNING,
             "in a rehearsal a job would stay pending for ever, or was not evaluated in time",
             "correct its size or segment or the partition's trays and limits, or raise slurm_topology_rehearse_timeout",
+            messages=cases(
+                **_REHEARSAL,
+                all="Rehearsal: {job}, all that the blocks have, never starts without --segment, {why}: inform the"
+                " users to set --segment={segment} for jobs of so many trays.",
+                past="Rehearsal: {job} in partition {partition}, as one of the last {days} days, would be pending for"
+                " ever ({reason}): compare the blocks and their size with what its user needs.",
+            ),
         ),
-        "slurm_rehearsal_skipped": Row(INFO, "the apply was not rehearsed", "run it as root on the controller"),
+        "slurm_rehearsal_skipped": Row(
+            INFO,
+            "the apply was not rehearsed",
+            "run it as root on the controller",
+            messages=_REHEARSAL,
+        ),
         "benchmark_failed": Row(
             ERROR,
             "a benchmark failed, was slow, ran elsewhere than requested, or had no IMEX channel of its own",
@@ -1278,6 +1522,18 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "a tier names a node, QoS, topology, TRES or account that Slurm does not have, or Slurm has no accounting",
             "create it, leave it out of the tier, or set up slurmdbd and slurm_tiers_create_accounts",
+            messages=cases(
+                no_accounting="The tiers have QoS or accounts, and this Slurm has no accounting (AccountingStorageType"
+                " is {type}): set accounting_storage/slurmdbd, or leave them out.",
+                nodes="Slurm does not have {number} of partition {partition} ({nodes}) and would not start: add"
+                " NodeName lines, or correct fabric_slurm_node and run discover and accept.",
+                topology="The partition {partition} names the topology {topology}, which slurmctld does not run: apply"
+                " slurm_topology first, or correct the tier's topology.",
+                tres="The QoS {qos} limits {kinds}, which Slurm does not count: add it to AccountingStorageTRES.",
+                qos="The tier {tier} names the QoS {qos}, which does not exist: add it, or leave it out.",
+                accounts="slurmdbd has no {names} in cluster {cluster}: add it with sacctmgr, or set create_accounts"
+                " to true to create those that are granted a QoS.",
+            ),
         ),
     },
     "Kubernetes has other labels or nodes than the fabric file": {
@@ -1482,15 +1738,15 @@ def worded(stated: Mapping[str, Any]) -> Finding:
     """
     row = CATALOGUE[stated["code"]]
     subjects = {name: stated[name] for name in ("part", *Subject.__annotations__) if name in stated}
-    message = stated.get("message") or _message(row, stated)
+    message = stated.get("message") or _message(row, {"gpu": None, **subjects}, stated)
     return finding(stated["code"], message[:MAX_MESSAGE], **subjects)
 
 
-def _message(row: Row, stated: Mapping[str, Any]) -> str:
+def _message(row: Row, subjects: Mapping[str, Any], stated: Mapping[str, Any]) -> str:
     general = f"{row.sentence[0].upper()}{row.sentence[1:]}; {row.remedy}."
     try:
         values = {name: _text(value) for name, value in stated.get("values", {}).items()}
-        return row.messages.get(stated.get("case", ""), general).format_map({**values, "gpu": stated.get("gpu")})
+        return row.messages.get(stated.get("case", ""), general).format_map({**values, **subjects})
     except KeyError:  # a value or code that is not known here: of a host that is compromised, or of another release
         return general
 

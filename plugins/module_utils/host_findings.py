@@ -25,10 +25,13 @@ class _Stated(TypedDict):
 class HostFinding(_Stated, total=False):
     """code, and case: which message of the code's row. values: placeholder in that message -> its value.
 
-    gpu: the index of the GPU that it is about, null for the tray; in the findings of module_utils/gpu.
+    tray and block: what it is about, and placeholders as well. gpu: the index of the GPU that it is about, null for the
+    tray; in the findings of module_utils/gpu.
     """
 
     gpu: int | None
+    tray: str
+    block: str
 
 
 def host_finding(code: str, case: str = "", **values: Value) -> HostFinding:
@@ -38,3 +41,15 @@ def host_finding(code: str, case: str = "", **values: Value) -> HostFinding:
 def gpu_finding(code: str, case: str = "", gpu: int | None = None, **values: Value) -> HostFinding:
     """One about a GPU, or with gpu None about the tray."""
     return {"code": code, "case": case, "values": values, "gpu": gpu}
+
+
+def block_finding(
+    code: str, case: str = "", tray: str | None = None, block: str | None = None, **values: Value
+) -> HostFinding:
+    """One about a block of Slurm's topology, or about a node."""
+    made = host_finding(code, case, **values)
+    if tray is not None:
+        made["tray"] = tray
+    if block is not None:
+        made["block"] = block
+    return made

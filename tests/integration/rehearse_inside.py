@@ -15,6 +15,7 @@ import json
 import os
 import sys
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -44,7 +45,7 @@ def main() -> None:
         records=tuple(request.get("records", ())),
     )
     made = rehearse.rehearse(Slurm(request.get("bin_dir", "")), candidate, request.get("timeout", 60))
-    print(json.dumps({"rehearsal": made.result(), "findings": rehearse.findings(made, candidate)}))
+    print(json.dumps({"rehearsal": made.result(), "findings": list(map(worded, rehearse.findings(made, candidate)))}))
 
 
 if __name__ == "__main__":

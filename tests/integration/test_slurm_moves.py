@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
@@ -172,12 +173,12 @@ def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) 
     jobs = [(row["job"], row["nodes"]) for row in stopped.jobs]
     assert jobs == [(inside, ["r02t01", "r02t02"]), (across, ["r02t10"])]
     assert [found["code"] for found in stopped.stopped_by()] == ["jobs_running"]
-    assert f"job {inside} of root on r02t01, r02t02" in stopped.stopped_by()[0]["message"]
+    assert f"job {inside} of root on r02t01, r02t02" in worded(stopped.stopped_by()[0])["message"]
     assert state(slurmctld) == before
     # The module in check mode lists them and names the way on.
     shown = answer(module(slurmctld, SPLIT, block_sizes=[9], rehearse="never", _ansible_check_mode=True))
     assert (shown["failed"], shown["changed"], shown["jobs"]) == (True, False, stopped.jobs)
-    assert "allow_moving_jobs" in shown["msg"]
+    assert "allow_moving_jobs" in worded(gates.stopping(shown["findings"])[0])["message"]
     assert state(slurmctld) == before
     allowed = plan(slurmctld, SPLIT, allow_moving_jobs=True, **sizes)
     assert not allowed.stopped_by()

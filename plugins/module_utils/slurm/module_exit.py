@@ -12,15 +12,14 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
 
-Findings = list[Finding]
-WARNINGS = 20
-"""The number of warnings that are printed; all of them are in the result's findings."""
+Findings = list[HostFinding]
 
 
 def run_and_exit(module: AnsibleModule, run: Callable[[AnsibleModule, Findings], Result]) -> None:
-    """Exit with what run returns, or fail with the first of its findings that are errors, or with its NvlinkError.
+    """Exit with what run returns, or fail with the findings that stop the change, or with its NvlinkError.
 
     run appends to the list of findings, so that they are returned on an error too. A broken connection raises
     SystemExit in it, and so runs its rollback.
@@ -32,12 +31,8 @@ def run_and_exit(module: AnsibleModule, run: Callable[[AnsibleModule, Findings],
         result = run(module, findings)
     except NvlinkError as error:
         module.fail_json(msg=str(error), findings=findings)
-    for found in [found for found in findings if found["severity"] == "warning"][:WARNINGS]:
-        module.warn(found["message"])
-    errors = [found["message"] for found in findings if found["severity"] == "error"]
-    if errors:
-        more = f" (and {len(errors) - 1} more, see findings)" if len(errors) > 1 else ""
-        module.fail_json(msg=errors[0] + more, **result)
+    if gates.stopping(findings):
+        module.fail_json(msg=gates.STOPPED, **result)
     module.exit_json(**result)
 
 

@@ -22,7 +22,11 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, groupby
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
+    HostFinding,
+    block_finding,
+    host_finding,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
@@ -35,7 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 Version = tuple[int, int, int]
-# A rule yields the message and the finding's subject for each objection.
+# A rule yields the case and the values of the finding for each objection; each finding has the value version as well.
 Objection = tuple[str, dict[str, Any]]
 
 OLDEST: Version = (24, 5, 0)
@@ -149,18 +153,18 @@ def choose_style(requested: str, version: Version) -> str:
 # ------------------------------------------------------------------------------------- choosing blocks and sizes
 
 
-def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[Block, ...], list[Finding]]:
+def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[Block, ...], list[HostFinding]]:
     """The blocks that this version can load: placeholders keep a retired clique's position only from 25.05."""
     if version >= YAML_SINCE:
         return tuple(blocks), []
     empty = [block.name for block in blocks if not block.nodes]
     if not empty:
         return tuple(blocks), []
-    message = (
-        f"Slurm {show_version(version)} does not support empty blocks, so {summarize(empty)} is left out: the blocks"
-        " after it move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05."
-    )
-    return tuple(block for block in blocks if block.nodes), [finding("release_old", message, block=empty[0])]
+    return tuple(block for block in blocks if block.nodes), [
+        block_finding(
+            "release_old", "empty_blocks", block=empty[0], version=show_version(version), empty=summarize(empty)
+        )
+    ]
 
 
 def auto_block_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ...]:
@@ -191,7 +195,7 @@ def aggregated_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ..
 
 def choose_sizes(
     blocks: Sequence[Block], version: Version, given: Sequence[int] = (), aggregate: bool = False
-) -> tuple[tuple[int, ...], list[Finding]]:
+) -> tuple[tuple[int, ...], list[HostFinding]]:
     """The block sizes to write, and findings: those of the site (given), else the base with the levels above it.
 
     These are the size of a group where blocks have groups, and with aggregate the doubles of the base.
@@ -201,12 +205,7 @@ def choose_sizes(
     base = tuple(given) or auto_block_sizes(blocks, version)
     number, problem = (1, "") if len(given) == 1 else blocks_of_group(blocks)
     if problem:
-        message = (
-            f"Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the same number of blocks,"
-            " 1, 2, 4, 8 and so on, in the fabric file (playbook accept, variable edit_groups), or set block_sizes"
-            f" (variable slurm_topology_block_sizes) to {base[0]} alone."
-        )
-        return base, [finding("slurm_block_size", message)]
+        return base, [host_finding("slurm_block_size", "groups", problem=problem, base=base[0])]
     if given:
         return base, []
     sizes = base if number == 1 else (*base, number * base[0])
@@ -217,12 +216,17 @@ def choose_sizes(
     if len(doubles) > 1 or len(counts) < 2:
         return tuple(sorted({*sizes, *doubles})), []
     (fewest, small), (most, large) = counts[0], counts[-1]
-    message = (
-        f"The block {large} has {count(most, 'node')} and {small} {fewest}, so aggregated blocks would not be groups of"
-        f" equal cliques and only {', '.join(map(str, sizes))} is set: split all domains alike, or set block_sizes"
-        " (variable slurm_topology_block_sizes)."
-    )
-    return sizes, [finding("slurm_blocks_limited", message, block=small)]
+    return sizes, [
+        block_finding(
+            "slurm_blocks_limited",
+            "unequal",
+            block=small,
+            large=large,
+            most=count(most, "node"),
+            fewest=fewest,
+            sizes=", ".join(map(str, sizes)),
+        )
+    ]
 
 
 def blocks_of_group(blocks: Sequence[Block]) -> tuple[int, str]:
@@ -324,66 +328,51 @@ _NUMBERS = re.compile(r"([0-9]+)")
 
 def _style_is_read(candidate: Candidate) -> Iterator[Objection]:
     if candidate.style == YAML:
-        yield (
-            f"Slurm {show_version(candidate.version)} does not read topology.yaml (25.05 does): set"
-            " format to auto or conf.",
-            {},
-        )
+        yield "yaml", {}
 
 
 def _has_blocks(candidate: Candidate) -> Iterator[Objection]:
     if not candidate.topology.blocks:
-        yield "The topology has no block: run the playbook discover first, so that the fabric file has cliques.", {}
+        yield "no_block", {}
 
 
 def _has_nodes(candidate: Candidate) -> Iterator[Objection]:
     blocks = candidate.topology.blocks
     if blocks and candidate.topology.block_sizes and not any(block.nodes for block in blocks):
-        yield (
-            "No block of the topology has a node: run the playbook discover first, so that its cliques have trays.",
-            {},
-        )
+        yield "no_node", {}
 
 
 def _has_a_base(candidate: Candidate) -> Iterator[Objection]:
     blocks = candidate.topology.blocks
     if blocks and not candidate.topology.block_sizes and not any(block.nodes for block in blocks):
-        yield "No block of the topology has a node and no block size is given: run the playbook discover first.", {}
+        yield "no_base", {}
 
 
 def _block_names(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         if not _NAME.match(block.name):
-            yield (
-                f"The block name {block.name[:80]!r} is not valid in a topology file: use only letters, digits, '.',"
-                " '_' and '-'.",
-                {"block": block.name[:80]},
-            )
+            yield "name", {"block": block.name[:80], "name": repr(block.name[:80])}
 
 
 def _topology_name(candidate: Candidate) -> Iterator[Objection]:
     for name in (candidate.topology.name, *(made.name for made in candidate.made)):
         if not _NAME.match(name):
-            yield (
-                f"The topology name {name[:80]!r} is not valid in slurm.conf: use only letters, digits, '.', '_'"
-                " and '-'.",
-                {},
-            )
+            yield "topology_name", {"name": repr(name[:80])}
     for name, number in Counter([candidate.topology.name, *(other.name for other in candidate.others)]).items():
         if number > 1:
-            yield f"{number} topologies are named {name}, of which Slurm uses the first: give each its own name.", {}
+            yield "topology_twice", {"number": number, "name": name}
 
 
 def _switches_load(candidate: Candidate) -> Iterator[Objection]:
     for made in candidate.made:
         for objection in switches.fatal(made):
-            yield f"The tree {made.name} cannot be loaded, {objection}.", {}
+            yield "tree", {"name": made.name, "problem": objection}
 
 
 def _switches_work(candidate: Candidate) -> Iterator[Objection]:
     for made in candidate.made:
         for objection in switches.doubtful(made, candidate.known_nodes):
-            yield f"The tree {made.name} loads but does not work as written, {objection}.", {}
+            yield "tree", {"name": made.name, "problem": objection}
 
 
 def _ranks_follow_names(candidate: Candidate) -> Iterator[Objection]:
@@ -391,11 +380,7 @@ def _ranks_follow_names(candidate: Candidate) -> Iterator[Objection]:
     of = {node: number for number, block in enumerate(blocks) for node in block.nodes}
     runs = [number for number, _nodes in groupby(of[node] for node in sorted(of, key=_by_number))]
     if candidate.topology.cluster_default and not candidate.node_rank and len(runs) > len(set(runs)):
-        yield (
-            "The order of the node names alternates between blocks, and ranks follow the names: add"
-            " TopologyParam=BlockAsNodeRank to slurm.conf, or set manage_conf to true.",
-            {},
-        )
+        yield "ranks", {}
 
 
 def _by_number(name: str) -> list[str | int]:
@@ -408,17 +393,13 @@ def _by_number(name: str) -> list[str | int]:
 def _duplicate_blocks(candidate: Candidate) -> Iterator[Objection]:
     for name, number in Counter(block.name for block in candidate.topology.blocks).items():
         if number > 1:
-            yield f"The block {name} is defined {number} times: give each clique a block of its own.", {"block": name}
+            yield "twice", {"block": name, "number": number}
 
 
 def _empty_blocks(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         if not block.nodes:
-            yield (
-                f"The block {block.name} has no nodes, which Slurm {show_version(candidate.version)} refuses: leave it"
-                " out, or upgrade to 25.05.",
-                {"block": block.name},
-            )
+            yield "empty", {"block": block.name}
 
 
 def _short_blocks(candidate: Candidate) -> Iterator[Objection]:
@@ -430,10 +411,8 @@ def _short_blocks(candidate: Candidate) -> Iterator[Objection]:
         if block.nodes and candidate.known(block) < base:
             unknown = "" if candidate.known(block) == len(set(block.nodes)) else " that Slurm knows"
             yield (
-                f"The block {block.name} has {count(candidate.known(block), 'node')}{unknown}, fewer than the base"
-                f" block size {base}, which Slurm {show_version(candidate.version)} refuses: set block_sizes to at"
-                " most the smallest block, add the missing nodes to slurm.conf, or upgrade to 25.05.",
-                {"block": block.name},
+                "short",
+                {"block": block.name, "nodes": count(candidate.known(block), "node"), "unknown": unknown, "base": base},
             )
 
 
@@ -441,11 +420,7 @@ def _node_names(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         for node in block.nodes:
             if not _NAME.match(node):
-                yield (
-                    f"The node name {node[:80]!r} in block {block.name} is not one that Slurm can list: set"
-                    " fabric_slurm_node of that tray to its NodeName, then run discover and accept.",
-                    {"block": block.name},
-                )
+                yield "node", {"block": block.name, "node": repr(node[:80])}
 
 
 def _hostlists_can_be_read(candidate: Candidate) -> Iterator[Objection]:
@@ -453,7 +428,7 @@ def _hostlists_can_be_read(candidate: Candidate) -> Iterator[Objection]:
         try:
             expand(block.folded)
         except HostlistError as error:
-            yield f"The block {block.name} has a hostlist that Slurm cannot read: {error}", {"block": block.name}
+            yield "hostlist", {"block": block.name, "error": str(error)}
 
 
 def _hostlists_name_the_nodes(candidate: Candidate) -> Iterator[Objection]:
@@ -463,16 +438,13 @@ def _hostlists_name_the_nodes(candidate: Candidate) -> Iterator[Objection]:
         except HostlistError:
             continue  # reported by the rule before
         if block.folded and named != list(block.nodes) and sorted(named) != sorted(block.nodes):
-            yield (
-                f"The hostlist of block {block.name} does not name its nodes: report this as a bug of the collection.",
-                {"block": block.name},
-            )
+            yield "other_hostlist", {"block": block.name}
 
 
 def _sizes_are_positive(candidate: Candidate) -> Iterator[Objection]:
     for size in candidate.topology.block_sizes:
         if size < 1:
-            yield f"The block size {size} is not a number of nodes: set block_sizes to numbers from 1.", {}
+            yield "no_number", {"size": size}
 
 
 def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
@@ -483,25 +455,14 @@ def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
     for size in sizes:
         factor, rest = divmod(size, base)
         if rest or factor & (factor - 1):
-            yield (
-                f"The block size {size} is not the base size {base} times a power of two: set"
-                f" block_sizes to {base}, {2 * base}, {4 * base} and so on.",
-                {},
-            )
+            yield "no_power", {"size": size, "base": base, "double": 2 * base, "fourfold": 4 * base}
         elif factor.bit_length() - 1 > MAX_LEVEL:
-            yield (
-                f"The block size {size} is more than {1 << MAX_LEVEL} times the base size {base}, and Slurm has"
-                f" {MAX_LEVEL + 1} levels: leave it out of block_sizes.",
-                {},
-            )
+            yield "no_level", {"size": size, "most": 1 << MAX_LEVEL, "base": base, "levels": MAX_LEVEL + 1}
 
 
 def _base_fits_its_field(candidate: Candidate) -> Iterator[Objection]:
     if candidate.base > MAX_BASE:
-        yield (
-            f"The base block size {candidate.base} is more than Slurm can store ({MAX_BASE}): choose a smaller one.",
-            {},
-        )
+        yield "no_field", {"base": candidate.base, "most": MAX_BASE}
 
 
 def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
@@ -510,7 +471,7 @@ def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
         return
     for size, number in Counter(sizes).items():
         if number > 1:
-            yield f"The block size {size} is listed {number} times: list it once.", {}
+            yield "size_twice", {"size": size, "number": number}
     # A size makes aggregated blocks up to the first that covers all blocks. For jobs the first counts that covers all
     # nodes, which is larger where blocks have more nodes than the base size.
     blocks, nodes = len(candidate.topology.blocks), sum(map(candidate.known, candidate.topology.blocks))
@@ -519,9 +480,8 @@ def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
     for size in sorted(set(sizes)):
         if covering is not None and size > covering:
             yield (
-                f"The block size {size} has no effect, since {covering} already covers all"
-                f" {count(blocks, 'block')} and {count(nodes, 'node')}: leave it out until there are more.",
-                {},
+                "size_unused",
+                {"size": size, "covering": covering, "blocks": count(blocks, "block"), "nodes": count(nodes, "node")},
             )
 
 
@@ -538,18 +498,9 @@ def _last_group_counts(candidate: Candidate) -> Iterator[Objection]:
     top = max((size // base for size in sizes), default=0)
     rest = number % top if top > 1 and nodes > top * base else 0
     if rest:
-        what = (
-            f"A job of more than {top * base} nodes is placed only if it has room without the last"
-            f" {count(rest, 'block')}"
-            if top < number
-            else f"A job of more than {top * base} nodes never starts"
-        )
-        yield (
-            f"{what}, since Slurm counts whole groups of {count(top, 'block')} only: add the block size"
-            f" {base * max(_first_power(number), _first_power(-(-nodes // base)))}"
-            f"{', or placeholders' if top < number else ''}.",
-            {},
-        )
+        size = base * max(_first_power(number), _first_power(-(-nodes // base)))
+        values = {"nodes": top * base, "last": count(rest, "block"), "group": count(top, "block"), "size": size}
+        yield ("last_group" if top < number else "one_group"), values
 
 
 def _larger_cliques(candidate: Candidate) -> Iterator[Objection]:
@@ -559,12 +510,8 @@ def _larger_cliques(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         number = len(set(block.nodes))
         if number > base:
-            yield (
-                f"The block {block.name} has {number} nodes and the base block size is {base}, so Slurm may spread a"
-                f" job of {base + 1} to {number} nodes over several blocks: give it a partition of that block's nodes"
-                + (", or upgrade to 25.05." if candidate.version < YAML_SINCE else ", or raise the base size."),
-                {"block": block.name},
-            )
+            how = "upgrade to 25.05" if candidate.version < YAML_SINCE else "raise the base size"
+            yield "block", {"block": block.name, "number": number, "base": base, "more": base + 1, "how": how}
 
 
 def _overlaps(candidate: Candidate) -> Iterator[Objection]:
@@ -573,19 +520,10 @@ def _overlaps(candidate: Candidate) -> Iterator[Objection]:
         for node in block.nodes:
             first = block_of.setdefault(node, block.name)
             if first != block.name:
-                yield (
-                    f"The node {node} is in the blocks {first} and {block.name}, which slurmctld does not report:"
-                    " list it only in the block of its clique.",
-                    {"tray": node, "block": block.name},
-                )
+                yield "blocks", {"tray": node, "block": block.name, "first": first}
         for node, number in Counter(block.nodes).items():
             if number > 1:
-                yield (
-                    f"The node {node} is listed {number} times in block {block.name}: two trays have one"
-                    " slurm_node in the fabric file; give each its own with fabric_slurm_node, then run discover and"
-                    " accept.",
-                    {"tray": node, "block": block.name},
-                )
+                yield "twice", {"tray": node, "block": block.name, "number": number}
 
 
 def _unknown_nodes(candidate: Candidate) -> Iterator[Objection]:
@@ -594,11 +532,7 @@ def _unknown_nodes(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         unknown = [node for node in block.nodes if node not in candidate.known_nodes]
         if unknown and len(unknown) < len(block.nodes):
-            yield (
-                f"Slurm has no node {summarize(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
-                " correct fabric_slurm_node and run discover and accept.",
-                {"block": block.name, "tray": unknown[0]},
-            )
+            yield "", {"block": block.name, "tray": unknown[0], "nodes": summarize(unknown)}
 
 
 def _unknown_blocks(candidate: Candidate) -> Iterator[Objection]:
@@ -606,11 +540,7 @@ def _unknown_blocks(candidate: Candidate) -> Iterator[Objection]:
         return
     for block in candidate.topology.blocks:
         if block.nodes and not candidate.known(block):
-            yield (
-                f"Slurm has none of the {len(block.nodes)} nodes of block {block.name} ({summarize(block.nodes)}): set"
-                " fabric_slurm_node to their NodeName and run discover and accept, or add them to slurm.conf.",
-                {"block": block.name},
-            )
+            yield "block", {"block": block.name, "number": len(block.nodes), "nodes": summarize(block.nodes)}
 
 
 def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
@@ -620,12 +550,7 @@ def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
             continue
         outside = [node for node in partition.nodes if node not in covered]
         if outside and len(outside) < len(partition.nodes):
-            yield (
-                f"The partition {partition.name} has nodes in no block ({summarize(outside)}), which get only jobs"
-                " that exclude all nodes of blocks, such as by --constraint: place them, or move them to a partition of"
-                " their own.",
-                {"tray": outside[0]},
-            )
+            yield "partition", {"tray": outside[0], "partition": partition.name, "nodes": summarize(outside)}
 
 
 def _uses(candidate: Candidate, partition: Partition) -> bool:
@@ -638,29 +563,25 @@ def _partition_topologies(candidate: Candidate) -> Iterator[Objection]:
     for partition in candidate.partitions:
         if partition.topology and partition.topology not in names:
             yield (
-                f"The partition {partition.name} has Topology={partition.topology}, which the new topology file does"
-                f" not have ({', '.join(sorted(names))}): set topology_name to it, or change the partition.",
-                {},
+                "partition_topology",
+                {"partition": partition.name, "topology": partition.topology, "known": ", ".join(sorted(names))},
             )
 
 
-def _node_lines(candidate: Candidate) -> Iterator[tuple[list[str], list[tuple[str, str]], str]]:
-    """The nodes of each value of Topology= in slurm.conf, its (topology, unit) pairs, and the start of a message."""
+def _node_lines(candidate: Candidate) -> Iterator[tuple[list[str], list[tuple[str, str]], dict[str, Any]]]:
+    """The nodes of each value of Topology= in slurm.conf, its (topology, unit) pairs, and the finding's values."""
     nodes_of: dict[str, list[str]] = {}
     for node, text in candidate.node_topologies.items():
         nodes_of.setdefault(text, []).append(node)
     for text, nodes in nodes_of.items():
         units = [part.partition(":")[::2] for part in text.split(",") if part]
-        yield nodes, units, f"The NodeName line of {summarize(nodes, 2)} in slurm.conf has Topology={text}"
-
-
-_REMEDY = "remove Topology= from that line, or correct it."
+        yield nodes, units, {"nodes": summarize(nodes, 2), "topology": text}
 
 
 def _node_lines_name_units(candidate: Candidate) -> Iterator[Objection]:
     for nodes, units, line in _node_lines(candidate):
         for unit, why in _refused_units(candidate, units):
-            yield f"{line}, but {why}: {_REMEDY}", {"tray": nodes[0], "block": unit}
+            yield "node_line", {"tray": nodes[0], "block": unit, "why": why, **line}
 
 
 def _refused_units(candidate: Candidate, units: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -720,14 +641,14 @@ def _node_lines_agree(candidate: Candidate) -> Iterator[Objection]:
                     why = f"takes {node} out of {placed[node]} of the topology {topology}"
                 else:
                     continue
-                yield f"{line}, which {why}: {_REMEDY}", {"tray": node, "block": unit or ""}
+                yield "node_line_differs", {"tray": node, "block": unit or "", "why": why, **line}
                 break
 
 
 def _too_many(candidate: Candidate) -> Iterator[Objection]:
     nodes = sum(len(block.nodes) for block in candidate.topology.blocks)
     if nodes > MAX_NODES or len(candidate.topology.blocks) > MAX_BASE:
-        yield f"The topology has {nodes} nodes, and Slurm supports at most {MAX_NODES}: split the cluster.", {}
+        yield "too_many", {"nodes": nodes, "most": MAX_NODES}
 
 
 def _segments(candidate: Candidate) -> Iterator[Objection]:
@@ -735,19 +656,11 @@ def _segments(candidate: Candidate) -> Iterator[Objection]:
     largest = max((len(block.nodes) for block in candidate.topology.blocks), default=0)
     for segment in candidate.segments:
         if limit is not None and segment > limit:
-            yield (
-                f"Jobs with --segment={segment} are refused, since the base block size is {limit} and Slurm"
-                f" {show_version(candidate.version)} accepts no larger segment: use at most {limit}.",
-                {},
-            )
+            yield "refused", {"segment": segment, "limit": limit}
         elif segment < 1:
-            yield f"The segment {segment} is not a number of nodes: set segments to numbers from 1.", {}
+            yield "no_number", {"segment": segment}
         elif segment > largest and limit is not None:
-            yield (
-                f"No block can hold --segment={segment}: the largest has {count(largest, 'node')}, use at most"
-                f" {largest}.",
-                {},
-            )
+            yield "no_block", {"segment": segment, "nodes": count(largest, "node"), "largest": largest}
 
 
 def _segments_above_a_block(candidate: Candidate) -> Iterator[Objection]:
@@ -756,31 +669,18 @@ def _segments_above_a_block(candidate: Candidate) -> Iterator[Objection]:
     largest = max((len(block.nodes) for block in candidate.topology.blocks), default=0)
     for segment in candidate.segments:
         if segment > largest:
-            yield (
-                f"A segment of {segment} nodes fits in no block, so --segment={segment} spreads each over several"
-                f" cliques: use at most {largest}.",
-                {},
-            )
+            yield "segment", {"segment": segment, "largest": largest}
 
 
 def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
     if candidate.power_saving:
-        yield (
-            f"Slurm {show_version(candidate.version)} drops powered-down nodes from their blocks until the next"
-            " reconfigure: upgrade to 25.11.4 or later.",
-            {},
-        )
+        yield "power_saving", {}
 
 
 def _updates_drop_nodes(candidate: Candidate) -> Iterator[Objection]:
     others = [other.name for other in candidate.others if other.kind == "block"]
     if others and update_drops_nodes(candidate.version):
-        yield (
-            f"Slurm {show_version(candidate.version)} takes a node out of block scheduling when scontrol update names"
-            f" a block that the node is in already, and {summarize(others)} has blocks as well: reconfigure after such"
-            " a command, or upgrade to 26.05.4 or later.",
-            {},
-        )
+        yield "update", {"others": summarize(others)}
 
 
 def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:
@@ -793,11 +693,7 @@ def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:
     kept_names = {block.name for block in old.blocks} & {block.name for block in candidate.topology.blocks}
     shifted = sorted(",".join(names) for names in before if names not in after and kept_names.issuperset(names))
     if shifted:
-        yield (
-            f"The aggregated blocks change, {summarize(shifted)} are no longer one: keep retired blocks as placeholders"
-            " (25.05), or inform the users of the larger sizes.",
-            {},
-        )
+        yield "aggregates", {"blocks": summarize(shifted)}
 
 
 OBSERVED = "observed"
@@ -851,16 +747,20 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def hits(candidate: Candidate) -> list[tuple[Rule, Finding]]:
+def hits(candidate: Candidate) -> list[tuple[Rule, HostFinding]]:
     """Every finding with its rule, in the order of the table."""
-    found: list[tuple[Rule, Finding]] = []
+    found: list[tuple[Rule, HostFinding]] = []
     for rule in RULES:
         if rule.applies_to(candidate):
-            found.extend((rule, finding(rule.code, message, **subject)) for message, subject in rule.check(candidate))
+            version = show_version(candidate.version)
+            found.extend(
+                (rule, block_finding(rule.code, case, version=version, **values))
+                for case, values in rule.check(candidate)
+            )
     return found
 
 
-def lint(candidate: Candidate) -> list[Finding]:
+def lint(candidate: Candidate) -> list[HostFinding]:
     """The findings of all rules; with one of severity error the topology must not be written."""
     return [found for _rule, found in hits(candidate)]
 

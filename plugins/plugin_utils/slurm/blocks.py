@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
@@ -41,7 +42,7 @@ def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...
 
 def candidate(
     made: Sequence[Block], style: str, block_sizes: Sequence[int] = (), aggregate: bool = False
-) -> tuple[rules.Candidate, list[model.Finding]]:
+) -> tuple[rules.Candidate, list[Finding]]:
     """What the role slurm_topology would write into the file of a style, and the findings about it.
 
     block_sizes, aggregate: the site's settings; SlurmError where both are set.
@@ -55,7 +56,7 @@ def candidate(
         block_sizes=sizes,
     )
     checked = rules.Candidate(version=version, style=style, topology=topology)
-    return checked, [*found, *objections, *rules.lint(checked)]
+    return checked, [worded(row) for row in (*found, *objections, *rules.lint(checked))]
 
 
 def switches(name: str, places: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:

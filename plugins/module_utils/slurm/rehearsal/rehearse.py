@@ -34,7 +34,11 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
+    HostFinding,
+    block_finding,
+    host_finding,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
@@ -242,7 +246,7 @@ def rehearse_topology(plan: Plan, params: Arguments) -> Rehearsal | None:
 
 def before_apply(
     survey: Survey, topology: Topology | None, writes: Mapping[str, bytes], loads: bool, params: Mapping[str, Any]
-) -> tuple[Rehearsal | None, list[Finding]]:
+) -> tuple[Rehearsal | None, list[HostFinding]]:
     """Rehearse the files that slurmctld is to load: ``conf_dir`` as it would be after ``writes``, with this topology.
 
     loads: whether the running slurmctld is to load it; else only ``rehearse: always`` rehearses. params: values of
@@ -603,45 +607,30 @@ def _of_partitions(
 # ----------------------------------------------------------------------------------------------------------- verdict
 
 
-def findings(rehearsal: Rehearsal, candidate: Candidate, mandatory: bool = False) -> list[Finding]:
+def findings(rehearsal: Rehearsal, candidate: Candidate, mandatory: bool = False) -> list[HostFinding]:
     """The findings of a rehearsal. mandatory: ``rehearse`` is ``always``, so that a missing rehearsal is an error."""
+    code = "slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_job"
     if not rehearsal.ran and not rehearsal.complete:
-        message = f"The apply was not rehearsed: {rehearsal.why}; raise rehearse_timeout."
-        return [finding("slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_job", message)]
+        return [host_finding(code, "late", why=rehearsal.why)]
     if not rehearsal.ran and rehearsal.fatal:
-        message = (
-            f"The apply was not rehearsed: {rehearsal.why} ({rehearsal.fatal}); check that slurmctld starts with its"
-            " present files, or set rehearse to never."
-        )
-        return [finding("slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_job", message)]
+        return [host_finding(code, "failed", why=rehearsal.why, error=rehearsal.fatal)]
     if not rehearsal.ran:
-        message = (
-            f"The apply was not rehearsed: {rehearsal.why}; run it as root on the Slurm controller's host, with Slurm's"
-            " clients there and not in a container."
-        )
-        return [finding("slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_skipped", message)]
+        code = "slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_skipped"
+        return [host_finding(code, "impossible", why=rehearsal.why)]
     if not rehearsal.loaded:
-        message = (
-            f"In the rehearsal slurmctld {rehearsal.version} refuses the new files ({rehearsal.fatal}): correct the"
-            " setting that it names; nothing was written."
-        )
-        return [finding("slurm_rehearsal_refused", message)]
-    found: list[Finding] = []
+        return [host_finding("slurm_rehearsal_refused", "files", version=rehearsal.version, error=rehearsal.fatal)]
+    found: list[HostFinding] = []
     sizes = {block.name: len(block.nodes) for block in candidate.topology.blocks}
     base = next(iter((*candidate.topology.block_sizes, *filter(None, sizes.values()))), 0)
     for outcome in rehearsal.outcomes:
         found += _verdict(outcome, sizes, base)
     if not rehearsal.complete:
         unanswered = sum(1 for outcome in rehearsal.outcomes if outcome.outcome == "unanswered")
-        message = (
-            f"The rehearsal ended before {unanswered} of {count(len(rehearsal.outcomes), 'test job')} had a result:"
-            " raise rehearse_timeout."
-        )
-        found.append(finding("slurm_rehearsal_refused" if mandatory else "slurm_rehearsal_job", message))
+        found.append(host_finding(code, "ended", number=unanswered, jobs=count(len(rehearsal.outcomes), "test job")))
     return found
 
 
-def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[Finding]:
+def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[HostFinding]:
     job = f"a job of {count(outcome.nodes, 'tray')}"
     if outcome.segment:
         job += f" with --segment={outcome.segment}"
@@ -653,25 +642,13 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
             refused = outcome.outcome == "refused"
             why = f"would be refused ({outcome.reason})" if refused else f"would run in {outside[0]}"
             size = count(sizes[outcome.block], "tray")
-            message = (
-                f"Rehearsal: {job} in block {outcome.block}, which has {size}, {why}: compare the block with"
-                " slurm.conf."
-            )
-            yield finding("slurm_rehearsal_refused", message, block=outcome.block)
+            yield block_finding("slurm_rehearsal_refused", "block", block=outcome.block, job=job, size=size, why=why)
     elif outcome.kind == "spread" and outcome.outcome == "placed":
         where = f"over {count(len(outcome.blocks), 'block')}"
         if outcome.nodes <= base:
-            message = (
-                f"Rehearsal: {job}, no more than the base block size {base}, would be spread {where}: compare the"
-                " blocks with slurm.conf and Slurm's release notes."
-            )
-            yield finding("slurm_rehearsal_refused", message)
+            yield host_finding("slurm_rehearsal_refused", "spread", job=job, base=base, where=where)
         else:
-            message = (
-                f"Rehearsal: {job}, as many as a whole block has, is spread {where} while no block is free, because the"
-                f" base block size is {base}: give such a block a partition of its own."
-            )
-            yield finding("slurm_clique_above_base", message)
+            yield host_finding("slurm_clique_above_base", "rehearsal", job=job, where=where, base=base)
     elif outcome.outcome == "refused" and outcome.kind == "all":
         filled = [size for size in sizes.values() if size]
         allowed = -(-outcome.nodes // max(base, 1))
@@ -681,20 +658,16 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
             if allowed < len(filled)
             else "since slurmctld counts whole groups of a larger block size only"
         )
-        message = (
-            f"Rehearsal: {job}, all that the blocks have, never starts without --segment, {why}: inform the users to"
-            f" set --segment={math.gcd(*filled)} for jobs of so many trays."
-        )
-        yield finding("slurm_rehearsal_job", message)
+        yield host_finding("slurm_rehearsal_job", "all", job=job, why=why, segment=math.gcd(*filled))
     elif outcome.outcome == "refused" and outcome.kind == "past":
-        message = (
-            f"Rehearsal: {job} in partition {outcome.partition}, as one of the last {history.DAYS} days, would be"
-            f" pending for ever ({outcome.reason}): compare the blocks and their size with what its user needs."
+        yield host_finding(
+            "slurm_rehearsal_job",
+            "past",
+            job=job,
+            partition=outcome.partition,
+            days=history.DAYS,
+            reason=outcome.reason,
         )
-        yield finding("slurm_rehearsal_job", message)
     elif outcome.outcome == "refused" and outcome.kind == "site":
-        message = (
-            f"Rehearsal: {job} in partition {outcome.partition or '(the default)'} would be pending for ever"
-            f" ({outcome.reason}): correct its size, or the partition's trays and limits."
-        )
-        yield finding("slurm_rehearsal_refused" if outcome.required else "slurm_rehearsal_job", message)
+        code = "slurm_rehearsal_refused" if outcome.required else "slurm_rehearsal_job"
+        yield host_finding(code, "site", job=job, partition=outcome.partition or "(the default)", reason=outcome.reason)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Records, Sacctmgr, Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import DesiredTiers, Partition, Written
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, surveying
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -83,7 +83,7 @@ class TierPlan:
 
     survey: TierSurvey
     desired: DesiredTiers
-    findings: list[Finding]
+    findings: list[HostFinding]
     before: list[Step] = field(default_factory=list)
     writes: dict[str, bytes] = field(default_factory=dict)
     reconfigure: bool = False
@@ -105,8 +105,8 @@ class TierPlan:
             observed = self.survey.observed
             live.require_none(observed.slurm, observed.conf_dir, writes, override, self.own())
 
-    def stopped_by(self) -> list[Finding]:
-        return [found for found in self.findings if found["severity"] == "error"]
+    def stopped_by(self) -> list[HostFinding]:
+        return gates.stopping(self.findings)
 
     def problem(self, records: Iterable[Mapping[str, str]]) -> str:
         """The first difference between running and desired partitions in a few words; empty where there is none."""
@@ -205,11 +205,9 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
     survey, desired = made.survey, made.desired
     config = survey.observed.config
     if "slurmdbd" not in config.get("accountingstoragetype", ""):
-        message = (
-            "The tiers have QoS or accounts, and this Slurm has no accounting (AccountingStorageType is"
-            f" {config.get('accountingstoragetype') or 'unset'}): set accounting_storage/slurmdbd, or leave them out."
+        made.findings.append(
+            host_finding("slurm_tier_unknown", "no_accounting", type=config.get("accountingstoragetype") or "unset")
         )
-        made.findings.append(finding("slurm_tier_unknown", message))
         return
     cluster = survey.cluster
     survey.records = records = Sacctmgr(survey.observed.slurm, cluster).records()
@@ -224,8 +222,7 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
     dropped = own - {qos.name for qos in desired.qos}
     kept = {name: user for name in dropped for user in [_user_of(survey, name)] if user}
     for name, user in sorted(kept.items()):
-        message = f"The QoS {name} has no tier any more, but partition {user} still names it: remove it there first."
-        made.findings.append(finding("slurm_conf_advice", message))
+        made.findings.append(host_finding("slurm_conf_advice", "qos_named", qos=name, partition=user))
     revoked = {grant for grant in written.grants - set(desired.grants) if grant.qos not in dropped - set(kept)}
     made.after = accounting.revoke_steps(revoked, records, cluster) + accounting.delete_steps(dropped - set(kept))
     manual = {
@@ -234,8 +231,7 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
         if grant.qos in own and grant not in written.grants and grant not in desired.grants
     }
     for grant in sorted(manual):
-        message = f"The {grant.subject()} was granted the QoS {grant.qos} manually and keeps it: revoke it if unwanted."
-        made.findings.append(finding("slurm_conf_note", message))
+        made.findings.append(host_finding("slurm_conf_note", "granted", subject=grant.subject(), qos=grant.qos))
 
 
 def _user_of(survey: TierSurvey, qos: str) -> str:
@@ -267,16 +263,16 @@ def _files(made: TierPlan, written: Written, policy: Policy) -> None:
             end = b"" if data.endswith(b"\n") or not data else b"\n"
             made.writes[conf] = data + end + f"{line}\n".encode()
         else:
-            message = f"{survey.observed.conf.path} has no line {line}: add it, or set manage_conf to true."
-            made.findings.append(finding("slurm_conf_inconsistent", message))
+            made.findings.append(
+                host_finding("slurm_conf_inconsistent", "include", path=survey.observed.conf.path, line=line)
+            )
 
 
 def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
     """Add the scripts that apply the policy for segments; returns the setting that loads them."""
     if not policy.segment_script:
         names = summarize(sorted(made.desired.segments))
-        message = f"The segments of {names} are not enforced: set segment_script to true to have Slurm enforce them."
-        made.findings.append(finding("slurm_conf_note", message))
+        made.findings.append(host_finding("slurm_conf_note", "segments", partitions=names))
         return {}
     if made.survey.observed.version < tiers.SEGMENT_SINCE:
         return _client_script(made, made.survey)
@@ -295,15 +291,11 @@ def _client_script(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
     loaded = bool({"lua", "cli_filter/lua"} & set(plugins))
     there = host.read(script)
     if there is not None and not there.startswith(segments.HEADER.encode()):
-        message = (
-            f"{script} is the site's own and stays: add the policy for segments to it, or set SBATCH_SEGMENT_SIZE."
-        )
-        made.findings.append(finding("slurm_conf_inconsistent", message))
+        made.findings.append(host_finding("slurm_conf_inconsistent", "own_filter", script=script))
         return {}
     folders = survey.observed.config.get("plugindir", "").split(":")
     if folders != [""] and not any(os.path.exists(os.path.join(folder, "cli_filter_lua.so")) for folder in folders):
-        message = f"{summarize(folders)} has no cli_filter_lua.so: install Slurm with Lua, or set SBATCH_SEGMENT_SIZE."
-        made.findings.append(finding("slurm_conf_inconsistent", message))
+        made.findings.append(host_finding("slurm_conf_inconsistent", "no_lua", folders=summarize(folders)))
         return {}
     default = next((known.name for known in made.desired.partitions if known.get("Default") == "YES"), "")
     text = segments.client_text(made.desired.segments, default).encode()
@@ -311,12 +303,15 @@ def _client_script(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
         made.writes[script] = text
     configless = "enable_configless" in survey.observed.config.get("slurmctldparameters", "").lower()
     if not loaded and (plugins or not configless):
-        message = (
-            f"Slurm {rules.show_version(survey.observed.version)} applies segments where jobs are submitted: copy"
-            f" {script} next to slurm.conf on each host that submits jobs, then set"
-            f" CliFilterPlugins={','.join([*plugins, 'lua'])} in slurm.conf."
+        made.findings.append(
+            host_finding(
+                "slurm_conf_inconsistent",
+                "copy_filter",
+                version=rules.show_version(survey.observed.version),
+                script=script,
+                plugins=",".join([*plugins, "lua"]),
+            )
         )
-        made.findings.append(finding("slurm_conf_inconsistent", message))
         return {}
     return {} if loaded else {"CliFilterPlugins": "lua"}
 
@@ -326,20 +321,18 @@ def _scripts(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
     path, script = (os.path.join(conf_dir, name) for name in (segments.POLICY_NAME, segments.SCRIPT_NAME))
     plugins = [name.strip() for name in (survey.job_submit or "").split(",") if name.strip()]
     if plugins and "lua" not in plugins:
-        message = (
-            f"JobSubmitPlugins={survey.job_submit} in slurm.conf does not load the script for segments: set"
-            f" JobSubmitPlugins={','.join([*plugins, 'lua'])} there."
+        made.findings.append(
+            host_finding(
+                "slurm_conf_inconsistent", "job_submit", given=survey.job_submit, plugins=",".join([*plugins, "lua"])
+            )
         )
-        made.findings.append(finding("slurm_conf_inconsistent", message))
         return {}
     there = host.read(script)
     if there is not None and not there.startswith(segments.HEADER.encode()):
         if segments.POLICY_NAME.encode() not in there:
-            message = (
-                f"{script} is the site's own and does not call {segments.POLICY_NAME}: add the line from the head of"
-                " that file."
+            made.findings.append(
+                host_finding("slurm_conf_inconsistent", "own_script", script=script, policy=segments.POLICY_NAME)
             )
-            made.findings.append(finding("slurm_conf_inconsistent", message))
     else:
         text = segments.script_text(path).encode()
         if there != text:
@@ -391,37 +384,36 @@ def _changes(old: Partition, new: Partition) -> list[str]:
 # ----------------------------------------------------------------------------------------------------------- findings
 
 
-def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Sequence[Block]) -> Iterator[Finding]:
+def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Sequence[Block]) -> Iterator[HostFinding]:
     topologies = {known.name for known in survey.observed.running}
     sizes = {block.name: len(set(block.nodes)) for block in blocks}
     base = survey.base
     for partition in desired.partitions:
         where = survey.foreign.get(partition.name.lower())
         if where is not None:
-            message = f"The partition {partition.name} is defined in {where}: remove it there, or rename the tier."
-            yield finding("slurm_conf_inconsistent", message)
+            yield host_finding("slurm_conf_inconsistent", "partition", partition=partition.name, file=where)
         unknown = [node for node in partition.nodes if node not in survey.nodes]
         if unknown:
-            message = (
-                f"Slurm does not have {count(len(unknown), 'node')} of partition {partition.name}"
-                f" ({summarize(unknown)}) and would not start: add NodeName lines, or correct"
-                " fabric_slurm_node and run discover and accept."
+            yield host_finding(
+                "slurm_tier_unknown",
+                "nodes",
+                number=count(len(unknown), "node"),
+                partition=partition.name,
+                nodes=summarize(unknown),
             )
-            yield finding("slurm_tier_unknown", message)
         topology = partition.get("Topology")
         if topology and topology not in topologies:
-            message = (
-                f"The partition {partition.name} names the topology {topology}, which slurmctld does not run: apply"
-                " slurm_topology first, or correct the tier's topology."
-            )
-            yield finding("slurm_tier_unknown", message)
+            yield host_finding("slurm_tier_unknown", "topology", partition=partition.name, topology=topology)
         large = [name for name in partition.blocks if base and sizes.get(name, 0) > base]
         if large and len(partition.blocks) > 1:
-            message = (
-                f"The partition {partition.name} has several blocks, of which {summarize(large)} is above the base"
-                f" block size {base}, so a job of {base + 1} trays or more may be spread: set per_block for this tier."
+            yield host_finding(
+                "slurm_clique_above_base",
+                "tier",
+                partition=partition.name,
+                blocks=summarize(large),
+                base=base,
+                more=base + 1,
             )
-            yield finding("slurm_clique_above_base", message)
         yield from _segment_findings(survey, partition, desired, sizes)
         state = next(
             (
@@ -432,11 +424,7 @@ def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Seque
             "",
         )
         if state and partition.get("State") == _state(survey.written(), partition.name):
-            message = (
-                f"The state of partition {partition.name} was set to {state} manually and stays until the tier"
-                " changes: set it back if unwanted."
-            )
-            yield finding("slurm_conf_note", message)
+            yield host_finding("slurm_conf_note", "state", partition=partition.name, state=state)
     yield from _open_partitions(survey, desired)
 
 
@@ -446,29 +434,21 @@ def _state(written: Written, name: str) -> str:
 
 def _segment_findings(
     survey: TierSurvey, partition: Partition, desired: DesiredTiers, sizes: Mapping[str, int]
-) -> Iterator[Finding]:
+) -> Iterator[HostFinding]:
     rule = desired.segments.get(partition.name)
     if rule is None:
         return
     limit = rules.segment_limit(survey.observed.version, survey.base) if survey.base else None
     largest = max((sizes.get(name, 0) for name in partition.blocks), default=0)
     for name, value in (("default", rule.default), ("max", rule.maximum)):
+        of: dict[str, Value] = {"name": name, "segment": value, "partition": partition.name}
         if limit is not None and value > limit:
-            message = (
-                f"The {name} segment {value} of partition {partition.name} is above the base block size {limit}, which"
-                f" Slurm {survey.observed.version_text} refuses: use at most {limit}."
-            )
+            yield host_finding("slurm_segment", "above_base", limit=limit, version=survey.observed.version_text, **of)
         elif value > largest:
-            message = (
-                f"The {name} segment {value} of partition {partition.name} fits in none of its blocks, the largest of"
-                f" which has {count(largest, 'tray')}: use at most {largest}."
-            )
-        else:
-            continue
-        yield finding("slurm_segment", message)
+            yield host_finding("slurm_segment", "above_blocks", size=count(largest, "tray"), largest=largest, **of)
 
 
-def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[Finding]:
+def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[HostFinding]:
     """Partitions that give all users the trays of a restricted tier: the site's, or another tier's."""
     limits = ("AllowAccounts", "AllowGroups", "AllowQos")
     closed: dict[str, list[str]] = {}
@@ -489,14 +469,10 @@ def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[Find
     for name, where, nodes in unrestricted:
         reached = sorted({tier for node in nodes for tier in closed.get(node, [])})
         if reached:
-            message = (
-                f"The partition {name} of {where} gives all users the trays of {summarize(reached)}: set AllowAccounts,"
-                " AllowQos or AllowGroups, or other nodes."
-            )
-            yield finding("slurm_conf_advice", message)
+            yield host_finding("slurm_conf_advice", "open", partition=name, where=where, tiers=summarize(reached))
 
 
-def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[Finding]:
+def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[HostFinding]:
     records, config = survey.records, survey.observed.config
     if records is None:
         return
@@ -504,43 +480,33 @@ def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) 
     for qos in desired.qos:
         record = records.qos.get(qos.name)
         if record is not None and not accounting.is_ours(record, survey.cluster):
-            message = (
-                f"The QoS {qos.name} exists and does not belong to the tiers (its description is"
-                f" {record.description[:60]!r}): use another name, or set its description to"
-                f" {accounting.mark(survey.cluster)!r} to hand it over."
+            yield host_finding(
+                "object_unmanaged",
+                "qos",
+                qos=qos.name,
+                description=repr(record.description[:60]),
+                ours=repr(accounting.mark(survey.cluster)),
             )
-            yield finding("object_unmanaged", message)
         settings = accounting.canonical(qos)
         kinds = {kind for value in settings.values() if isinstance(value, dict) for kind in value}
         missing = sorted(kinds - records.tres)
         if missing:
-            message = (
-                f"The QoS {qos.name} limits {summarize(missing)}, which Slurm does not count: add it to"
-                " AccountingStorageTRES."
-            )
-            yield finding("slurm_tier_unknown", message)
+            yield host_finding("slurm_tier_unknown", "tres", qos=qos.name, kinds=summarize(missing))
     for tier, name in desired.other_qos:
         if name not in known:
-            message = f"The tier {tier} names the QoS {name}, which does not exist: add it, or leave it out."
-            yield finding("slurm_tier_unknown", message)
+            yield host_finding("slurm_tier_unknown", "qos", tier=tier, qos=name)
     yield from _account_findings(survey, desired, policy)
     enforced = {word.strip() for word in config.get("accountingstorageenforce", "").lower().split(",")}
     if desired.qos and not (enforced & {"limits", "safe", "all"} and enforced & {"qos", "all"}):
-        message = (
-            f"AccountingStorageEnforce is {config.get('accountingstorageenforce') or 'unset'}, so Slurm does not"
-            " enforce the tiers' QoS: set associations,limits,qos in slurm.conf."
-        )
-        yield finding("slurm_conf_advice", message)
+        yield host_finding("slurm_conf_advice", "enforce", value=config.get("accountingstorageenforce") or "unset")
     if any("preempt" in qos.settings for qos in desired.qos) and "qos" not in config.get("preempttype", ""):
-        message = "PreemptType is not preempt/qos, so no tier preempts another: set it in slurm.conf."
-        yield finding("slurm_conf_advice", message)
+        yield host_finding("slurm_conf_advice", "preempt")
     weight = config.get("priorityweightqos", "0")
     if any(qos.settings.get("priority") for qos in desired.qos) and weight in ("", "0"):
-        message = "PriorityWeightQOS is 0, so the priorities of the tiers' QoS have no effect: set it in slurm.conf."
-        yield finding("slurm_conf_note", message)
+        yield host_finding("slurm_conf_note", "weight")
 
 
-def _account_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[Finding]:
+def _account_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[HostFinding]:
     records = survey.records
     if records is None:
         return
@@ -557,14 +523,12 @@ def _account_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy)
             if account and account.lower() not in granted and not records.account(account.lower()):
                 missing.append(f"account {account}")
     if missing:
-        message = (
-            f"slurmdbd has no {summarize(dict.fromkeys(missing))} in cluster {survey.cluster}: add it with sacctmgr, or"
-            " set create_accounts to true to create those that are granted a QoS."
+        yield host_finding(
+            "slurm_tier_unknown", "accounts", names=summarize(dict.fromkeys(missing)), cluster=survey.cluster
         )
-        yield finding("slurm_tier_unknown", message)
 
 
-def _jobs(made: TierPlan) -> Iterator[Finding]:
+def _jobs(made: TierPlan) -> Iterator[HostFinding]:
     """Refuse to remove a partition that has jobs: slurmctld would end them."""
     running = {record["PartitionName"] for record in made.survey.partitions}
     removed = [name for name in made.removed if name in running]
@@ -576,8 +540,4 @@ def _jobs(made: TierPlan) -> Iterator[Finding]:
     jobs = [line.split() for line in result.stdout.splitlines() if len(line.split()) == 3]
     if jobs:
         listed = summarize((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
-        message = (
-            f"Partitions to remove still have jobs ({listed}), which Slurm would end: set the tier's state to drain,"
-            " and remove it when they have ended."
-        )
-        yield finding("jobs_running", message)
+        yield host_finding("jobs_running", "partitions", jobs=listed)

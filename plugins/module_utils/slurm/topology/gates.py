@@ -13,10 +13,10 @@ A gate is one function and a row of the table; its name is the code of its findi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live as live_changes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
@@ -24,6 +24,26 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 # A folded list up to this length is shown; names that do not fold are summarized.
 MAX_HOSTLIST = 120
+# The severity of each other code is error, but for slurm_plugin_missing: a topology.conf that no plugin reads yet is
+# harmless, and must exist before the plugin is set.
+HARMLESS = frozenset(
+    {
+        "release_old",
+        "slurm_blocks_limited",
+        "slurm_clique_above_base",
+        "slurm_conf_advice",
+        "slurm_conf_note",
+        "slurm_gate_overridden",
+        "slurm_node_unknown",
+        "slurm_plugin_missing",
+        "slurm_rehearsal_job",
+        "slurm_rehearsal_skipped",
+        "tray_unplaced",
+    }
+)
+"""The codes of findings that let an apply of topology or tiers continue; every other one stops it."""
+STOPPED = "Findings stop the change."
+"""What a module fails with, until the controller has worded its findings."""
 DEFAULT = "cluster_default_changes"
 
 
@@ -60,6 +80,11 @@ class Step:
         return bool(after) and len(after) < len(before) and (bool(self.lost(block)) or len(before) - len(after) > 1)
 
 
+def stopping(findings: Iterable[HostFinding]) -> list[HostFinding]:
+    """The findings that stop the apply."""
+    return [found for found in findings if found["code"] not in HARMLESS]
+
+
 def check(
     live: Topology | None,
     planned: Topology,
@@ -67,7 +92,7 @@ def check(
     override: Collection[str],
     base: bool = False,
     default: tuple[str, str] = ("", ""),
-) -> list[Finding]:
+) -> list[HostFinding]:
     """The findings of all gates: errors that stop the apply, and a warning for each one that is overridden.
 
     live: what runs now, None where no blocks do: then no gate of blocks objects. known_nodes: those that slurmctld has.
@@ -84,22 +109,19 @@ def check(
     return _findings(step, override)
 
 
-def check_live(clauses: Sequence[str], override: Collection[str]) -> list[Finding]:
+def check_live(clauses: Sequence[str], override: Collection[str]) -> list[HostFinding]:
     """The finding of what a reconfigure would undo, clauses of live.describe()."""
     return _findings(Step({}, {}, live_changes=tuple(clauses)), override)
 
 
-def _findings(step: Step, override: Collection[str]) -> list[Finding]:
+def _findings(step: Step, override: Collection[str]) -> list[HostFinding]:
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    cause = "write the live values into slurm.conf" if live_changes.GATE in found else "check the fabric file"
-    if set(found) == {DEFAULT}:
-        cause = f"set cluster_default (variable slurm_topology_cluster_default) to {step.default[0]} to keep it"
-    remedy = f"{cause}, or set override (variable slurm_topology_override) to {names} if this is intended."
+    case = "default" if set(found) == {DEFAULT} else ""
     return [
-        finding("slurm_gate_overridden", f"The gate {name} is overridden: {what}.")
+        host_finding("slurm_gate_overridden", "gate", gate=name, what=what)
         if name in override
-        else finding(name, f"{what}: {remedy}")
+        else host_finding(name, case, what=what, gates=names, default=step.default[0])
         for name, what in found.items()
     ]
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
@@ -47,7 +47,7 @@ def report(slurm: Slurm, conf_dir: str, name: str, owner: str | None = None) -> 
     found = next((known for known in blocks if known.name == name), blocks[0] if blocks else None)
     topology = found or from_shown(observed.shown)
     others = tuple(known for known in observed.running if known is not found)
-    findings: list[Finding] = []
+    findings: list[HostFinding] = []
     matches: bool | None = False
     try:
         written = observed.written()
@@ -74,10 +74,7 @@ def report(slurm: Slurm, conf_dir: str, name: str, owner: str | None = None) -> 
         findings += rules.lint(candidate)
         sizes = rules.enabled_sizes(topology.block_sizes, candidate.base)
     if topology is not None and not matches:
-        message = (
-            f"slurmctld runs another topology than {observed.path} has: run slurm_topology or scontrol reconfigure."
-        )
-        findings.append(finding("slurm_topology_differs", message))
+        findings.append(host_finding("slurm_topology_differs", path=observed.path))
     findings += settings.duplicate_findings(observed.style, observed.version, observed.duplicate)
     findings += settings.writer_findings(observed.path, observed.file, owner)
     findings += settings.settings_findings(

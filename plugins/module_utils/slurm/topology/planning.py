@@ -15,7 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host, node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
+    HostFinding,
+    block_finding,
+    host_finding,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
@@ -72,7 +76,7 @@ class Plan:
     topologies: list[Topology]
     made: list[Topology]
     settings: dict[str, str]
-    findings: list[Finding]
+    findings: list[HostFinding]
     writes: dict[str, bytes]
     reconfigure: bool = False
     live: LiveMove | None = None
@@ -86,12 +90,9 @@ class Plan:
     def changed(self) -> bool:
         return bool(self.writes) or self.reconfigure or self.live is not None
 
-    def stopped_by(self) -> list[Finding]:
+    def stopped_by(self) -> list[HostFinding]:
         """The findings that block every change."""
-        # A topology.conf that no plugin reads yet is harmless, and must exist before the plugin is set.
-        return [
-            found for found in self.findings if found["severity"] == "error" and found["code"] != "slurm_plugin_missing"
-        ]
+        return gates.stopping(self.findings)
 
     def differs(self, observed: Survey) -> str:
         """How the running Slurm differs from this plan, in a clause; empty where it does not."""
@@ -110,12 +111,16 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     blocks, findings = rules.drop_placeholders(desired.blocks, observed.version)
     blocks, left_out = rules.leave_out(blocks, desired.min_block_size, observed.version)
     for block in left_out:
-        message = (
-            f"Block {block.name} ({count(len(block.nodes), 'node')}: {block.hostlist()}) is left out, since"
-            f" min_block_size (variable slurm_topology_min_block_size) is {desired.min_block_size}: its nodes are in no"
-            " block; complete the clique, or upgrade to 25.05."
+        findings.append(
+            block_finding(
+                "slurm_blocks_limited",
+                "left_out",
+                block=block.name,
+                number=count(len(block.nodes), "node"),
+                nodes=block.hostlist(),
+                minimum=desired.min_block_size,
+            )
         )
-        findings.append(finding("slurm_blocks_limited", message, block=block.name))
     sizes, found = rules.choose_sizes(blocks, observed.version, desired.block_sizes, desired.aggregate_blocks)
     findings += found
     # Slurm calls the one topology of a topology.conf "default".
@@ -207,27 +212,24 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
 
 def _other_topologies(
     observed: Survey, desired: DesiredState, written: Sequence[Topology], name: str, default: str
-) -> tuple[list[Topology], list[Topology], list[Finding]]:
+) -> tuple[list[Topology], list[Topology], list[HostFinding]]:
     """The topologies other than the blocks: those written here, all of them in order, and findings."""
-    findings: list[Finding] = []
+    findings: list[HostFinding] = []
     if observed.style != YAML:
         if any(other.kind != "block" for other in written):
-            message = f"{observed.path} has lines of a tree or Include lines, which would be lost: move it away first."
-            findings.append(finding("slurm_topology_foreign", message))
+            findings.append(host_finding("slurm_topology_foreign", "tree", path=observed.path))
         if desired.others or desired.cluster_default:
-            message = (
-                f"Slurm {observed.version_text} with topology.conf has one topology for all nodes, so"
-                f" {', '.join(other.name for other in desired.others) or desired.cluster_default} is left out: keep"
-                " nodes without GPUs in partitions of their own, or upgrade to 25.05."
+            findings.append(
+                host_finding(
+                    "release_old",
+                    "one_topology",
+                    version=observed.version_text,
+                    others=", ".join(other.name for other in desired.others) or desired.cluster_default,
+                )
             )
-            findings.append(finding("release_old", message))
         return [], [], findings
     if taken := [known.kind for known in written if known.name == name and known.kind not in ("block", "none")]:
-        message = (
-            f"The topology {name} of the site is of kind {taken[0]} and would be lost: set slurm_topology_name to"
-            " another name."
-        )
-        findings.append(finding("slurm_topology_foreign", message))
+        findings.append(host_finding("slurm_topology_foreign", "name", name=name, kind=taken[0]))
     made = [replace(other, cluster_default=other.name == default) for other in desired.others]
     new = {other.name: other for other in made}
     others = [
@@ -237,17 +239,20 @@ def _other_topologies(
     ]
     mine = {other.name for other in made}
     findings += [
-        finding("slurm_conf_note", f"The topology {other.name} ({other.kind}) stays next to {name}.")
+        host_finding("slurm_conf_note", "topology", name=other.name, kind=other.kind, own=name)
         for other in others
         if other.name not in mine
     ]
     others += [other for other in made if other.name in new]
     if default not in (name, *(other.name for other in others)):
-        message = (
-            f"The cluster's default topology {default} is not in the file"
-            f" ({', '.join([name, *(other.name for other in others)])}): correct cluster_default."
+        findings.append(
+            host_finding(
+                "slurm_conf_inconsistent",
+                "cluster_default",
+                default=default,
+                known=", ".join([name, *(other.name for other in others)]),
+            )
         )
-        findings.append(finding("slurm_conf_inconsistent", message))
     return made, others, findings
 
 
@@ -341,14 +346,9 @@ def _jobs(plan: Plan, allowed: bool) -> None:
     )
     run = f"{count(len(plan.jobs), 'job')} {'runs' if len(plan.jobs) == 1 else 'run'}"
     if allowed:
-        message = f"{run} on trays that change their block ({text}): the jobs keep their trays."
-        plan.findings.append(finding("slurm_gate_overridden", message))
+        plan.findings.append(host_finding("slurm_gate_overridden", "jobs", run=run, jobs=text))
     else:
-        message = (
-            f"{run} on trays that change their block ({text}): wait until they end, or set allow_moving_jobs"
-            " (variable slurm_topology_allow_moving_jobs)."
-        )
-        plan.findings.append(finding("jobs_running", message))
+        plan.findings.append(host_finding("jobs_running", "moving", run=run, jobs=text))
 
 
 def same_named(topologies: Sequence[Topology], name: str) -> Topology | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, HEADER, YAML
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
     NODE_RANK_SINCE,
@@ -62,7 +62,7 @@ _SETTING_CODES = {"SelectType": "slurm_select_type", "PrologFlags": "slurm_conf_
 
 def settings_findings(
     style: str, running: Mapping[str, str], written: Mapping[str, str], manage: bool
-) -> list[Finding]:
+) -> list[HostFinding]:
     """What is missing or inconsistent in Slurm's settings.
 
     running: ``scontrol show config`` with keys in lower case; written: slurm.conf with its includes, without
@@ -73,32 +73,26 @@ def settings_findings(
         value, runs = written.get(key.lower()), running.get(key.lower(), "")
         if key == "TopologyPlugin" and style != CONF:
             if value is not None and not satisfies(key, value):
-                message = f"TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove the line."
-                found.append(finding("slurm_conf_note", message))
+                found.append(host_finding("slurm_conf_note", "plugin", value=value))
             continue
         want = wanted_settings(CONF, OLDEST)[key]
         # 26.05 adds Alloc to flags that need it, such as DeferBatch; 24.11 does not (observed).
         given = key == "PrologFlags" and satisfies(key, runs)
         if value is not None and not satisfies(key, value) and not given:
             how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
-            message = f"slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld."
             code = "slurm_conf_inconsistent" if manage else _SETTING_CODES.get(key, "slurm_conf_inconsistent")
-            found.append(finding(code, message))
+            found.append(host_finding(code, "set", key=key, value=value, want=want, how=how))
         elif not satisfies(key, runs) and not (manage and value is None):
-            if value is not None:
-                message = f"slurmctld runs with {key}={runs or 'unset'}, but slurm.conf has {value}: restart slurmctld."
-            else:
-                message = (
-                    f"slurm.conf does not set {key}, and slurmctld runs with {runs or 'none'}: add {key}={want}, or set"
-                    " manage_conf to true."
-                )
             inconsistent = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
             code = "slurm_conf_inconsistent" if inconsistent else _SETTING_CODES.get(key, "slurm_plugin_missing")
-            found.append(finding(code, message))
+            if value is not None:
+                found.append(host_finding(code, "not_loaded", key=key, runs=runs or "unset", value=value))
+            else:
+                found.append(host_finding(code, "unset", key=key, runs=runs or "none", want=want))
     return found
 
 
-def writer_findings(path: str, file: bytes | None, owner: str | None) -> list[Finding]:
+def writer_findings(path: str, file: bytes | None, owner: str | None) -> list[HostFinding]:
     """A finding where a second program writes the topology file: the last writer is not the one that is meant to.
 
     file: its content, None where there is none. owner: `collection`, `other`, or None, which compares nothing.
@@ -110,29 +104,16 @@ def writer_findings(path: str, file: bytes | None, owner: str | None) -> list[Fi
     ours = text.startswith(HEADER)
     if ours == (owner == "collection"):
         return []
-    if ours:
-        message = (
-            f"slurm_topology wrote {path} last, which another program is meant to write: remove the role slurm_topology"
-            " from the site's playbooks, or set owner to collection."
-        )
-    else:
-        line = text.strip().splitlines()[0][:_LINE_LENGTH]
-        message = (
-            f"Another program than slurm_topology wrote {path} last; it begins with {line!a}: let only one of them"
-            " write it, or set owner to other where that program is meant to."
-        )
-    return [finding("slurm_topology_other_writer", message)]
+    line = ascii(text.strip().splitlines()[0][:_LINE_LENGTH])
+    return [host_finding("slurm_topology_other_writer", "ours" if ours else "other", path=path, line=line)]
 
 
-def duplicate_findings(style: str, version: Version, duplicate_exists: bool) -> list[Finding]:
+def duplicate_findings(style: str, version: Version, duplicate_exists: bool) -> list[HostFinding]:
     """Findings about the topology file of the other format."""
     if not duplicate_exists:
         return []
     if style == YAML:
-        message = "topology.conf is no longer read, since there is a topology.yaml: remove it."
-        return [finding("slurm_conf_advice", message)]
+        return [host_finding("slurm_conf_advice", "other_file")]
     if version >= YAML_SINCE:
-        message = "topology.yaml hides the new topology.conf: remove it, or set format to auto."
-        return [finding("slurm_topology_foreign", message)]
-    message = "topology.yaml is next to topology.conf and will hide it after an upgrade to 25.05: remove it."
-    return [finding("slurm_conf_advice", message)]
+        return [host_finding("slurm_topology_foreign", "other_file")]
+    return [host_finding("slurm_conf_advice", "other_file_later")]

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import host_finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
@@ -68,14 +70,7 @@ def test_a_cluster_that_the_file_lacks_is_one_sentence(
 def test_the_module_receives_the_blocks_of_one_or_of_all_clusters(
     run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], wanted: Any, nodes: Any
 ) -> None:
-    given: dict[str, Any] = {}
-
-    def execute(self: Any, **options: Any) -> dict[str, Any]:
-        given.update(options["module_args"])
-        return {"changed": False}
-
-    monkeypatch.setattr(ActionModule, "_execute_module", execute)
-    run_action(ActionModule, fabric_file=clustered(tmp_path, *names), cluster=wanted)
+    given, _result = module_options(run_action, monkeypatch, clustered(tmp_path, *names), {}, cluster=wanted)
     if isinstance(nodes, dict):
         assert {row["name"]: row["blocks"][0]["nodes"] for row in given["clusters"]} == nodes
     else:
@@ -87,6 +82,18 @@ def test_a_broken_fabric_file_is_named(run_action: Any, tmp_path: Path) -> None:
     file.write_text('{"schema_version": 7}')
     with pytest.raises(AnsibleActionFail, match=f"{file}: .*schema_version"):
         run_action(ActionModule, fabric_file=str(file))
+
+
+@pytest.mark.parametrize("msg", ["", gates.STOPPED, "slurmctld was restored."])
+def test_findings_of_the_host_fail_the_task(run_action: Any, monkeypatch: pytest.MonkeyPatch, msg: str) -> None:
+    rows = [host_finding("slurm_plugin_missing", "unset", key="A", runs="B", want="C"), host_finding("release_old")]
+    answer = {"failed": True, "msg": msg} if msg else {}
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_, **__: {"findings": rows, **answer})
+    result = run_action(ActionModule, blocks=[])
+    (error, warning), is_plan = result["findings"], msg != "slurmctld was restored."
+    assert result["failed"]
+    assert result["msg"] == (error["message"] if is_plan else msg)
+    assert result.get("warnings", []) == [warning["message"]] * is_plan
 
 
 def test_check_mode_of_a_new_site_needs_no_fabric_file(run_action: Any) -> None:

@@ -10,8 +10,10 @@ import string
 from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
 from ansible_collections.rackscale.nvlink.tests.tools import findings_table
 
+FUNCTIONS = ("host_finding", "gpu_finding", "block_finding")
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -37,7 +39,7 @@ def test_a_host_states_cases_that_exist_with_the_values_of_their_messages() -> N
     wrong = []
     for path in ROOT.glob("plugins/module_utils/**/*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") not in ("host_finding", "gpu_finding"):
+            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") not in FUNCTIONS:
                 continue
             first = [argument.value if isinstance(argument, ast.Constant) else None for argument in call.args[:2]]
             code, case = first if len(first) == 2 else (*first, "")
@@ -45,6 +47,8 @@ def test_a_host_states_cases_that_exist_with_the_values_of_their_messages() -> N
             if code is None or case is None or None in given:
                 continue  # from a variable
             text = CATALOGUE[code].messages.get(case, "")
+            if path.parent.name in ("topology", "tiers") and path.name != "info.py":
+                assert code in gates.HARMLESS or CATALOGUE[code].severity == "error", f"{code} would stop an apply"
             needed = {name for _text, name, _form, _conversion in string.Formatter().parse(text) if name}
             if (case and not text) or not needed <= given:
                 wrong.append(f"{path.name}:{call.lineno}: {code} {case}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Candidate
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, settings
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import (
     CASES,
     NEW,
@@ -23,7 +23,10 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.
 
 
 def codes(candidate: Candidate) -> list[str]:
-    return [found["code"] for found in rules.lint(candidate)]
+    found = rules.lint(candidate)
+    # Each has its message, with a value for each placeholder.
+    assert all(CATALOGUE[row["code"]].messages[row["case"]].format(**{**row, **row["values"]}) for row in found)
+    return [row["code"] for row in found]
 
 
 def racks(*sizes: int, base: tuple[int, ...] = (), name: str = "nvlink") -> Topology:
@@ -49,6 +52,7 @@ def test_every_rule_has_its_row_in_the_catalogue(rule: rules.Rule) -> None:
     assert rule.evidence in (rules.OBSERVED, rules.SOURCE)
     # What slurmctld refuses must never be written.
     assert rule.slurmctld != "fatal" or CATALOGUE[rule.code].severity == "error"
+    assert (CATALOGUE[rule.code].severity == "error") is (rule.code not in gates.HARMLESS)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,7 @@ def test_the_sites_block_sizes_are_kept_with_groups() -> None:
 )
 def test_a_bad_block_size_is_an_error_in_every_version(version: rules.Version, style: str, slurmctld: str) -> None:
     hit = rules.hits(Candidate(version, style, racks(4, 4, base=(4, 12))))
-    assert [(rule.code, rule.slurmctld, found["severity"]) for rule, found in hit] == [
+    assert [(rule.code, rule.slurmctld, worded(found)["severity"]) for rule, found in hit] == [
         ("slurm_block_size", slurmctld, "error")
     ]
 
@@ -158,7 +162,7 @@ def test_placeholders_are_left_out_where_they_are_fatal() -> None:
     kept, findings = rules.drop_placeholders(blocks, OLD)
     assert [block.name for block in kept] == ["a", "c"]
     assert [(found["code"], found["block"]) for found in findings] == [("release_old", "b")]
-    assert "shifts the larger block sizes" in findings[0]["message"]
+    assert "shifts the larger block sizes" in worded(findings[0])["message"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +209,7 @@ def test_segments_that_cannot_be_used_are_findings(
 ) -> None:
     candidate = Candidate(version, rules.choose_style("auto", version), racks(18, 16, base=(16,)), segments=segments)
     found = rules.lint(candidate)
-    assert [row["code"] for row in found if "segment" in row["message"]] == stopped
+    assert [row["code"] for row in found if "segment" in worded(row)["message"]] == stopped
 
 
 @pytest.mark.parametrize(("version", "bad"), [((25, 5, 0), True), ((26, 5, 3), True), ((26, 5, 4), False)])
@@ -228,47 +232,26 @@ def test_releases_that_lose_nodes_are_findings(version: rules.Version, bad: bool
     assert "release_old" not in codes(Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False))
 
 
+TREE, DEFER = {"topologyplugin": "topology/tree"}, {"prologflags": "DeferBatch"}
+
+
 @pytest.mark.parametrize(
     ("style", "running", "written", "manage", "expected"),
     [
         ("yaml", "topology/flat select/cons_tres Alloc", {}, False, []),
         ("conf", "topology/default select/cons_tres Alloc", {}, False, ["slurm_plugin_missing"]),
         ("conf", "topology/default select/cons_tres Alloc", {}, True, []),
-        (
-            "conf",
-            "topology/tree select/cons_tres Alloc",
-            {"topologyplugin": "topology/tree"},
-            False,
-            ["slurm_conf_inconsistent"],
-        ),
-        (
-            "conf",
-            "topology/tree select/cons_tres Alloc",
-            {"topologyplugin": "topology/tree"},
-            True,
-            ["slurm_conf_inconsistent"],
-        ),
+        ("conf", "topology/tree select/cons_tres Alloc", TREE, False, ["slurm_conf_inconsistent"]),
+        ("conf", "topology/tree select/cons_tres Alloc", TREE, True, ["slurm_conf_inconsistent"]),
         ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_conf_inconsistent"]),
-        (
-            "yaml",
-            "topology/tree select/cons_tres Alloc",
-            {"topologyplugin": "topology/tree"},
-            True,
-            ["slurm_conf_note"],
-        ),
+        ("yaml", "topology/tree select/cons_tres Alloc", TREE, True, ["slurm_conf_note"]),
         ("yaml", "topology/flat select/linear Alloc", {"selecttype": "select/cons_tres"}, False, ["slurm_select_type"]),
         ("yaml", "topology/flat select/cons_tres ", {}, False, ["slurm_conf_advice"]),
         ("yaml", "topology/flat select/cons_tres Alloc,Contain", {"prologflags": "Contain"}, True, []),
         ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, True, ["slurm_conf_inconsistent"]),
         # 26.05 adds Alloc to DeferBatch by itself, 24.11 does not (observed).
-        ("yaml", "topology/flat select/cons_tres Alloc,DeferBatch", {"prologflags": "DeferBatch"}, True, []),
-        (
-            "conf",
-            "topology/block select/cons_tres DeferBatch",
-            {"prologflags": "DeferBatch"},
-            True,
-            ["slurm_conf_inconsistent"],
-        ),
+        ("yaml", "topology/flat select/cons_tres Alloc,DeferBatch", DEFER, True, []),
+        ("conf", "topology/block select/cons_tres DeferBatch", DEFER, True, ["slurm_conf_inconsistent"]),
     ],
 )
 def test_settings_that_are_missing_or_wrong_are_findings(
@@ -314,4 +297,4 @@ def test_a_second_writer_of_the_topology_file_is_a_finding(
 ) -> None:
     found = settings.writer_findings("/etc/slurm/topology.conf", file, owner)
     assert [row["code"] for row in found] == ["slurm_topology_other_writer"] * bool(expected)
-    assert all(expected in row["message"] for row in found)
+    assert all(expected in worded(row)["message"] for row in found)

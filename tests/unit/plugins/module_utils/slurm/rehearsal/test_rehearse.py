@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal_conf, rehearse
@@ -227,7 +228,7 @@ def test_the_reason_is_read_from_the_log() -> None:
 def verdict(outcome: Outcome | None = None, base: int = 4, **more: Any) -> list[tuple[str, str]]:
     rehearsed = candidate({"a": 4, "b": 2}, base=(base,))
     made = Rehearsal(**{"ran": True, "loaded": True, "outcomes": [outcome] if outcome else [], **more})
-    return [(found["severity"], found["code"]) for found in rehearse.findings(made, rehearsed)]
+    return [(worded(found)["severity"], found["code"]) for found in rehearse.findings(made, rehearsed)]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ def test_a_job_of_all_trays_gets_a_segment_with_which_it_starts(
 ) -> None:
     job = Outcome("all", sum(sizes.values()), "p", 0, "", "refused")
     made = Rehearsal(ran=True, loaded=True, outcomes=[job])
-    [found] = rehearse.findings(made, candidate(sizes, base=base))
+    [found] = map(worded, rehearse.findings(made, candidate(sizes, base=base)))
     assert found["code"] == "slurm_rehearsal_job"
     assert expected in found["message"]
     assert "set --segment=9 for" in found["message"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, ShownBlock, Topology
@@ -185,7 +186,7 @@ def test_a_partition_with_jobs_is_not_removed(tmp_path: Path) -> None:
     present = survey(tmp_path, file=text, partitions=[{"PartitionName": "gold"}])
     fake(tmp_path, squeue="17 alice gold")
     stopped = tier_plan.plan(present, desired(), BLOCKS, tier_plan.Policy())
-    assert "job 17 of alice in gold" in stopped.stopped_by()[0]["message"]
+    assert "job 17 of alice in gold" in worded(stopped.stopped_by()[0])["message"]
     fake(tmp_path, squeue="")
     assert tier_plan.plan(present, desired(), BLOCKS, tier_plan.Policy()).difference == ["partition gold: removed"]
 

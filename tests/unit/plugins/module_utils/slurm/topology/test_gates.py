@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
@@ -30,7 +31,7 @@ def topology(**blocks: str) -> Topology:
 
 def objections(planned: dict[str, str], *override: str, live: dict[str, str] | None = None) -> dict[str, str]:
     found = gates.check(topology(**(RACKS if live is None else live)), topology(**planned), NODES, override)
-    return {row["code"]: row["message"] for row in found}
+    return {row["code"]: worded(row)["message"] for row in found}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_base_that_is_chosen_here_must_not_shrink() -> None:
     live = replace(topology(r01="a[01-18]", r02="b[01-18]"), block_sizes=(18,))
     planned = replace(topology(r01="a[01-18]", r02="b[01-18]", r03="c01"), block_sizes=(1,))
     known = expand("a[01-18],b[01-18],c01")
-    (found,) = gates.check(live, planned, known, (), base=True)
+    (found,) = map(worded, gates.check(live, planned, known, (), base=True))
     assert (found["code"], found["severity"]) == ("base_shrinks", "error")
     assert found["message"].startswith(
         "The base block size would shrink from 18 to 1, since block r03 has fewer nodes: a job of 2 to 18 nodes"
@@ -224,7 +225,7 @@ def test_the_default_topology_never_changes_silently(
     found = gates.check(None, topology(r01="r01t01"), NODES, override, default=default)
     assert [one["code"] for one in found] == codes
     if not override and codes:
-        assert found[0]["message"] == (
+        assert worded(found[0])["message"] == (
             "Partitions without Topology= would use nvlink instead of leaves: set cluster_default (variable"
             " slurm_topology_cluster_default) to leaves to keep it, or set override (variable slurm_topology_override)"
             " to cluster_default_changes if this is intended."
