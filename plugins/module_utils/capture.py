@@ -11,7 +11,6 @@ knows the names of all hosts, which one tray does not.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, subsets
@@ -38,25 +37,20 @@ def read(options: Arguments) -> dict[str, Any]:
 def of_tray(options: subsets.Options) -> dict[str, Any]:
     """The return values of the module for a tray; ``options`` are those of fabric_facts, which finds versions and
     findings.
-
-    ``names`` are the host's own name, its addresses and the entries of its IMEX list: what must not leave the site.
     """
     gathered = subsets.gather(options._replace(gather_subset=("gpu", "imex", "versions")))
     facts = gathered["ansible_facts"]
-    imex: Mapping[str, Any] = facts["nvlink_imex"] or {}
-    addresses = [entry["address"] for entry in (facts["nvlink_fabric"] or {}).get("addresses") or ()]
     versions = {name: value for name, value in (facts["nvlink_versions"] or {}).items() if name != "findings"}
     ctl = [options.imex_ctl, "-c", options.imex_config_file]
     return {
-        "names": [os.uname().nodename, *addresses, *((imex.get("nodes") or {}).get("entries") or ())],
         "versions": versions,
         "findings": gathered["findings"],
         "nvml": _nvml(options.timeout),
         "outputs": [
-            _output("nvidia-smi.xml", "nvidia-smi -q -x", [options.nvidia_smi, "-q", "-x"], options.timeout),
-            _output("imex-state.txt", "nvidia-imex-ctl -q", [*ctl, "-q"], options.imex_timeout),
-            _output("imex-table.txt", "nvidia-imex-ctl -N", [*ctl, "-N"], options.imex_timeout),
-            _output("imex.json", "nvidia-imex-ctl -N -j", [*ctl, "-N", "-j"], options.imex_timeout),
+            _output("nvidia-smi.xml", [options.nvidia_smi, "-q", "-x"], options.timeout),
+            _output("imex-state.txt", [*ctl, "-q"], options.imex_timeout),
+            _output("imex-table.txt", [*ctl, "-N"], options.imex_timeout),
+            _output("imex.json", [*ctl, "-N", "-j"], options.imex_timeout),
         ],
     }
 
@@ -66,14 +60,14 @@ def of_controller(slurm: Slurm) -> dict[str, Any]:
     outputs = []
     for name, what in (("topology.txt", "topology"), ("config.txt", "config")):
         try:
-            outputs.append(_printed(name, f"scontrol show {what}", slurm.call("scontrol", "show", what)))
-        except SlurmError as error:
-            outputs.append({"name": name, "command": f"scontrol show {what}", "problem": str(error), "parts": []})
+            outputs.append(_printed(name, slurm.call("scontrol", "show", what)))
+        except SlurmError:
+            outputs.append({"name": name, "problem": "failed", "parts": []})
     try:
         version = ".".join(map(str, slurm.version()))
     except SlurmError:
         version = None
-    return {"names": [os.uname().nodename], "versions": {"slurmctld": version}, "findings": [], "outputs": outputs}
+    return {"versions": {"slurmctld": version}, "findings": [], "outputs": outputs}
 
 
 def _nvml(timeout: float) -> dict[str, Any]:
@@ -97,16 +91,19 @@ def _nvml(timeout: float) -> dict[str, Any]:
     }
 
 
-def _output(name: str, command: str, argv: list[str], timeout: float) -> dict[str, Any]:
-    return _printed(name, command, child.run(argv, timeout, env={**os.environ, "LC_ALL": "C"}))
+def _output(name: str, argv: list[str], timeout: float) -> dict[str, Any]:
+    return _printed(name, child.run(argv, timeout, env={**os.environ, "LC_ALL": "C"}))
 
 
-def _printed(name: str, command: str, done: child.Result) -> dict[str, Any]:
-    """What a program has printed in parts, and in ``problem`` why it is not a whole answer."""
+def _printed(name: str, done: child.Result) -> dict[str, Any]:
+    """What a program has printed in parts, and in ``problem`` a word why it is not a whole answer."""
     text = done.stdout or done.stderr
-    problem = done.reason if done.rc != 0 or done.timed_out or done.error else None
-    if len(text) > MAX_CHARACTERS:
-        problem = f"it printed {len(text)} characters, of which {MAX_CHARACTERS} are kept"
-        text = text[:MAX_CHARACTERS]
-    parts = [text[start : start + PART] for start in range(0, len(text), PART)]
-    return {"name": name, "command": command, "problem": problem, "parts": parts}
+    problems = {
+        "no answer in time": done.timed_out,
+        "not started": done.error,
+        f"exit {done.rc}": done.rc,
+        "too long": len(text) > MAX_CHARACTERS,
+    }
+    problem = next((word for word, is_so in problems.items() if is_so), None)
+    text = text[:MAX_CHARACTERS]
+    return {"name": name, "problem": problem, "parts": [text[at : at + PART] for at in range(0, len(text), PART)]}

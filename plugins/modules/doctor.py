@@ -362,11 +362,6 @@ slurm:
         version:
           description: Version of its slurmd.
           type: str
-names:
-  description: The host's own name, its addresses and the entries of its IMEX list, which a bundle must not have.
-  returned: with O(step=capture)
-  type: list
-  elements: str
 versions:
   description: Versions of the software on the host, each V(null) where there is none.
   returned: with O(step=capture)
@@ -475,11 +470,10 @@ outputs:
     name:
       description: The name of its file in the bundle.
       type: str
-    command:
-      description: The command.
-      type: str
     problem:
-      description: Why it is no whole answer, V(null) if it is.
+      description:
+        - Why it is no whole answer, C(no answer in time), C(not started), C(exit NUMBER), C(too long) or C(failed);
+          V(null) if it is.
       type: str
     parts:
       description: The output in parts of at most 8192 characters.

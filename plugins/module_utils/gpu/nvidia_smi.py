@@ -51,7 +51,7 @@ _REFUSED = ("insufficient permissions", "[insufficient permissions]")
 _FAILED = ("unknown error", "err!", "[unknown error]", "requested functionality has been deprecated", *_REFUSED)
 
 # Texts that nvidia-smi prints instead of XML -> the code and case of the finding.
-_TEXTS = {
+TEXTS = {
     "couldn't communicate with the nvidia driver": ("driver_missing", ""),
     "driver/library version mismatch": ("version_mismatch", "nvidia_smi"),
     "couldn't find libnvidia-ml": ("driver_missing", "smi_not_linked"),
@@ -130,7 +130,7 @@ def parse_xml(text: str) -> Readings:
 
 def _not_xml(text: str, status: int | None) -> HostFinding:
     lowered = text.lower()
-    for part, (code, case) in _TEXTS.items():
+    for part, (code, case) in TEXTS.items():
         if part in lowered:
             named = _NAMED_GPU.search(text)
             return gpu_finding(code, case, which=f"GPU {named[1]}" if named else "one of them")
@@ -146,8 +146,9 @@ def without_process_names(text: str) -> str:
     nvidia-smi prints a name as it is: with characters and markup that XML does not allow (cwltool's pull request 1910).
     """
     first, *others = text.split("<process_name>")
-    names = (part.rpartition("</process_name>") for part in others)
-    return first + "".join(f"<process_name>{'removed' if end else ''}{end}{rest}" for _name, end, rest in names)
+    # One without an end is the first half of a name that has such a tag itself.
+    rest = (after for _name, end, after in (part.rpartition("</process_name>") for part in others) if end)
+    return first + "".join(f"<process_name>removed</process_name>{after}" for after in rest)
 
 
 # A parsed element: name -> its children of that name, each again an element, or a text where it had no child elements.

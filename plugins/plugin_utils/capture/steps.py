@@ -52,14 +52,14 @@ def write(
     if not any(host.answer for host in of_trays):
         raise AnsibleActionFail("No tray answered, so there is nothing to capture; run the playbook doctor.")
     mapping = _mapping(path)
-    try:
-        made = bundle.make(of_trays, of_controllers)
-        if not check:
+    made = bundle.make(of_trays, of_controllers)
+    if not check:
+        try:
             # First, since without it nobody can read an answer to the bundle. Neither is for other users.
             _write(mapping, (json.dumps(made.table, indent=1, sort_keys=True) + "\n").encode())
             _write(path, bundle.archive(made.files, os.path.basename(path).removesuffix(SUFFIX)))
-    except NvlinkError as error:
-        raise AnsibleActionFail(f"{error}.") from None
+        except NvlinkError as error:
+            raise AnsibleActionFail(f"{error}.") from None
     missing = [host.name for host in (*of_trays, *of_controllers) if host.answer is None]
     done = "would be" if check else "is"
     text = [
@@ -91,10 +91,8 @@ def _hosts(names: Iterable[str], registered: str, task_vars: Variables) -> list[
         variables = task_vars["hostvars"].raw_get(name)
         answer = mapped(variables.get(registered))
         is_whole = "outputs" in answer and not answer.get("failed") and not answer.get("unreachable")
-        given = [variables.get(key) for key in ("ansible_host", "ansible_ssh_host")]
-        others = tuple(str(value) for value in given if isinstance(value, str) and "{" not in value)
         problem = "unreachable" if answer.get("unreachable") or not answer else "failed"
-        found.append(Host(str(name), others, answer if is_whole else None, "" if is_whole else problem))
+        found.append(Host(str(name), answer if is_whole else None, "" if is_whole else problem))
     return found
 
 

@@ -8,10 +8,13 @@ A bundle comes from another site: it is read within limits, and no path in it is
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
 import tarfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,16 @@ from .errors import LabError
 from .scenario import Scenario
 
 MAX_BYTES = 256 * 1024 * 1024
+MAX_FILE = 4 * 1024 * 1024
+"""Bytes of one file: an answer has at most 2 MiB."""
 _PATH = re.compile(r"bundle\.json|(trays|slurm)/([A-Za-z0-9._:-]{1,253})/([a-z][a-z-]{0,30}\.(?:xml|txt|json))")
 # nspawn's vb-NAME must fit a network interface's 15 characters.
 _HOST = re.compile(r"[a-z][a-z0-9-]{0,11}")
 _LOST = 15
 _NO_PERMISSION = 4
+
+# What malformed JSON, or JSON of another shape, raises.
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 
 Files = dict[str, str]
 """Path in the bundle -> text."""
@@ -42,39 +50,57 @@ def load(path: str | Path) -> Files:
             raise ValueError("its format is not 1, or it has no tray")
         for tray, texts in trays(files).items():
             _check(tray, texts)
-    except (OSError, ValueError, KeyError, TypeError, tarfile.TarError, EOFError, zlib.error) as error:
-        raise LabError(f"{path}: no support bundle of the playbook doctor ({error}).") from error
+    except (*_MALFORMED, OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        raise LabError(
+            f"{path}: no support bundle of the playbook doctor ({error or type(error).__name__})."
+        ) from error
     return files
 
 
 def _check(tray: str, texts: Files) -> None:
     """ValueError where the stand-ins cannot use the answers of a tray."""
     try:
-        standin_text(texts)
+        standin_text(texts).encode()
         faults(texts)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except _MALFORMED as error:
         raise ValueError(f"trays/{tray}/nvml.json is malformed: {type(error).__name__} {error}") from error
 
 
 def _unpacked(folder: Path) -> Files:
-    found = {str(file.relative_to(folder)): file for file in sorted(folder.rglob("*")) if file.is_file()}
-    return {name: file.read_text(encoding="utf-8") for name, file in found.items() if _PATH.fullmatch(name)}
+    """ValueError for a link, which could bring a file of this machine in."""
+    found = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*"))}
+    link = next((name for name, file in found.items() if file.is_symlink()), None)
+    if link:
+        raise ValueError(f"{link} is a link")
+    found = {name: file for name, file in found.items() if _PATH.fullmatch(name) and file.is_file()}
+    sizes = {name: file.stat().st_size for name, file in found.items()}
+    _check_size(sum(sizes.values()))
+    return {name: _text(name, sizes[name], file.read_bytes) for name, file in found.items()}
 
 
-def _packed(file: Path) -> Files:
+def _packed(path: Path) -> Files:
     files: Files = {}
-    left = MAX_BYTES
-    with tarfile.open(file, mode="r:gz") as tar:
+    with gzip.open(path) as packed:
+        data = packed.read(MAX_BYTES + 1)
+    _check_size(len(data))
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
         for member in tar:
             name = member.name.partition("/")[2]
             content = tar.extractfile(member) if member.isfile() and _PATH.fullmatch(name) else None
-            if content is None:
-                continue
-            left -= member.size
-            if left < 0:
-                raise ValueError(f"it has more than {MAX_BYTES} bytes")
-            files[name] = content.read().decode("utf-8")
+            if content is not None:
+                files[name] = _text(name, member.size, content.read)
     return files
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
+
+
+def _text(name: str, size: int, read: Callable[[], bytes]) -> str:
+    if size > MAX_FILE:
+        raise ValueError(f"{name} has more than {MAX_FILE} bytes")
+    return read().decode("utf-8")
 
 
 def trays(files: Files) -> dict[str, Files]:

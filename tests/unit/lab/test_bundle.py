@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -147,6 +148,14 @@ def test_paths_that_leave_the_bundle_are_ignored(tmp_path: Path) -> None:
         ({"s/bundle.json": "{"}, "no support bundle of the playbook doctor"),
         ({"s/bundle.json": '{"format": 2, "trays": {}}'}, "no support bundle of the playbook doctor"),
         ({"s/bundle.json": INDEX, "s/trays/a01/nvml.json": '{"gpus": [7]}'}, r"trays/a01/nvml\.json is malformed"),
+        ({"s/bundle.json": "[" * 200_000}, "no support bundle of the playbook doctor"),
+        ({"s/bundle.json": INDEX, "s/trays/a01/nvml.json": "[" * 200_000}, r"trays/a01/nvml\.json is malformed"),
+        ({"s/bundle.json": INDEX, "s/trays/a01/nvml.json": '{"gpus": [{"index": 1e999}]}'}, r"nvml\.json is malformed"),
+        (
+            {"s/bundle.json": INDEX, "s/trays/a01/nvml.json": '{"driver_version": "\\ud800"}'},
+            r"nvml\.json is malformed",
+        ),
+        ({"s/bundle.json": INDEX, "s/trays/a01/a.txt": " " * (bundle.MAX_FILE + 1)}, r"a\.txt has more than \d+ bytes"),
     ],
 )
 def test_what_is_no_bundle_or_cannot_be_replayed_is_one_sentence(
@@ -154,6 +163,37 @@ def test_what_is_no_bundle_or_cannot_be_replayed_is_one_sentence(
 ) -> None:
     with pytest.raises(LabError, match=part):
         bundle.load(archive(tmp_path, files))
+
+
+def test_a_header_that_claims_more_memory_than_there_is_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "site.tar.gz"
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 60
+    path.write_bytes(gzip.compress(header.tobuf() + bytes(1024)))
+    with pytest.raises(LabError, match="no support bundle of the playbook doctor"):
+        bundle.load(path)
+
+
+def test_a_bundle_beyond_the_limit_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "MAX_BYTES", 4096)
+    path = archive(tmp_path, {"s/bundle.json": INDEX, "s/trays/a01/q.txt": "q" * 4096})
+    folder = tmp_path / "s"
+    folder.mkdir()
+    (folder / "bundle.json").write_text(INDEX + " " * 4096)
+    for given in (path, folder):
+        with pytest.raises(LabError, match="more than 4096 bytes"):
+            bundle.load(given)
+
+
+@pytest.mark.parametrize("name", ["trays/a01/imex-state.txt", "trays/a02", "other"])
+def test_a_link_in_an_unpacked_bundle_is_refused(name: str, tmp_path: Path) -> None:
+    folder, secret = tmp_path / "s", tmp_path / "secret"
+    (folder / "trays" / "a01").mkdir(parents=True)
+    (folder / "bundle.json").write_text(INDEX)
+    secret.mkdir()
+    (folder / name).symlink_to(secret)
+    with pytest.raises(LabError, match=f"{name} is a link"):
+        bundle.load(folder)
 
 
 def test_an_answer_adds_no_line_to_the_stand_in() -> None:

@@ -286,6 +286,7 @@ def test_a_gpu_that_stops_nvidia_smi_is_named(text: str, words: str) -> None:
     "name",
     [
         *("\x00", "\x1b", "\ufffe", "a & b", "a<b", "</process_info>", "&nbsp;", "]]>", "<!--", "a</process_name>"),
+        "<process_name>",
     ],
 )
 def test_a_process_may_have_any_name(name: str) -> None:
