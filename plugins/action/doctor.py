@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import steps as capture
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, inventory, peers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, hosts, inventory, peers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import steps as doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
@@ -42,17 +42,17 @@ class ActionModule(GuardedAction):
         result: Result = {"changed": False, "changes": [], "findings": []}
         if step in ("plan", "evaluate"):
             return {**result, **self._doctor(options, task_vars)}
-        path, hosts = absolute(options["path"]), (options["trays"], options["controllers"])
+        path, of_run = absolute(options["path"]), (options["trays"], options["controllers"])
         if step == "plan_capture":
-            return {**result, **capture.plan(path, *hosts)}
-        return {**result, **capture.write(path, *hosts, task_vars, self._task.check_mode)}
+            return {**result, **capture.plan(path, *of_run)}
+        return {**result, **capture.write(path, *of_run, task_vars, self._task.check_mode)}
 
     def _doctor(self, options: Arguments, task_vars: Variables) -> Result:
         read = inventory.read(options, task_vars)
         if options["step"] == "plan":
             return doctor.plan(read, options["fabric_file"], task_vars)
         rows, found = doctor.evaluate(read, options["fabric_file"], options["checks"], task_vars)
-        text = checks.summary(rows, len(found.trays), len(found.answered))
+        text = checks.summary(rows, len(found.trays), len(hosts.answered(found.trays)))
         verdict = checks.verdict(rows, text)
         if options["path"]:
             try:

@@ -9,16 +9,15 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import platform
 import pwd
 import re
-import selectors
 import shutil
 import socket
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, subsets
@@ -189,38 +188,25 @@ def connect_all(targets: Sequence[Target]) -> list[Connection]:
 
 
 def connect(targets: Sequence[Target], seconds: float) -> list[Connection]:
-    """connect_all in this process; `seconds` for all of them."""
-    deadline = time.monotonic() + seconds
-    found: list[Connection] = []
-    with contextlib.ExitStack() as stack:
-        selector = stack.enter_context(selectors.DefaultSelector())
-        for row in targets:
-            try:
-                family, _type, _proto, _name, address = socket.getaddrinfo(
-                    row["address"], row["port"], type=socket.SOCK_STREAM
-                )[0]
-            except (OSError, UnicodeError) as error:
-                found.append(_row(row, UNRESOLVED, str(error)))
-                continue
-            peer = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            peer.setblocking(False)
-            code = peer.connect_ex(address)
-            if code in (0, errno.EINPROGRESS):
-                selector.register(peer, selectors.EVENT_WRITE, row)
-            else:
-                found.append(_failed(row, code))
-        while selector.get_map() and time.monotonic() < deadline:
-            for key, _events in selector.select(max(0.0, deadline - time.monotonic())):
-                peer = key.fileobj  # type: ignore[assignment] # a socket, as registered above
-                selector.unregister(peer)
-                code = peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                found.append(_failed(key.data, code) if code else _row(key.data, OPEN))
-        found += [_row(key.data, TIMEOUT, f"no answer in {seconds:g} s") for key in selector.get_map().values()]
-    return found
+    """connect_all in this process; `seconds` for each of them."""
+    with ThreadPoolExecutor(max(1, len(targets))) as pool:
+        return [*pool.map(lambda row: _connect(row, seconds), targets)]
 
 
-def _failed(row: Target, code: int) -> Connection:
-    return _row(row, REFUSED if code == errno.ECONNREFUSED else UNREACHABLE, os.strerror(code))
+def _connect(target: Target, seconds: float) -> Connection:
+    try:
+        found = socket.getaddrinfo(target["address"], target["port"], type=socket.SOCK_STREAM)
+        with socket.socket(*found[0][:3]) as peer:
+            peer.settimeout(seconds)
+            peer.connect(found[0][4])
+    except (socket.gaierror, UnicodeError) as error:
+        return _row(target, UNRESOLVED, str(error))
+    except socket.timeout:
+        return _row(target, TIMEOUT, f"no answer in {seconds:g} s")
+    except OSError as error:
+        is_refused = isinstance(error, ConnectionRefusedError)
+        return _row(target, REFUSED if is_refused else UNREACHABLE, error.strerror or str(error))
+    return _row(target, OPEN)
 
 
 def _row(target: Target, state: str, reason: str = "") -> Connection:

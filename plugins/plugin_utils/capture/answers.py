@@ -110,7 +110,8 @@ def _smi(text: str, of: Substitutes) -> str:
 
 def _xml(text: str, of: Substitutes) -> str:
     """A document that may be malformed, and stays so: each tag and each text by itself."""
-    kind, parts = Substitutes.masked, []
+    kind: Kind = Substitutes.masked
+    parts = []
     for token in _TOKEN.findall(text):
         tag = _TAG.fullmatch(token)
         if tag:

@@ -62,7 +62,7 @@ def make(trays: Sequence[Host], controllers: Sequence[Host]) -> Bundle:
         pass  # it collects the identifiers
     of.assign()
     files = dict(_files(trays, controllers, of))
-    return Bundle(files, {kind: rows for kind, rows in of.table.items() if rows})
+    return Bundle(files, of.table)
 
 
 def archive(files: Mapping[str, str], folder: str) -> bytes:

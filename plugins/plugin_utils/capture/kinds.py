@@ -18,7 +18,7 @@ import ipaddress
 import itertools
 import re
 import string
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
 REMOVED = "(removed)"
@@ -47,6 +47,9 @@ Table = dict[str, dict[str, str]]
 """Kind of identifier -> original -> substitute."""
 
 
+KINDS = ("UUIDs", "GUIDs", "serial numbers", "addresses", "names")
+
+
 class Substitutes:
     """The substitutes of a site's identifiers.
 
@@ -55,7 +58,7 @@ class Substitutes:
     """
 
     def __init__(self) -> None:
-        self.table: Table = defaultdict(dict)
+        self.table: Table = {kind: {} for kind in KINDS}
         self._networks: dict[str, str] = {}
         self._words: dict[str, str] = {}
 

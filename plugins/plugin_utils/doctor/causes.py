@@ -61,6 +61,6 @@ def of(host: str, message: str) -> Check:
         found = re.search(pattern, message, re.DOTALL)
         if found:
             quoted = next((group for group in found.groups() if group), "of the host")
-            return Check(name, ERROR, host, text.format(sentence(quoted)))
+            return Check(name, ERROR, text.format(sentence(quoted)), host)
     text = sentence(message.replace(host, "the host"), 300) or "no answer"
-    return Check(_ANSWER, ERROR, host, f"{text}: run ansible with -m ansible.builtin.ping -vvv on the host")
+    return Check(_ANSWER, ERROR, f"{text}: run ansible with -m ansible.builtin.ping -vvv on the host", host)

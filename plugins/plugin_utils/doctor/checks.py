@@ -26,8 +26,8 @@ class Check:
 
     name: str
     status: str
-    host: str
     message: str
+    host: str = LOCALHOST
 
 
 def merged(checks: Iterable[Check]) -> list[dict[str, str]]:

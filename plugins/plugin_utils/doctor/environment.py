@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -19,31 +20,26 @@ from ansible.errors import AnsibleError
 from ansible.plugins.loader import connection_loader
 from ansible.release import __version__
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import Controller
-
-_OPTIONS = ("INVENTORY_ANY_UNPARSED_IS_FAILED", "INJECT_FACTS_AS_VARS", "HOST_KEY_CHECKING")
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import CONFIG, Controller
 
 
 def read() -> Controller:
     """The controller as this run has it, with the options of its command line."""
-    return Controller(
-        __version__,
-        platform.python_version(),
-        {name: _collection(name) for name in matrix.COLLECTIONS},
-        {name: _library(name) for name in matrix.LIBRARIES},
-        {**_config(), "forks": context.CLIARGS.get("forks") or constants.DEFAULT_FORKS},
-    )
+    installed = {
+        **{name: _collection(name) for name in matrix.COLLECTIONS},
+        **{name: _library(name) for name in matrix.LIBRARIES},
+    }
+    forks = context.CLIARGS.get("forks") or constants.DEFAULT_FORKS
+    return Controller(__version__, platform.python_version(), installed, dict(_config()), forks)
 
 
-def _config() -> Mapping[str, Any]:
-    found = {name: constants.config.get_config_value(name) for name in _OPTIONS}
+def _config() -> Iterator[tuple[str, Any]]:
     # The options of a plugin are known once it is loaded.
     connection_loader.get("ssh", class_only=True)
-    try:
-        found["ssh_args"] = constants.config.get_config_value("ssh_args", plugin_type="connection", plugin_name="ssh")
-    except AnsibleError:
-        found["ssh_args"] = "ServerAliveInterval"  # unknown: nothing to report
-    return found
+    for name, *_rest in CONFIG:
+        plugin = {"plugin_type": "connection", "plugin_name": "ssh"} if name.islower() else {}
+        with contextlib.suppress(AnsibleError):
+            yield name, constants.config.get_config_value(name, **plugin)
 
 
 def _collection(name: str) -> str | None:

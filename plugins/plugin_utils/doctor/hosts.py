@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -13,7 +13,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import cau
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
     ERROR,
     INFO,
-    LOCALHOST,
     OK,
     SKIPPED,
     WARNING,
@@ -44,71 +43,71 @@ class Site:
     dra_driver: bool = False
 
     @property
-    def answered(self) -> dict[str, Object]:
-        return {name: report for name, report in self.trays.items() if not report.get("problem")}
+    def asked(self) -> dict[str, Object]:
+        return {**self.trays, **self.controllers}
+
+
+def answered(reports: Mapping[str, Object]) -> dict[str, Object]:
+    """Those of hosts that returned a report."""
+    return {name: report for name, report in reports.items() if not report.get("problem")}
+
+
+Found = Iterator[tuple[str, str]]
+"""(status, what is wrong and the remedy); the message is empty where all is well."""
+How = Callable[[str, Object, Site], Found]
+"""The check of a host by its name, its report and what is known of the site."""
 
 
 def checks(site: Site) -> Iterator[Check]:
-    for host, report in {**site.trays, **site.controllers}.items():
+    for host, report in site.asked.items():
         if report.get("problem"):
             yield causes.of(host, str(report["problem"]))
-            continue
-        yield Check("ssh", OK, host, "")
-        yield Check("python", *_at(host, matrix.evaluate("tray_python", str(report.get("python")))))
-        yield _become(host, report, site)
-        yield from _clock(host, report)
-    for host, report in site.answered.items():
-        yield from _driver(host, report, site.dra_driver)
-        yield from _imex(host, report, site.with_imex)
-        slurmd = report.get("slurmd")
-        if slurmd:
-            yield Check("versions", *_at(host, matrix.evaluate("slurm", str(slurmd))))
-    yield from _between_clocks(site)
-    yield from _ports(site)
-    for host, report in site.controllers.items():
-        yield from _slurm(host, mapped(report.get("slurm")))
+    trays, controllers = answered(site.trays), answered(site.controllers)
+    for name, of_trays, of_controllers, how in TABLE:
+        for host, report in {**(trays if of_trays else {}), **(controllers if of_controllers else {})}.items():
+            yield from (Check(name, status, message, host) for status, message in how(host, report, site))
+    yield from _between_clocks({**trays, **controllers})
+    if trays and not any(report.get("connects") for report in {**trays, **controllers}.values()):
+        yield Check("ports", SKIPPED, "no tray connected to another one")
 
 
-def _at(host: str, evaluated: tuple[str, str]) -> tuple[str, str, str]:
-    status, message = evaluated
-    return status, host, message
+def _ssh(_host: str, _report: Object, _site: Site) -> Found:
+    yield OK, ""
 
 
-def _become(host: str, report: Object, site: Site) -> Check:
-    if report.get("root"):
-        return Check("become", OK, host, "")
+def _python(_host: str, report: Object, _site: Site) -> Found:
+    yield matrix.evaluate("tray_python", str(report.get("python")))
+
+
+def _become(_host: str, report: Object, site: Site) -> Found:
     user = sentence(report.get("user"), 40)
-    if not site.needs_root:
-        return Check("become", INFO, host, f"Ansible runs as {user}; discover, verify and report need no root")
-    message = f"Ansible runs as {user}, and {site.needs_root} need root: set ansible_become: true (docs/security.md)"
-    return Check("become", ERROR, host, message)
+    if report.get("root"):
+        yield OK, ""
+    elif site.needs_root:
+        need = f"Ansible runs as {user}, and {site.needs_root} need root"
+        yield ERROR, f"{need}: set ansible_become: true (docs/security.md)"
+    else:
+        yield INFO, f"Ansible runs as {user}; discover, verify and report need no root"
 
 
 # -------------------------------------------------------------------------------------------------------------- clocks
 
 
-def _clock(host: str, report: Object) -> Iterator[Check]:
+def _clock(_host: str, report: Object, _site: Site) -> Found:
     skew = _distance(_clock_of(report), (0.0, 0.0))
-    if skew > MAX_SKEW:
-        yield Check("clock", _severity(skew), host, _skewed("the controller", skew))
-    else:
-        yield Check("clock", OK, host, "")
+    yield (_severity(skew), _skewed("the controller", skew)) if skew > MAX_SKEW else (OK, "")
 
 
-def _between_clocks(site: Site) -> Iterator[Check]:
-    """The largest skew of two trays, where each of them is near enough to the controller."""
-    clocks = {name: _clock_of(report) for name, report in {**site.answered, **_up(site.controllers)}.items()}
+def _between_clocks(reports: Mapping[str, Object]) -> Iterator[Check]:
+    """The largest skew of two hosts, where each of them is near enough to the controller."""
+    clocks = {name: _clock_of(report) for name, report in reports.items()}
     near = {name: clock for name, clock in clocks.items() if _distance(clock, (0.0, 0.0)) <= MAX_SKEW}
     if len(near) > 1:
         first = min(near, key=lambda name: near[name][1])
         last = max(near, key=lambda name: near[name][0])
         skew = _distance(near[first], near[last])
         if skew > MAX_SKEW:
-            yield Check("clock", _severity(skew), first, _skewed(last, skew))
-
-
-def _up(reports: Mapping[str, Object]) -> dict[str, Object]:
-    return {name: report for name, report in reports.items() if not report.get("problem")}
+            yield Check("clock", _severity(skew), _skewed(last, skew), first)
 
 
 def _clock_of(report: Object) -> tuple[float, float]:
@@ -135,90 +134,99 @@ def _skewed(other: str, skew: float) -> str:
 # -------------------------------------------------------------------------------------------------- driver, IMEX, Slurm
 
 
-def _driver(host: str, report: Object, dra_driver: bool) -> Iterator[Check]:
-    gpu = mapped(report.get("gpu"))
-    findings = [row for row in map(mapped, as_list(gpu.get("findings"))) if row.get("severity") == "error"]
-    driver = gpu.get("driver")
-    if driver:
-        evaluated = matrix.evaluate("driver", str(driver))
-        if dra_driver and matrix.is_older(str(driver), matrix.DRA_DRIVER):
-            evaluated = (ERROR, f"the NVIDIA driver is {driver}; the DRA driver needs {matrix.DRA_DRIVER}: upgrade it")
-        yield Check("driver", *_at(host, evaluated))
-    # One row for each code, since a message may name a GPU.
-    firsts: dict[str, Object] = {}
-    for row in findings:
-        firsts.setdefault(str(row.get("code")), row)
-    for code, first in firsts.items():
-        name = "driver" if code in ("driver_missing", "version_mismatch") else "nvml"
-        yield Check(name, ERROR, host, f"{code}: {sentence(first.get('message'), 300)}")
+_OF_DRIVER = ("driver_missing", "version_mismatch")
+
+
+def _driver(_host: str, report: Object, site: Site) -> Found:
+    driver = mapped(report.get("gpu")).get("driver")
+    if driver and site.dra_driver and matrix.is_older(str(driver), matrix.DRA_DRIVER):
+        yield ERROR, f"the NVIDIA driver is {driver}; the DRA driver needs {matrix.DRA_DRIVER}: upgrade it"
+    elif driver:
+        yield matrix.evaluate("driver", str(driver))
+    yield from ((ERROR, text) for code, text in _findings(report).items() if code in _OF_DRIVER)
+
+
+def _nvml(_host: str, report: Object, _site: Site) -> Found:
+    findings = _findings(report)
+    yield from ((ERROR, text) for code, text in findings.items() if code not in _OF_DRIVER)
     if not findings:
-        status, message = (OK, "") if gpu.get("gpus") else (ERROR, "no GPU was found: run nvidia-smi there")
-        yield Check("nvml", status, host, message)
+        has_gpu = mapped(report.get("gpu")).get("gpus")
+        yield (OK, "") if has_gpu else (ERROR, "no GPU was found: run nvidia-smi there")
 
 
-def _imex(host: str, report: Object, wanted: bool) -> Iterator[Check]:
-    if not wanted:
-        return
+def _findings(report: Object) -> dict[str, str]:
+    """Code -> the first error of that code, since a message may name a GPU."""
+    found: dict[str, str] = {}
+    for row in map(mapped, as_list(mapped(report.get("gpu")).get("findings"))):
+        if row.get("severity") == "error":
+            found.setdefault(str(row.get("code")), f"{row.get('code')}: {sentence(row.get('message'), 300)}")
+    return found
+
+
+def _imex(_host: str, report: Object, site: Site) -> Found:
     imex, driver = mapped(report.get("imex")), str(mapped(report.get("gpu")).get("driver") or "")
-    installed, candidate = imex.get("installed"), imex.get("candidate")
-    if installed:
-        if driver and not _is_version(str(installed), driver):
-            message = f"nvidia-imex {installed} is installed and the driver is {driver}: the role imex installs that"
-            yield Check("imex_package", WARNING, host, f"{message} version where the repositories have it")
-        else:
-            yield Check("imex_package", OK, host, "")
-    elif candidate or imex.get("program"):
-        yield Check("imex_package", OK, host, "")
+    installed = str(imex.get("installed") or "")
+    if not site.with_imex:
+        return
+    if installed and driver and not (installed.partition(":")[2] or installed).startswith(driver):
+        message = f"nvidia-imex {installed} is installed and the driver is {driver}: the role imex installs that"
+        yield WARNING, f"{message} version where the repositories have it"
+    elif installed or imex.get("candidate") or imex.get("program"):
+        yield OK, ""
     elif driver:
         offered = [str(text) for text in as_list(imex.get("offered"))]
         others = f", only {summarize(offered)}" if offered else ""
         message = f"no nvidia-imex of the driver's version {driver} is installed or in the package cache{others}: add"
-        yield Check("imex_package", WARNING, host, f"{message} NVIDIA's repository, or install the package")
+        yield WARNING, f"{message} NVIDIA's repository, or install the package"
 
 
-def _is_version(package: str, driver: str) -> bool:
-    return package.partition(":")[2].startswith(driver) if ":" in package else package.startswith(driver)
+def _versions(_host: str, report: Object, _site: Site) -> Found:
+    versions = (report.get("slurmd"), mapped(report.get("slurm")).get("version"))
+    yield from (matrix.evaluate("slurm", str(version)) for version in versions if version)
 
 
-def _slurm(host: str, slurm: Object) -> Iterator[Check]:
-    if slurm.get("version"):
-        yield Check("versions", *_at(host, matrix.evaluate("slurm", str(slurm["version"]))))
-    if slurm.get("problem"):
-        yield Check("slurm", WARNING, host, sentence(slurm["problem"], 300))
-    elif slurm:
-        yield Check("slurm", OK, host, "")
+def _slurm(_host: str, report: Object, _site: Site) -> Found:
+    slurm = mapped(report.get("slurm"))
+    if slurm:
+        yield (WARNING, sentence(slurm["problem"], 300)) if slurm.get("problem") else (OK, "")
 
 
 # --------------------------------------------------------------------------------------------------------------- ports
 
 
-def _ports(site: Site) -> Iterator[Check]:
+def _ports(host: str, report: Object, site: Site) -> Found:
     """Blocked ports. A refused connection shows that the packets pass, except where the peer listens on the port."""
-    tried = False
-    asked = {**site.trays, **site.controllers}
-    for host, report in {**site.answered, **_up(site.controllers)}.items():
-        blocked: dict[tuple[int, str], list[str]] = {}
-        rows = [mapped(row) for row in as_list(report.get("connects"))]
-        for row in rows:
-            peer, port, state = str(row.get("name")), int(row.get("port") or 0), str(row.get("state"))
-            if mapped(asked.get(peer)).get("problem"):
-                continue  # it is reported itself
-            listens = port in as_list(mapped(site.trays.get(peer)).get("listens"))
-            if state == OPEN or (state == REFUSED and not listens):
-                continue
+    blocked: dict[tuple[int, str], list[str]] = {}
+    rows = [mapped(row) for row in as_list(report.get("connects"))]
+    for row in rows:
+        peer, port, state = str(row.get("name")), int(row.get("port") or 0), str(row.get("state"))
+        if mapped(site.asked.get(peer)).get("problem"):
+            continue  # it is reported itself
+        listens = port in as_list(mapped(site.trays.get(peer)).get("listens"))
+        if state != OPEN and (state != REFUSED or listens):
             blocked.setdefault((port, sentence(row.get("reason"), 80) or state), []).append(peer)
-        tried = tried or bool(rows)
+    for (port, reason), peers in blocked.items():
+        needed = site.placed or host in site.controllers or any(peer in site.controllers for peer in peers)
         # The peers of each tray are others: their number is the same for all where a whole network is blocked.
-        for (port, reason), peers in blocked.items():
-            needed = site.placed or host in site.controllers or any(peer in site.controllers for peer in peers)
-            status = ERROR if needed and port != SSH_PORT else WARNING
-            yield Check("ports", status, host, _blocked(port, reason, peers))
-        if rows and not blocked:
-            yield Check("ports", OK, host, "")
-    if not tried and site.answered:
-        yield Check("ports", SKIPPED, LOCALHOST, "no tray connected to another one")
+        whom = f"{len(peers)} neighbours" if len(peers) > 2 else summarize(peers)
+        message = (
+            f"port {port} of {whom} cannot be reached ({reason}): open it in the firewalls, or correct the addresses"
+        )
+        yield (ERROR if needed and port != SSH_PORT else WARNING), message
+    if rows and not blocked:
+        yield OK, ""
 
 
-def _blocked(port: int, reason: str, peers: list[str]) -> str:
-    whom = f"{len(peers)} neighbours" if len(peers) > 2 else summarize(peers)
-    return f"port {port} of {whom} cannot be reached ({reason}): open it in the firewalls, or correct the addresses"
+TABLE: tuple[tuple[str, bool, bool, How], ...] = (
+    ("ssh", True, True, _ssh),
+    ("python", True, True, _python),
+    ("become", True, True, _become),
+    ("clock", True, True, _clock),
+    ("driver", True, False, _driver),
+    ("nvml", True, False, _nvml),
+    ("imex_package", True, False, _imex),
+    ("ports", True, True, _ports),
+    ("versions", True, True, _versions),
+    ("slurm", False, True, _slurm),
+)
+"""Check, whether it is one of trays and of Slurm controllers, and how it is made."""

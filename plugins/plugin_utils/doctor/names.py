@@ -6,19 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames, renamed, short
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, INFO, OK, Check
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node: its name, and other names and addresses of its host."""
-
-    name: str
-    aliases: Sequence[str] = ()
 
 
 class Layer(NamedTuple):
@@ -35,28 +26,27 @@ KUBERNETES = Layer("kubernetes_names", "Kubernetes", "fabric_kubernetes_node")
 
 
 def checks(
-    layer: Layer, wanted: Mapping[str, str], hostnames: Mapping[str, Sequence[str]], nodes: Sequence[Node]
+    layer: Layer, wanted: Mapping[str, str], hostnames: Mapping[str, Sequence[str]], nodes: Sequence[NodeNames]
 ) -> Iterator[Check]:
     """wanted: tray -> its node by the fabric file or inventory. hostnames: tray -> what the tray itself reports."""
     known = {node.name for node in nodes}
-    rows = [NodeNames(node.name, tuple(node.aliases)) for node in nodes]
     # By the names of site and inventory, else by what a tray reports of itself.
-    found = renamed(wanted.values(), rows)
+    found = renamed(wanted.values(), nodes)
     for tray, name in wanted.items():
         if name not in known and name not in found:
-            own = set(renamed(hostnames.get(tray, ()), rows).values()) | known.intersection(hostnames.get(tray, ()))
+            own = set(renamed(hostnames.get(tray, ()), nodes).values()) | known.intersection(hostnames.get(tray, ()))
             if len(own) == 1:
                 found[name] = own.pop()
     for tray, name in wanted.items():
         if name in known:
-            yield Check(layer.check, OK, tray, "")
+            yield Check(layer.check, OK, "", tray)
         elif name in found:
-            yield Check(layer.check, ERROR, tray, _other_name(layer, name, found[name]))
+            yield Check(layer.check, ERROR, _other_name(layer, name, found[name]), tray)
         elif layer.adds_nodes:
-            yield Check(layer.check, INFO, tray, f"{layer.title} has no such node yet; site adds it")
+            yield Check(layer.check, INFO, f"{layer.title} has no such node yet; site adds it", tray)
         else:
             remedy = f"add the node there, or set {layer.variable} of the tray to its name and run discover"
-            yield Check(layer.check, ERROR, tray, f"{layer.title} has no node of this name: {remedy}")
+            yield Check(layer.check, ERROR, f"{layer.title} has no node of this name: {remedy}", tray)
 
 
 def _other_name(layer: Layer, name: str, node: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     checks,
@@ -27,12 +29,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
     ERROR,
     INFO,
-    LOCALHOST,
     OK,
     SKIPPED,
     WARNING,
     Check,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
@@ -87,23 +89,23 @@ def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Check]:
     if not path:
         where = "for trays alone; set it for the group all" if "fabric_file" in read.misplaced else "nowhere"
         message = f"fabric_file is set {where}: every other playbook needs its path"
-        return None, Check("fabric_file", WARNING, LOCALHOST, message)
+        return None, Check("fabric_file", WARNING, message)
     if not os.path.exists(path):
-        return None, Check("fabric_file", INFO, LOCALHOST, f"{path} does not exist yet; run discover and accept")
+        return None, Check("fabric_file", INFO, f"{path} does not exist yet; run discover and accept")
     try:
         fabric = fabric_file.load(path)
     except NvlinkError as error:
-        return None, Check("fabric_file", ERROR, LOCALHOST, str(error))
-    return fabric, Check("fabric_file", OK, LOCALHOST, path)
+        return None, Check("fabric_file", ERROR, str(error))
+    return fabric, Check("fabric_file", OK, path)
 
 
 def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
     problems = site.problems(read, site.default_phases(read), fabric)
     warnings = site.warnings(read, site.default_phases(read), fabric)
     for status, texts in ((ERROR, problems), (WARNING, warnings)):
-        yield from (Check("inventory", status, LOCALHOST, text) for text in texts)
+        yield from (Check("inventory", status, text) for text in texts)
     if not problems and not warnings:
-        yield Check("inventory", OK, LOCALHOST, "")
+        yield Check("inventory", OK, "")
 
 
 def evaluate(
@@ -156,10 +158,10 @@ def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict
 def _slurm_names(found: hosts.Site, read: site.Inventory, wanted: Mapping[str, str]) -> Iterator[Check]:
     if not found.controllers:
         cause = "no Slurm controller is in this run" if read.controllers else "the group slurm_controller has no host"
-        yield Check("slurm", SKIPPED, LOCALHOST, cause)
+        yield Check("slurm", SKIPPED, cause)
         return
     nodes = [
-        names.Node(str(row.get("name")), tuple(str(row[key]) for key in ("hostname", "address") if row.get(key)))
+        NodeNames(str(row.get("name")), tuple(str(row[key]) for key in ("hostname", "address") if row.get(key)))
         for report in found.controllers.values()
         for row in map(mapped, as_list(mapped(report.get("slurm")).get("nodes")))
         if row.get("name")
@@ -170,26 +172,36 @@ def _slurm_names(found: hosts.Site, read: site.Inventory, wanted: Mapping[str, s
 
 
 def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Variables) -> Iterator[Check]:
-    users = ("dra_driver_shape", "k8s_topology_schedulers", "verify_kubeconfig")
-    if not any(variables.get(name) for name in users):
-        yield Check("kubernetes", SKIPPED, LOCALHOST, f"none of {', '.join(users)} is set")
+    if not any(variables.get(name) for name in controller.USERS_OF_KUBERNETES):
+        yield Check("kubernetes", SKIPPED, f"none of {', '.join(controller.USERS_OF_KUBERNETES)} is set")
         return
-    candidates = [variables.get(f"{name}_kubeconfig") for name in ("dra_driver", "k8s_topology", "verify")]
-    given = next((str(value) for value in candidates if value), os.environ.get("KUBECONFIG") or "~/.kube/config")
-    contexts = [variables.get(f"{name}_context") for name in ("dra_driver", "k8s_topology", "verify")]
-    context = next(filter(None, contexts), "")
-    options = {"kubeconfig": os.path.expanduser(given), "context": context, "timeout": 20}
+    roles = ("dra_driver", "k8s_topology", "verify")
+    own = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    kubeconfig = next(filter(None, (variables.get(f"{role}_kubeconfig") for role in roles)), own)
+    context = next(filter(None, (variables.get(f"{role}_context") for role in roles)), "")
+    options = {"kubeconfig": os.path.expanduser(str(kubeconfig)), "context": context, "timeout": 20}
     try:
         snapshot = Reader(login.of_kubeconfig(options, "doctor")).snapshot()
     except (NvlinkError, AnsibleError) as error:
-        yield Check("kubernetes", ERROR, LOCALHOST, sentence(str(error), 300))
+        yield Check("kubernetes", ERROR, sentence(str(error), 300))
         return
-    status, message = matrix.evaluate("kubernetes", str(snapshot["version"]))
-    yield Check("kubernetes", status, LOCALHOST, message)
-    nodes = [
-        names.Node(str(mapped(row.get("metadata")).get("name")), ()) for row in map(mapped, as_list(snapshot["nodes"]))
-    ]
+    yield Check("kubernetes", *matrix.evaluate("kubernetes", str(snapshot["version"])))
+    yield Check("releases", *releases(snapshot))
+    nodes = [NodeNames(str(mapped(row.get("metadata")).get("name"))) for row in map(mapped, as_list(snapshot["nodes"]))]
     yield from names.checks(names.KUBERNETES, wanted, _hostnames(found), nodes)
+
+
+_CHART = re.compile(r"((?:nvidia-)?dra-driver-(?:nvidia-)?gpu|gpu-operator)-(v?[0-9][0-9A-Za-z._-]{0,60})")
+
+
+def releases(snapshot: Mapping[str, Any]) -> tuple[str, str]:
+    """(status, sentence) of the charts of the DRA driver and GPU Operator, by the labels of what they installed."""
+    objects = (item for key in ("daemon_sets", "cluster_policies", "gpu_clusters") for item in as_list(snapshot[key]))
+    charts = {str(node_selection.labels(item).get("helm.sh/chart")) for item in objects}
+    found = sorted(f"{match[1]} {match[2]}" for match in map(_CHART.fullmatch, charts) if match)
+    if found:
+        return INFO, f"installed by {' and '.join(found)}"
+    return SKIPPED, "; ".join(("no chart of the DRA driver or GPU Operator was found", *snapshot["not_readable"]))
 
 
 def _wanted(found: hosts.Site, fabric: Fabric | None, task_vars: Variables) -> dict[str, dict[str, str]]:
@@ -209,5 +221,5 @@ def _wanted(found: hosts.Site, fabric: Fabric | None, task_vars: Variables) -> d
 def _hostnames(found: hosts.Site) -> dict[str, list[str]]:
     return {
         name: [str(report[key]) for key in ("slurmd_name", "hostname") if report.get(key)]
-        for name, report in found.answered.items()
+        for name, report in hosts.answered(found.trays).items()
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     causes,
     checks,
@@ -19,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     matrix,
     names,
     peers,
+    steps,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, INFO, OK, WARNING, Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import Controller
@@ -95,14 +97,12 @@ def test_the_matrix_agrees_with_the_requirements_and_the_readme() -> None:
 WELL = Controller(
     "2.21.5",
     "3.13.0",
-    dict(matrix.COLLECTIONS),
-    dict(matrix.LIBRARIES),
+    {**matrix.COLLECTIONS, **matrix.LIBRARIES},
     {
         "INVENTORY_ANY_UNPARSED_IS_FAILED": True,
         "INJECT_FACTS_AS_VARS": False,
         "HOST_KEY_CHECKING": True,
         "ssh_args": "-o ServerAliveInterval=10",
-        "forks": 5,
     },
 )
 
@@ -125,7 +125,7 @@ def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tupl
 def test_only_what_the_variables_need_must_be_installed(
     variables: dict[str, Any], collection: str, library: str
 ) -> None:
-    nothing = Controller("2.21.5", "3.13.0", {}, {"fastjsonschema": "2.21"}, WELL.config)
+    nothing = Controller("2.21.5", "3.13.0", {"fastjsonschema": "2.21"}, WELL.config)
     assert evaluated(nothing) == []
     rows = evaluated(nothing, **variables)
     wanted = [("collections", collection), ("libraries", library)]
@@ -136,7 +136,8 @@ def test_only_what_the_variables_need_must_be_installed(
 
 
 def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
-    defaults = Controller("2.21.5", "3.13.0", {}, dict(matrix.LIBRARIES), {"HOST_KEY_CHECKING": False, "forks": 5})
+    options = dict.fromkeys(WELL.config, False)
+    defaults = Controller("2.21.5", "3.13.0", dict(matrix.LIBRARIES), options)
     texts = " ".join(text for _name, _status, text in evaluated(defaults, trays=36))
     for words in (
         "any_unparsed_is_failed = true in [inventory]",
@@ -145,7 +146,7 @@ def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
         "forks is 5 for 36 trays, so each task takes 8 rounds; set forks = 36",
     ):
         assert words in texts
-    injected = Controller("2.21.5", "3.13.0", {}, dict(matrix.LIBRARIES), {**WELL.config, "INJECT_FACTS_AS_VARS": True})
+    injected = Controller("2.21.5", "3.13.0", dict(matrix.LIBRARIES), {**WELL.config, "INJECT_FACTS_AS_VARS": True})
     assert evaluated(injected)[0][1] == INFO
 
 
@@ -299,20 +300,20 @@ def test_each_tray_is_tried_by_as_many_others_and_no_host_connects_without_bound
 # --------------------------------------------------------------------------------------------------------------- names
 
 
-def named(layer: names.Layer, wanted: dict[str, str], nodes: list[names.Node], **hostnames: list[str]) -> list[Check]:
+def named(layer: names.Layer, wanted: dict[str, str], nodes: list[NodeNames], **hostnames: list[str]) -> list[Check]:
     return [row for row in names.checks(layer, wanted, hostnames, nodes) if row.status != OK]
 
 
 def test_names_with_a_domain_are_one_sentence_with_the_variable() -> None:
     wanted = {f"r01t0{number}.example.com": f"r01t0{number}.example.com" for number in (1, 2)}
-    nodes = [names.Node("r01t01"), names.Node("r01t02")]
+    nodes = [NodeNames("r01t01"), NodeNames("r01t02")]
     [row] = checks.merged(named(names.SLURM, wanted, nodes))
     assert (row["status"], row["hosts"]) == (ERROR, "r01t[01-02].example.com")
     assert "set fabric_slurm_node to inventory_hostname_short for the trays and run discover" in row["message"]
 
 
 def test_a_node_is_found_by_its_address_or_by_what_the_tray_reports() -> None:
-    nodes = [names.Node("gpu-7", ("10.0.0.7",)), names.Node("gpu-8", ("r01t02-mgmt",))]
+    nodes = [NodeNames("gpu-7", ("10.0.0.7",)), NodeNames("gpu-8", ("r01t02-mgmt",))]
     wanted = {"10.0.0.7": "10.0.0.7", "r01t02": "r01t02"}
     rows = named(names.SLURM, wanted, nodes, r01t02=["r01t02-mgmt"])
     assert [row.message.partition(":")[0] for row in rows] == [
@@ -323,11 +324,28 @@ def test_a_node_is_found_by_its_address_or_by_what_the_tray_reports() -> None:
 
 def test_a_node_that_is_missing_is_an_error_unless_the_site_adds_it() -> None:
     wanted = {"r01t01": "r01t01"}
-    [row] = named(names.KUBERNETES, wanted, [names.Node("r09t01")])
+    [row] = named(names.KUBERNETES, wanted, [NodeNames("r09t01")])
     assert (row.status, row.name) == (ERROR, "kubernetes_names")
     assert "set fabric_kubernetes_node of the tray" in row.message
-    [row] = named(names.SLURM._replace(adds_nodes=True), wanted, [names.Node("r09t01")])
+    [row] = named(names.SLURM._replace(adds_nodes=True), wanted, [NodeNames("r09t01")])
     assert row.status == INFO
+
+
+# ------------------------------------------------------------------------------------------------------------ releases
+
+
+def snapshot(*charts: str) -> dict[str, Any]:
+    rows = [{"metadata": {"labels": {"helm.sh/chart": chart}}} for chart in charts]
+    return {"daemon_sets": rows[:1], "cluster_policies": rows[1:], "gpu_clusters": [], "not_readable": ["No list"]}
+
+
+def test_the_releases_of_the_dra_driver_and_gpu_operator_are_named() -> None:
+    status, text = steps.releases(snapshot("dra-driver-nvidia-gpu-0.5.0", "gpu-operator-v26.7.2"))
+    assert (status, text) == (INFO, "installed by dra-driver-nvidia-gpu 0.5.0 and gpu-operator v26.7.2")
+    assert steps.releases(snapshot("nvidia-dra-driver-gpu-25.12.0"))[1] == "installed by nvidia-dra-driver-gpu 25.12.0"
+    status, text = steps.releases(snapshot("cilium-1.2.3"))
+    assert status == checks.SKIPPED
+    assert text.endswith("was found; No list")
 
 
 # -------------------------------------------------------------------------------------------------------------- output
@@ -336,10 +354,10 @@ def test_a_node_that_is_missing_is_an_error_unless_the_site_adds_it() -> None:
 def test_equal_problems_are_one_row_and_errors_stand_last_above_the_summary() -> None:
     rows = checks.merged(
         [
-            *(Check("ssh", ERROR, f"r01t{number:02d}", "denied") for number in range(1, 19)),
-            Check("clock", WARNING, "r01t01", "late"),
-            Check("ssh", OK, "r02t01", ""),
-            Check("driver", OK, "r02t01", "580"),
+            *(Check("ssh", ERROR, "denied", f"r01t{number:02d}") for number in range(1, 19)),
+            Check("clock", WARNING, "late", "r01t01"),
+            Check("ssh", OK, "", "r02t01"),
+            Check("driver", OK, "580", "r02t01"),
         ]
     )
     summary = checks.summary(rows, 19, 1)
