@@ -76,9 +76,10 @@ class ActionModule(GuardedAction):
             answer = self._ask("inspect", options, more, task_vars)
         except AnsibleError as error:
             # Reported in one line by the last play, in place of a report of each tray.
-            return _result(problem=str(error))
+            answer = {"failed": True, "msg": str(error)}
         if answer.get("failed") or "times" not in answer:
-            return _result(problem=str(answer.get("msg") or "its answer has another shape"))
+            problem = str(answer.get("msg") or "its answer has another shape")
+            return {"changed": False, "changes": [], "findings": [], "problem": problem}
         times = mapped(answer["times"])
         clock = {"low": times["ended"] - time.time(), "high": times["started"] - asked}
         return {**answer, "clock": clock}
@@ -88,7 +89,3 @@ class ActionModule(GuardedAction):
         rest, times = _ENDS[step]
         seconds = rest + times * options["timeout"]
         return self.run_module("rackscale.nvlink.doctor", {**given, **more}, task_vars, SCHEMAS[step], seconds)
-
-
-def _result(**more: Any) -> Result:
-    return {"changed": False, "changes": [], "findings": [], **more}

@@ -57,49 +57,36 @@ class Connection(Target):
 def inspect(options: Arguments) -> Result:
     """The report of a host, by the options of the module doctor. NvlinkError for a wrong option only."""
     started = time.time()
-    if options["role"] == "controller":
-        report = inspect_controller(options["bin_dir"], options["conf_dir"], options["connects"])
-    else:
-        gpu = (options["backend"], options["nvidia_smi"], options["timeout"], options["ip"])
-        report = inspect_tray(*gpu, options["connects"])
-    return {"findings": [], "times": {"started": started, "ended": time.time()}, **report}
-
-
-def inspect_tray(backend: str, nvidia_smi: str, timeout: float, ip: str | None, connects: Sequence[Target]) -> Result:
-    """The report of a tray. NvlinkError for a wrong option only."""
-    gpu = gpu_facts.gather(backend, nvidia_smi, timeout, ip)
-    driver = survey.loaded_driver() or gpu["driver_version"]
-    return {
-        **_host(),
-        "slurmd_name": slurmd_name(),
-        "gpu": {
-            "driver": driver,
-            "gpus": gpu["gpu_count"],
-            "backend": gpu["backend"],
-            "attached": gpu["attached"],
-            "findings": gpu["findings"],
-        },
-        "slurmd": subsets.slurmd_version("slurmd"),
-        "imex": imex_package(driver),
-        "listens": listening_ports(),
-        "connects": connect_all(connects),
-    }
-
-
-def inspect_controller(bin_dir: str, conf_dir: str, connects: Sequence[Target]) -> Result:
-    """The report of a Slurm controller."""
-    slurm = inspect_slurm(Slurm(bin_dir, _PROGRAM_SECONDS, conf_dir))
-    port = slurm["slurmd_port"] or 6818
-    wanted: list[Target] = [{**row, "port": row["port"] or port} for row in connects]
-    return {**_host(), "slurm": slurm, "connects": connect_all(wanted)}
-
-
-def _host() -> dict[str, Any]:
     uid = os.geteuid()
     user = str(uid)
     with contextlib.suppress(KeyError):
         user = pwd.getpwuid(uid).pw_name
-    return {"python": platform.python_version(), "user": user, "root": uid == 0, "hostname": os.uname().nodename}
+    return {
+        "findings": [],
+        **{"python": platform.python_version(), "user": user, "root": uid == 0, "hostname": os.uname().nodename},
+        **(_of_controller(options) if options["role"] == "controller" else _of_tray(options)),
+        "times": {"started": started, "ended": time.time()},
+    }
+
+
+def _of_tray(options: Arguments) -> dict[str, Any]:
+    gpu = gpu_facts.gather(options["backend"], options["nvidia_smi"], options["timeout"], options["ip"])
+    driver = survey.loaded_driver() or gpu["driver_version"]
+    return {
+        "slurmd_name": slurmd_name(),
+        "gpu": {"driver": driver, "gpus": gpu["gpu_count"], "findings": gpu["findings"]},
+        "slurmd": subsets.slurmd_version("slurmd"),
+        "imex": imex_package(driver),
+        "listens": listening_ports(),
+        "connects": connect_all(options["connects"]),
+    }
+
+
+def _of_controller(options: Arguments) -> dict[str, Any]:
+    slurm = inspect_slurm(Slurm(options["bin_dir"], _PROGRAM_SECONDS, options["conf_dir"]))
+    port = slurm["slurmd_port"] or 6818
+    wanted: list[Target] = [{**row, "port": row["port"] or port} for row in options["connects"]]
+    return {"slurm": slurm, "connects": connect_all(wanted)}
 
 
 # --------------------------------------------------------------------------------------------------------------- Slurm
@@ -125,7 +112,7 @@ def inspect_slurm(slurm: Slurm) -> dict[str, Any]:
         records = files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes"))
     except SlurmError as error:
         return {**found, "problem": str(error)}
-    keys = {"name": "NodeName", "hostname": "NodeHostName", "address": "NodeAddr", "version": "Version"}
+    keys = {"name": "NodeName", "hostname": "NodeHostName", "address": "NodeAddr"}
     found["nodes"] = [{key: record.get(word) for key, word in keys.items()} for record in records]
     return found
 
@@ -154,7 +141,6 @@ def imex_package(driver: str | None) -> dict[str, Any]:
         "installed": installed["version"] if installed else None,
         "candidate": chosen.version if chosen else None,
         "offered": sorted({offer.version for offer in offers})[:20],
-        "manager": manager,
     }
 
 

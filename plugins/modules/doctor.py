@@ -14,8 +14,7 @@ description:
   - The playbook doctor checks the controller and the inventory, inspects trays and Slurm controllers, and evaluates
     what they reported together with the nodes of Kubernetes.
   - Its tag C(capture) makes a support bundle of what the tools of trays and Slurm controllers answer, and anonymises
-    it on the Ansible controller. It sends nothing anywhere. A bundle in which an identifier is left, and one without
-    the answer of any host, is not written.
+    it on the Ansible controller. It sends nothing anywhere. A bundle without the answer of any tray is not written.
   - Each step is one task. It changes nothing but O(path), and does not refresh a package manager's cache.
 notes:
   - Used by the playbooks of this collection alone; its options may change in any release.
@@ -271,12 +270,6 @@ gpu:
     gpus:
       description: Number of GPUs.
       type: int
-    backend:
-      description: C(nvml) or C(nvidia_smi).
-      type: str
-    attached:
-      description: Whether all GPUs have joined one clique.
-      type: bool
     findings:
       description: Findings of M(rackscale.nvlink.fabric_facts).
       type: list
@@ -299,9 +292,6 @@ imex:
       description: Other versions that it offers.
       type: list
       elements: str
-    manager:
-      description: The package manager.
-      type: str
 listens:
   description: TCP ports on which the host listens.
   returned: with O(step=inspect) and O(role=tray)
@@ -358,9 +348,6 @@ slurm:
           type: str
         address:
           description: NodeAddr.
-          type: str
-        version:
-          description: Version of its slurmd.
           type: str
 versions:
   description: Versions of the software on the host, each V(null) where there is none.

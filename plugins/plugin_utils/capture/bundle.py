@@ -82,42 +82,38 @@ def _files(trays: Sequence[Host], controllers: Sequence[Host], of: Substitutes) 
     index: dict[str, Any] = {"format": FORMAT, "trays": {}, "slurm": {}}
     for folder, hosts in (("trays", trays), ("slurm", controllers)):
         for host in hosts:
-            name = of.name(host.name)
-            index[folder][name] = {"problem": host.problem or None, "outputs": _commands(host)}
-            for file, text in _answers(host, of) if host.answer is not None else ():
-                yield f"{folder}/{name}/{file}", text
+            name, commands = of.name(host.name), {}
+            for file, row in _outputs(mapped(host.answer)):
+                command, replace = answers.OUTPUTS[file]
+                commands[file] = {"command": command, "problem": _problem(row)}
+                text = replace("".join(str(part) for part in as_list(row.get("parts"))), of)
+                if text:
+                    yield f"{folder}/{name}/{file}", text
+            index[folder][name] = {"problem": host.problem or None, "outputs": commands}
+            for file, data in _data(host.answer):
+                yield f"{folder}/{name}/{file}", _json(answers.values(data, of))
     yield "bundle.json", _json(index)
 
 
-def _outputs(host: Host) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(file, row) of the outputs of a host that a bundle has."""
-    for row in map(mapped, as_list(mapped(host.answer).get("outputs"))):
-        if row.get("name") in answers.OUTPUTS:
-            yield str(row["name"]), row
+def _outputs(answer: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(file, row) of the outputs that a bundle has."""
+    rows = map(mapped, as_list(answer.get("outputs")))
+    return ((str(row["name"]), row) for row in rows if row.get("name") in answers.OUTPUTS)
 
 
-def _commands(host: Host) -> dict[str, Any]:
-    found = {}
-    for file, row in _outputs(host):
-        problem = str(row.get("problem") or "")
-        known = problem if _PROBLEM.fullmatch(problem) else "failed"
-        found[file] = {"command": answers.OUTPUTS[file][0], "problem": known if problem else None}
-    return found
+def _problem(row: Mapping[str, Any]) -> str | None:
+    problem = str(row.get("problem") or "")
+    return problem if _PROBLEM.fullmatch(problem) else "failed" if problem else None
 
 
-def _answers(host: Host, of: Substitutes) -> Iterator[tuple[str, str]]:
-    answer = mapped(host.answer)
-    for file, row in _outputs(host):
-        text = answers.OUTPUTS[file][1]("".join(str(part) for part in as_list(row.get("parts"))), of)
-        if text:
-            yield file, text
-    if "nvml" in answer:
-        yield "nvml.json", _json(answers.values(mapped(answer["nvml"]), of))
-    findings = [
-        {key: row[key] for key in ("code", "severity", "part", "gpu") if key in row}
-        for row in map(mapped, as_list(answer.get("findings")))
-    ]
-    yield "facts.json", _json(answers.values({"versions": mapped(answer.get("versions")), "findings": findings}, of))
+def _data(answer: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(file, content) of what the module itself has read."""
+    if answer is not None:
+        if "nvml" in answer:
+            yield "nvml.json", mapped(answer["nvml"])
+        rows = map(mapped, as_list(answer.get("findings")))
+        findings = [{key: row.get(key) for key in ("code", "severity", "part", "gpu")} for row in rows]
+        yield "facts.json", {"versions": mapped(answer.get("versions")), "findings": findings}
 
 
 def _json(data: Any) -> str:

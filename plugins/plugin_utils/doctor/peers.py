@@ -37,6 +37,7 @@ def sample(names: Sequence[str], most: int = MAX_SAMPLE) -> list[str]:
 
 def address(name: str, variables: Variables, hostvars: Any) -> str:
     """ansible_host of a host, or its name; variables: its own, not templated, since its facts may set any."""
+    # Most addresses are no template, and a template engine for each of ten thousand hosts takes long.
     value = variables.get("ansible_host") or name
     return str(hostvars[name]["ansible_host"] if "{" in str(value) else value)
 

@@ -57,7 +57,7 @@ def plan(read: site.Inventory, path: str, task_vars: Variables) -> dict[str, Any
             os.cpu_count() or 1,
         )
     )
-    ready = not any(check.name == "libraries" and "fastjsonschema" in check.message for check in _errors(found))
+    ready = not any(check.status == ERROR and "fastjsonschema" in check.message for check in found)
     fabric = None
     if ready:
         fabric, about = _fabric(read, path)
@@ -73,10 +73,6 @@ def plan(read: site.Inventory, path: str, task_vars: Variables) -> dict[str, Any
         "addresses": {} if fabric is not None else read.trays,
         "with_imex": _with_imex(read),
     }
-
-
-def _errors(found: list[Check]) -> Iterator[Check]:
-    return (check for check in found if check.status == ERROR)
 
 
 def _with_imex(read: site.Inventory) -> bool:
@@ -113,7 +109,18 @@ def evaluate(
 ) -> tuple[list[dict[str, str]], hosts.Site]:
     """(all checks, with those that plan() has returned; what was read of the site)."""
     found = _site(read, path, task_vars)
-    rows = [*(Check(**mapped(row)) for row in known), *_evaluated(found, read, path, task_vars)]
+    fabric = None
+    if found.placed:
+        # The first step has reported a broken one.
+        with contextlib.suppress(NvlinkError):
+            fabric = fabric_file.load(path)
+    wanted = _wanted(found, fabric, task_vars)
+    rows = [
+        *(Check(**mapped(row)) for row in known),
+        *hosts.checks(found),
+        *_slurm_names(found, read, wanted["slurm_node"]),
+        *_kubernetes(found, wanted["kubernetes_node"], read.variables),
+    ]
     return checks.merged(rows), found
 
 
@@ -128,18 +135,6 @@ def _site(read: site.Inventory, path: str, task_vars: Variables) -> hosts.Site:
         _with_imex(read),
         bool(read.variables.get("dra_driver_shape")),
     )
-
-
-def _evaluated(found: hosts.Site, read: site.Inventory, path: str, task_vars: Variables) -> Iterator[Check]:
-    fabric = None
-    if found.placed:
-        # The first step has reported a broken one.
-        with contextlib.suppress(NvlinkError):
-            fabric = fabric_file.load(path)
-    wanted = _wanted(found, fabric, task_vars)
-    yield from hosts.checks(found)
-    yield from _slurm_names(found, read, wanted["slurm_node"])
-    yield from _kubernetes(found, wanted["kubernetes_node"], read.variables)
 
 
 def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, Object]:

@@ -81,7 +81,7 @@ def test_slurmctld_is_read_with_its_ports_and_nodes(tmp_path: Path) -> None:
         "version": "24.11.5",
         "slurmd_port": 6818,
         "slurmctld_port": 6817,
-        "nodes": [{"name": "r01t01", "hostname": "gpu-1", "address": "10.0.0.1", "version": "24.11.5"}],
+        "nodes": [{"name": "r01t01", "hostname": "gpu-1", "address": "10.0.0.1"}],
         "problem": None,
     }
     program(tmp_path, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
@@ -98,7 +98,7 @@ def test_the_cache_of_apt_is_read_and_never_written(
     program(tmp_path, "apt-cache", f'echo "$*" > {tmp_path}/said; echo "nvidia-imex | {candidate} | http://x"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     found = doctor.imex_package("580.95.05")
-    assert (found["installed"], found["manager"]) == (None, "apt-cache")
+    assert found["installed"] is None
     assert found["candidate"] == (candidate if candidate.startswith("580") else None)
     assert found["offered"] == [candidate]
     said = (tmp_path / "said").read_text()

@@ -40,7 +40,7 @@ def report(**more: Any) -> dict[str, Any]:
         "root": True,
         "hostname": "r01t01",
         "slurmd": "24.11.5",
-        "gpu": {"driver": DRIVER, "gpus": 4, "attached": True, "findings": []},
+        "gpu": {"driver": DRIVER, "gpus": 4, "findings": []},
         "imex": {"program": True, "installed": DRIVER + "-1", "candidate": None, "offered": []},
         "listens": [22],
         "connects": [],
