@@ -95,8 +95,8 @@ class Substitutes:
                 addresses[text] = f"{self._networks[network]}.{last}"
             else:
                 number = narrow.setdefault(int(address) >> 64, len(narrow) + 1)
-                prefix = "fe80" if address.is_link_local else f"fd00:0:0:{number:x}"
-                addresses[text] = str(ipaddress.ip_address(f"{prefix}::{at:x}"))
+                base = 0xFE80 << 112 if address.is_link_local else (0xFD00 << 112) + (number << 64)
+                addresses[text] = str(ipaddress.IPv6Address(base + at))
 
     # ----------------------------------------------------------------------------------------------------------- kinds
 
