@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import sto
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 SUFFIX = ".tar.gz"
-# Ten racks: to anonymise them takes half a minute, and more trays of a kind say nothing new.
+# Ten racks: more trays of a kind say nothing new.
 MAX_TRAYS = 180
 
 
