@@ -85,7 +85,8 @@ def _of_tray(options: Arguments) -> dict[str, Any]:
 def _of_controller(options: Arguments) -> dict[str, Any]:
     slurm = inspect_slurm(Slurm(options["bin_dir"], _PROGRAM_SECONDS, options["conf_dir"]))
     port = slurm["slurmd_port"] or 6818
-    wanted: list[Target] = [{**row, "port": row["port"] or port} for row in options["connects"]]
+    given: list[Target] = options["connects"]
+    wanted: list[Target] = [{**row, "port": row["port"] or port} for row in given]
     return {"slurm": slurm, "connects": connect_all(wanted)}
 
 

@@ -273,7 +273,7 @@ class Canaries:
         return self.all[-1]
 
 
-# A field's name tells what it holds; of the others any word could be a name of the site.
+# Elements whose kind the collection knows; in any other one a word may be a name of the site.
 XML = {"serial": "digits", "uuid": "uuid", "clusterUuid": "uuid", "chassis_serial_number": "digits", "pdi": "guid"}
 SETTINGS = (
     *("AccountingStorageHost", "AccountingStoragePass", "AccountingStorageUser", "AuthInfo", "ClusterName", "Epilog"),
