@@ -35,7 +35,8 @@ _ABSENT = frozenset(
     {"", "n/a", "[n/a]", "none", "null", "(null)", "unknown", "localhost", "yes", "no", "true", "false"}
     | {"enabled", "disabled", "active", "not active", "not supported", "gpu is lost", "unknown error"}
 )
-_PLAIN = re.compile(r"[A-Za-z0-9 _.,:;%/()\[\]+'-]{0,100}")
+# Not a path.
+_PLAIN = re.compile(r"(?!(?:.*[^0-9A-Za-z])?/)[A-Za-z0-9 _.,:;%/()\[\]+'-]{0,100}")
 _VERSION = re.compile(r"[0-9]{1,6}(?:[.:-][0-9]{1,6}){0,7}")
 _ITEM = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
 _STRUCTURED = re.compile(r"[A-Za-z0-9._\[\],-]+")
