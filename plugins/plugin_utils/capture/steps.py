@@ -13,7 +13,6 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.bundle import Host
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
@@ -54,12 +53,9 @@ def write(
     mapping = _mapping(path)
     made = bundle.make(of_trays, of_controllers)
     if not check:
-        try:
-            # First, since without it nobody can read an answer to the bundle. Neither is for other users.
-            _write(mapping, (json.dumps(made.table, indent=1, sort_keys=True) + "\n").encode())
-            _write(path, bundle.archive(made.files, os.path.basename(path).removesuffix(SUFFIX)))
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{error}.") from None
+        # First, since without it nobody can read an answer to the bundle. Neither is for other users.
+        _write(mapping, (json.dumps(made.table, indent=1, sort_keys=True) + "\n").encode())
+        _write(path, bundle.archive(made.files, os.path.basename(path).removesuffix(SUFFIX)))
     missing = [host.name for host in (*of_trays, *of_controllers) if host.answer is None]
     done = "would be" if check else "is"
     text = [
@@ -100,4 +96,4 @@ def _write(path: str, data: bytes) -> None:
     try:
         atomic.write(path, data, mode=0o600)
     except OSError as error:
-        raise storage.cannot(path, "be written", error) from None
+        raise AnsibleActionFail(f"{storage.cannot(path, 'be written', error)}.") from None
