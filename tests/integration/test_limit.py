@@ -32,7 +32,7 @@ def test_each_playbook_with_a_play_on_localhost_requires_it() -> None:
 
 @pytest.mark.parametrize(
     "playbook",
-    [pytest.param(name, marks=pytest.mark.core if name == "discover" else pytest.mark.long) for name in GUARDED],
+    [pytest.param(name, marks=() if name == "discover" else pytest.mark.long) for name in GUARDED],
 )
 def test_a_limit_without_localhost_is_one_sentence(playbook: str, tmp_path: Path) -> None:
     (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, first_index=1)))

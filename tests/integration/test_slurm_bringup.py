@@ -150,7 +150,6 @@ def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expe
     assert records == dict.fromkeys(TRAYS, GRACE)
 
 
-@pytest.mark.core
 def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site) -> None:
     output = site.run("--limit", f"{ODD},localhost")
     assert f"ctl of slurm_controllers is not in this run: use --limit {ODD},localhost,ctl." in output

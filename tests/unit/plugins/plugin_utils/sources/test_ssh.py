@@ -108,6 +108,7 @@ def observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observe:
     return run
 
 
+@pytest.mark.core
 def test_trays_are_read_and_report_their_clique(observe: Observe) -> None:
     facts = next(iter(simulation.fleet().values()))
     observed = observe("tray[1-5]", fanout=2)
@@ -185,6 +186,7 @@ def test_a_hostile_reason_is_sanitized(observe: Observe) -> None:
     assert problem.isprintable()
 
 
+@pytest.mark.core
 def test_trays_that_hang_or_flood_do_not_delay_others(observe: Observe) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     observed = observe("hang[1-3],angry1,flood[1-5],tray1", connect_timeout=1, command_timeout=6, timeout=5)
@@ -215,6 +217,7 @@ def is_alive(pid: str) -> bool:
         return False
 
 
+@pytest.mark.core
 def test_trays_behind_a_gateway_share_one_connection_to_it(observe: Observe, tmp_path: Path) -> None:
     observed = observe("tray[1-9],arguments", jump="admin@gw1:2222", ssh_options=["-i", "a b"], port=23)
     assert all(observed[f"tray{number}"].reachable for number in range(1, 10))
