@@ -11,10 +11,12 @@ installs pip from a host that a closed site cannot reach. The copy gives it the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRATCH = CHECKOUT / "build" / "ansible-test"
@@ -43,40 +45,40 @@ def copy_checkout(target: Path) -> None:
         subprocess.run(command, cwd=target, check=True)
 
 
-def place_bootstrap(home: Path) -> None:
-    """Put the bootstrap script where ansible-test looks for a cached download of it."""
-    from ansible_test._internal.host_configs import VirtualPythonConfig
-    from ansible_test._internal.python_requirements import get_venv_packages  # the pip that this release pins
+def place_bootstrap(ansible_test: list[str], where: dict[str, Any]) -> None:
+    """Put our script where ansible-test, when its download fails, says that one may be placed by hand.
 
-    version = get_venv_packages(VirtualPythonConfig(version=f"{sys.version_info[0]}.{sys.version_info[1]}"))["pip"]
-    wheels = home / "wheels"
-    wheels.mkdir(parents=True, exist_ok=True)
-    fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(wheels), f"pip=={version}"]
+    Its message is the only public source of the pip that it pins. Where the download succeeds, nothing is missing.
+    """
+    prime = [*ansible_test, "--prime-venvs", "--test", "ansible-doc"]
+    said = subprocess.run(prime, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **where).stdout
+    path = re.search(r"bootstrap script can be manually downloaded and saved to: (\S+)", said)
+    if path is None:
+        return
+    script = Path(path.group(1))
+    version = script.stem.removeprefix("get_pip_").replace("_", ".")
+    fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(SCRATCH), f"pip=={version}"]
     subprocess.run(fetch, check=True)
-    cache = home / ".ansible" / "test" / "cache"
-    cache.mkdir(parents=True, exist_ok=True)
-    script = BOOTSTRAP.format(wheel=str(next(wheels.glob(f"pip-{version}-*.whl"))))
-    (cache / f"get_pip_{version.replace('.', '_')}.py").write_text(script)
+    script.write_text(BOOTSTRAP.format(wheel=str(next(SCRATCH.glob(f"pip-{version}-*.whl")))))
 
 
 def main() -> int:
     command = sys.argv[1]
-    root = SCRATCH / command
-    collection = root / "ansible_collections" / "rackscale" / "nvlink"
+    collection = SCRATCH / command / "ansible_collections" / "rackscale" / "nvlink"
     copy_checkout(collection)
     home = SCRATCH / "home"
-    place_bootstrap(home)
+    home.mkdir(exist_ok=True)
     environment = dict(os.environ, HOME=str(home))
     # ansible-test sets its own paths and refuses to run beside a foreign one.
     environment.pop("ANSIBLE_COLLECTIONS_PATH", None)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    options = ["--local", "--python", version, "--color", "no", *sys.argv[2:]]
-    return subprocess.run(
-        [str(Path(sys.executable).parent / "ansible-test"), command, *options],
-        cwd=collection,
-        env=environment,
-        check=False,
-    ).returncode
+    program = str(Path(sys.executable).parent / "ansible-test")
+    run = [program, command, "--local", "--python", version, "--color", "no"]
+    where = {"cwd": collection, "env": environment, "check": False}
+    # Only sanity tests have environments of their own.
+    if command == "sanity":
+        place_bootstrap(run, where)
+    return subprocess.run([*run, *sys.argv[2:]], **where).returncode
 
 
 if __name__ == "__main__":
