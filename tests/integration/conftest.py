@@ -28,21 +28,23 @@ SCENARIOS = CHECKOUT / "tests" / "lab" / "scenarios"
 _numbers = itertools.count(1)
 # A worker takes one file after another, so the one that takes longest must not be the last.
 SLOWEST_FIRST = (
-    "test_day_two.py",
     "test_slurm_role.py",
-    "test_dra_driver_imex.py",
+    "test_day_two.py",
     "test_imex_job.py",
-    "test_dra_driver_role.py",
-    "test_molecule.py",
     "test_slurm_tiers.py",
-    "test_dra_driver_waves.py",
+    "test_dra_driver_imex.py",
+    "test_dra_driver_role.py",
     "test_imex_role.py",
     "test_verify.py",
+    "test_verify_faults.py",
     "test_documented_commands.py",
+    "test_dra_driver_waves.py",
     "test_proof.py",
     "test_slurm_bringup.py",
-    "test_verify_faults.py",
+    "test_slurm_topology.py",
+    "test_slurm_pages.py",
     "test_imex_firewall.py",
+    "test_molecule.py",
     "test_mistakes.py",
 )
 
@@ -185,8 +187,10 @@ KUBERNETES_VERSIONS = (
 )
 
 
-# For a test of `make test-all` that one version is enough for.
-OLDEST_KUBERNETES = pytest.mark.parametrize("control_plane", [programs.VERSIONS[0]], indirect=True, scope="module")
+# For a test that one version is enough for.
+OLDEST_KUBERNETES, NEWEST_KUBERNETES = (
+    pytest.mark.parametrize("control_plane", [version], indirect=True, scope="module") for version in programs.VERSIONS
+)
 
 
 @pytest.fixture(scope="module", params=KUBERNETES_VERSIONS)

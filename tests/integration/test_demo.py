@@ -161,7 +161,6 @@ def test_groups_of_the_playbook_accept_are_in_the_rendered_topology(tmp_path: Pa
     assert [row["block"] for row in topology["block"]["blocks"]] == ["r01", "r03", "r02", "r04"]
 
 
-@pytest.mark.long
 def test_report_prints_the_map_and_writes_only_the_page(demo: Demo, tmp_path: Path) -> None:
     arguments = ["rackscale.nvlink.render", "--tags", "report", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
     output = playbook("-i", "localhost,", *arguments, "-e", f"render_dir={tmp_path}")

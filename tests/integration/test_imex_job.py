@@ -533,7 +533,7 @@ def test_an_unmanaged_daemon_is_not_stopped(site: Site) -> None:
         site.on("r01t01", "systemctl stop foreign")
 
 
-# --- The role.
+# --- The role. Nothing follows its tests, so they leave the trays without IMEX per job.
 
 
 @pytest.mark.long
@@ -542,42 +542,38 @@ def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
     racks = site.roles
     racks.cliques({"a": FIRST, "b": SECOND})
     options: dict[str, Any] = {"imex_manage_package": False, **ROLE}
-    site.install(state="absent")
-    try:
-        # With TLS between the members of a job too.
-        options.update(imex_tls="ca", imex_tls_ca_dir=str(site.folder / "ca"))
-        play = racks.role(imex_owner="job", **options)
-        assert play.rc == 0, play.text
-        settings = json.loads(site.on("r01t03", f"cat {state.SETTINGS_FILE}"))
-        assert settings["clique"] == "b"
-        assert settings["members"] == [[tray, ADDRESSES[tray]] for tray in SECOND]
-        assert settings["channel0"] is False
-        site.is_clean()
-        number = site.submit("-N4", "srun sleep 300")
-        site.is_ready("r01t03")
-        daemon = site.on("r01t03", "pgrep -x nvidia-imex")
-        assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in site.on("r01t03", f"cat {files.CONFIG_FILE}")
-        shown = f"import ssl; print(ssl.get_server_certificate(('{ADDRESSES['r01t03']}', 50000), timeout=60).strip())"
-        certificate = site.on("r01t03", f"cat {domain.TLS_FILES['certificate']}")
-        assert certificate.strip() == site.on("r01t04", f'python3 -c "{shown}"').strip() != ""
-        play = racks.role(imex_owner="none", **options)
-        assert play.rc != 0
-        assert f"Job {number} has its IMEX domain on this tray" in play.text
-        assert site.on("r01t03", "pgrep -x nvidia-imex") == daemon
-        assert site.job(number)["JobState"] == "RUNNING"
-        site.ctl(f"scancel {number}")
-        site.is_clean()
-        play = racks.role(imex_owner="none", **options)
-        assert play.rc == 0, play.text
-        left = site.on("r01t01", f"ls {state.SETTINGS_FILE} {job_files.DROP_IN} {RUN} 2>/dev/null")
-        assert left == ""
-        # The lab's slurm.conf names them as Prolog, Epilog and TaskProlog; those that remain do nothing.
-        assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOOP
-        assert site.on("r01t01", "systemctl show -p TimeoutStartUSec --value nvidia-imex") == "infinity\n"
-        assert site.ctl("srun --quiet -N1 -w r01t01 --exclusive hostname") == "r01t01\n"
-        assert site.on("r01t01", f"ls -d {domain.TLS_FOLDER} 2>/dev/null") == ""
-    finally:
-        site.install()
+    # With TLS between the members of a job too.
+    options.update(imex_tls="ca", imex_tls_ca_dir=str(site.folder / "ca"))
+    play = racks.role(imex_owner="job", **options)
+    assert play.rc == 0, play.text
+    settings = json.loads(site.on("r01t03", f"cat {state.SETTINGS_FILE}"))
+    assert settings["clique"] == "b"
+    assert settings["members"] == [[tray, ADDRESSES[tray]] for tray in SECOND]
+    assert settings["channel0"] is False
+    site.is_clean()
+    number = site.submit("-N4", "srun sleep 300")
+    site.is_ready("r01t03")
+    daemon = site.on("r01t03", "pgrep -x nvidia-imex")
+    assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in site.on("r01t03", f"cat {files.CONFIG_FILE}")
+    shown = f"import ssl; print(ssl.get_server_certificate(('{ADDRESSES['r01t03']}', 50000), timeout=60).strip())"
+    certificate = site.on("r01t03", f"cat {domain.TLS_FILES['certificate']}")
+    assert certificate.strip() == site.on("r01t04", f'python3 -c "{shown}"').strip() != ""
+    play = racks.role(imex_owner="none", **options)
+    assert play.rc != 0
+    assert f"Job {number} has its IMEX domain on this tray" in play.text
+    assert site.on("r01t03", "pgrep -x nvidia-imex") == daemon
+    assert site.job(number)["JobState"] == "RUNNING"
+    site.ctl(f"scancel {number}")
+    site.is_clean()
+    play = racks.role(imex_owner="none", **options)
+    assert play.rc == 0, play.text
+    left = site.on("r01t01", f"ls {state.SETTINGS_FILE} {job_files.DROP_IN} {RUN} 2>/dev/null")
+    assert left == ""
+    # The lab's slurm.conf names them as Prolog, Epilog and TaskProlog; those that remain do nothing.
+    assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOOP
+    assert site.on("r01t01", "systemctl show -p TimeoutStartUSec --value nvidia-imex") == "infinity\n"
+    assert site.ctl("srun --quiet -N1 -w r01t01 --exclusive hostname") == "r01t01\n"
+    assert site.on("r01t01", f"ls -d {domain.TLS_FOLDER} 2>/dev/null") == ""
 
 
 # --- Owners.
@@ -658,23 +654,17 @@ def walk(racks: Racks, owners: dict[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_every_change_of_owner_removes_the_files_of_the_former_one(site: Site) -> None:
+def test_every_change_of_owner_removes_the_files_of_the_former_one(newer: Site) -> None:
     pairs = [pair for walk in WALKS.values() for pair in zip(walk, walk[1:])]
     assert sorted(pairs) == sorted((a, b) for a in domain.OWNERS for b in domain.OWNERS if a != b)
-    racks = site.roles
+    racks = newer.roles
     racks.on(TRAYS, f"printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}")
     # An initramfs is larger than the file size limit of a module's other children.
     script = "#!/bin/sh\\nexec truncate --size=20M /root/initrd.img\\n"
     racks.on(TRAYS, f"printf '{script}' > {INITRAMFS}; chmod 755 {INITRAMFS}")
     racks.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})
-    try:
-        for step in range(6):
-            given = walk(racks, {tray: owners[step] for tray, owners in WALKS.items()})
-        again = racks.role("--check", **given)
-        assert (again.rc, again.changed) == (0, 0), again.text
-        assert racks.on(TRAYS, "stat -c %s /root/initrd.img") == ["20971520\n"] * 4
-    finally:
-        racks.cliques({"a": FIRST, "b": SECOND})
-        racks.on(TRAYS, f"rm {INITRAMFS}")
-        racks.role(imex_owner="none")
-        site.install()
+    for step in range(6):
+        given = walk(racks, {tray: owners[step] for tray, owners in WALKS.items()})
+    again = racks.role("--check", **given)
+    assert (again.rc, again.changed) == (0, 0), again.text
+    assert racks.on(TRAYS, "stat -c %s /root/initrd.img") == ["20971520\n"] * 4

@@ -20,7 +20,7 @@ from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import environment
-from .conftest import OLDEST_KUBERNETES
+from .conftest import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
@@ -122,6 +122,7 @@ def workload(replicas: int, trays: list[str]) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "work"}, "spec": spec}
 
 
+@NEWEST_KUBERNETES
 def test_a_compute_domain_lives_and_ends_as_with_the_driver(release: ControlPlane) -> None:
     api = release.api()
     uid = api.create(DEFAULT, DOMAIN)["metadata"]["uid"]
@@ -157,6 +158,7 @@ def test_a_compute_domain_lives_and_ends_as_with_the_driver(release: ControlPlan
     assert api.find(template) is None
 
 
+@NEWEST_KUBERNETES
 def test_a_compute_domain_follows_its_workload_and_a_node_that_reboots(release: ControlPlane) -> None:
     """It grows, shrinks, gets a lost daemon back, and a node that was off joins it again."""
     api = release.api()

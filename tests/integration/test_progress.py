@@ -111,7 +111,8 @@ def test_the_last_line_has_the_result_and_the_first_cause(whole: list[str]) -> N
 
 
 @pytest.mark.long
-def test_equal_differences_are_printed_once(site: Path, whole: list[str]) -> None:
+def test_equal_differences_are_printed_once(site: Path) -> None:
+    (site / "written").write_text("new\n")
     lines = run(site, "--diff", "--check", "--limit", "r01t09,r01t10,r01t11", "-e", "progress_diff=true")
     start = lines.index("  Write on each: r01t[09-11]")
     assert lines[start + 3 : start + 6] == ["    @@ -1 +1,2 @@", "     new", "    +newer"]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.lab
 RACKS, TRAYS = 6, 18
 NODES = tuple(f"r{rack:02d}t{tray:02d}" for rack in range(1, RACKS + 1) for tray in range(1, TRAYS + 1))
 BATCH = 20
-BATCHES = 20  # of each release; `make test` has the first of the newest
+BATCHES = 10  # of each release; `make test` has the first of the newest
 
 
 @dataclass(frozen=True)

@@ -432,6 +432,11 @@ def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(tiers: Cluster) 
     before = tiers.records()
     job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 900")
     tiers.until(job, "RUNNING")
+    # Only this long systemd waits for a slurmctld that does not end, instead of 90 s.
+    tiers.shell(
+        "mkdir -p /run/systemd/system/slurmctld.service.d; cd /run/systemd/system/slurmctld.service.d;"
+        "printf '[Service]\\nTimeoutStopSec=5\\n' > stop.conf; systemctl daemon-reload"
+    )
     tiers.shell(HANGING_SCONTROL)
     failed = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}], ok=False, bin_dir="/opt/hang", timeout=8)
     assert failed["msg"].startswith("slurmctld does not answer since scontrol reconfigure (")
