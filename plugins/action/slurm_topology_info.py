@@ -63,7 +63,9 @@ def predict(tests: dict[str, Any], block_sizes: list[int], retries: bool) -> Non
 
 
 def _state(path: str, task_vars: Variables) -> State:
-    return fabric_file.load_state(path, trust.state_dir(task_vars)) or State()
+    names = ("fabric_state_dir", "nvlink_fabric_state_dir")
+    folder = next(filter(None, (trust.controller_value(task_vars, name) for name in names)), None)
+    return fabric_file.load_state(path, folder) or State()
 
 
 def job_spans(

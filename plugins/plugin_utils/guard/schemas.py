@@ -24,8 +24,10 @@ except ImportError:
 MAX_TEXT = 16 * 1024
 MAX_ENTRIES = 20_000
 MAX_NUMBER = 2**63
-"""Characters of a text, entries of a list, the largest number. Numbers are counts, IDs, times and sizes: none is
-negative."""
+MAX_PRINTED = 256 * 1024
+MAX_WARNINGS = 100
+"""Characters of a text, entries of a list, the largest number; characters of a message to a person, warnings. Numbers
+are counts, IDs, times and sizes: none is negative."""
 
 Schema = dict[str, Any]
 """A JSON Schema."""
@@ -93,6 +95,24 @@ def compiled(schema: Schema) -> Check:
 
 
 check_findings = compiled(FINDINGS)
+
+
+_PRINTED = ("msg", "stdout", "stderr", "module_stdout", "module_stderr")
+_OF_ANY_MODULE: dict[str, Schema] = {
+    **{name: {"type": "string", "maxLength": MAX_PRINTED} for name in _PRINTED},
+    # A text, or an object of Ansible.
+    "exception": {"maxLength": MAX_PRINTED},
+    # ansible_parsed: of ansible-core 2.22, whether the answer was JSON.
+    **{name: {"type": "boolean"} for name in ("changed", "failed", "skipped", "unreachable", "ansible_parsed")},
+    **{name: {"type": "array", "maxItems": MAX_WARNINGS} for name in ("warnings", "deprecations")},
+    "rc": {"type": "integer"},
+    "invocation": {"type": "object"},
+    "diff": {"type": ["object", "array"]},
+    # Of Ansible itself, which removes such a fact from what a module printed.
+    "ansible_facts.discovered_interpreter_python": {"type": "string", "maxLength": 1024},
+}
+OF_ANY_MODULE: dict[str, Check] = {name: compiled(schema) for name, schema in _OF_ANY_MODULE.items()}
+"""The checks of what any module may return, by key as of_return() has them."""
 
 
 def of_return(documented: str, choice: str = "") -> dict[str, Check]:

@@ -35,24 +35,12 @@ OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlin
 
 MAX_DEPTH = 20
 MAX_SIZE = 16 * 1024 * 1024
-MAX_MESSAGE = 256 * 1024
-MAX_MESSAGES = 100
 """Limits of any value: levels of nesting; bytes as JSON, which also limit how many values it has (slurm.conf of 10,000
-trays with their addresses has 0.5 MB); characters of a message to a person; warnings."""
+trays with their addresses has 0.5 MB)."""
 
 _FACT = "ansible_facts."
-_TEXTS = ("msg", "stdout", "stderr", "module_stdout", "module_stderr")
-_STANDARD: dict[str, Any] = {
-    **dict.fromkeys((*_TEXTS, "exception"), str),
-    # ansible_parsed: of ansible-core 2.22, whether the answer was JSON.
-    **dict.fromkeys(("changed", "failed", "skipped", "unreachable", "ansible_parsed"), bool),
-    "rc": int,
-    "invocation": Mapping,
-    "diff": (Mapping, list),
-}
-"""Key that any module may return -> its type."""
-# What callbacks print as it is.
-_PRINTED = (*_TEXTS, "warnings", "deprecations", "exception", "diff")
+# They may hold objects of Ansible.
+_MESSAGES = ("warnings", "deprecations", "exception")
 
 
 def foreign_variables(facts: Any) -> list[str]:
@@ -91,12 +79,6 @@ def controller_value(task_vars: Variables, name: str, default: Any = None) -> An
     return hostvars["localhost"].get(name, default) if "localhost" in hostvars else default
 
 
-def state_dir(task_vars: Variables) -> str | None:
-    """The folder of the state file as localhost has it; None where that is the folder of the fabric file."""
-    names = ("fabric_state_dir", "nvlink_fabric_state_dir")
-    return next((str(value) for name in names if (value := controller_value(task_vars, name))), None)
-
-
 def accepted(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> Result:
     """What a module's answer may hold: its documented keys, each of which matches its schema.
 
@@ -133,15 +115,17 @@ def _reduced(values: Result, schema: Mapping[str, schemas.Check], prefix: str = 
 
 def _checked(key: str, value: Any, schema: Mapping[str, schemas.Check]) -> Any:
     """What is kept of the value of a key, or of a fact (`ansible_facts.KEY`); ValueError if it is dropped."""
-    if key not in schema:
-        is_valid = _is_standard(key, value)
-    elif is_valid := is_bounded(value):
-        schema[key](value)
-    if not is_valid:
+    if key.startswith("_ansible_"):
+        # Written by the controller's side of Ansible, which removes such keys from what a module printed.
+        return value
+    check = schema.get(key) or schemas.OF_ANY_MODULE.get(key)
+    if not check or not (key in _MESSAGES or is_bounded(value)):
         raise ValueError
-    if key in _PRINTED:
+    check(value)
+    if key in schemas.OF_ANY_MODULE:
+        # Callbacks print most of them as they are.
         return _cleaned(value)
-    return with_findings({key: value})[key] if key in schema else value
+    return with_findings({key: value})[key]
 
 
 def with_findings(value: Any) -> Any:
@@ -161,23 +145,6 @@ def host_findings(rows: Any) -> list[Finding]:
     """A host's findings of known codes, as the controller words them; ValueError for rows of another shape."""
     schemas.check_findings(rows)
     return [worded(_cleaned(row)) for row in rows if row["code"] in CATALOGUE]
-
-
-def _is_standard(key: str, value: Any) -> bool:
-    """Whether it is a key that any module may return, with a value of its type."""
-    if key.startswith("_ansible_"):
-        # Written by the controller's side of Ansible, which removes such keys from what a module printed.
-        return True
-    if key.startswith(f"{_FACT}discovered_interpreter_"):
-        # Of Ansible itself, which removes such facts too.
-        return isinstance(value, str) and len(value) < 1024 and is_bounded(value)
-    if key in ("warnings", "deprecations"):
-        return isinstance(value, list) and len(value) <= MAX_MESSAGES
-    if key == "exception" and not isinstance(value, str):
-        return True
-    if key in _TEXTS and isinstance(value, str) and len(value) > MAX_MESSAGE:
-        return False
-    return isinstance(value, _STANDARD.get(key, ())) and is_bounded(value)
 
 
 def _cleaned(value: Any, levels: int = MAX_DEPTH) -> Any:
