@@ -170,14 +170,14 @@ def _load(load: Callable[[], None], who: str, user: Object, seconds: float) -> N
     root.addFilter(take)
     try:
         # Without a terminal for the standard output, the client asks the plugin not to prompt.
-        with deadline(seconds) as end, contextlib.redirect_stdout(io.StringIO()):
+        with deadline(seconds) as expired, contextlib.redirect_stdout(io.StringIO()):
             http.within(seconds + GRACE, load)
     except Exception as error:
         messages.append(str(error))
     finally:
         root.removeFilter(take)
         root.removeHandler(silent)
-    if end.expired:
+    if expired.is_set():
         what = f"did not end in {seconds:g} seconds and was killed; try it by hand, or raise timeout"
         raise LoginError(f"logs in as {who}, which {what}")
     if messages:

@@ -20,32 +20,26 @@ from collections.abc import Collection, Iterator
 _SECONDS_BETWEEN_KILLS = 0.2
 
 
-class Deadline:
-    """Whether the time of a question has run out."""
-
-    expired = False
-
-
 @contextlib.contextmanager
-def deadline(seconds: float) -> Iterator[Deadline]:
+def deadline(seconds: float) -> Iterator[threading.Event]:
     """Kill all programs that this process starts in the block, once `seconds` have passed, until the block ends.
 
     What ran before it stays: the inventory plugin runs in the process whose children are Ansible's workers. It raises
-    nothing: what waits for a killed program returns, and the caller reads `expired`.
+    nothing: what waits for a killed program returns, and the event is set.
     """
-    state, done, older = Deadline(), threading.Event(), _children(os.getpid())
+    expired, done, older = threading.Event(), threading.Event(), _children(os.getpid())
 
     def kill() -> None:
         wait = seconds
         while not done.wait(wait):
-            state.expired = True
+            expired.set()
             kill_children(older)
             wait = _SECONDS_BETWEEN_KILLS
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
     try:
-        yield state
+        yield expired
     finally:
         done.set()
         thread.join()
@@ -93,11 +87,8 @@ def limited_memory(more: int) -> Iterator[None]:
     except OSError:
         yield
         return
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    if soft != resource.RLIM_INFINITY:
-        limit = min(limit, soft)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    limits = (each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     try:
         yield
     finally:

@@ -94,7 +94,7 @@ class GuardedAction(ActionBase):
         program of this question is left on the controller.
         """
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname"))
-        with deadline(seconds) as end:
+        with deadline(seconds) as expired:
             try:
                 with limited_memory(MAX_MEMORY) if self._connection.transport != "local" else nullcontext():
                     answer = self._execute_module(module_name=name, module_args=dict(arguments), task_vars=task_vars)
@@ -102,10 +102,10 @@ class GuardedAction(ActionBase):
                 kill_children()
                 return _failed(f"{host} printed more than any answer has; check what its Python and its shell print.")
             except Exception:
-                if not end.expired:
+                if not expired.is_set():
                     raise
                 answer = {}
-        if end.expired:
+        if expired.is_set():
             # Its connection may serve the next task, or may be what hangs.
             return _failed(
                 f"{host} did not answer within {seconds:g} seconds; check whether Python starts there, and its driver."

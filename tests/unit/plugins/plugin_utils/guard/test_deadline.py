@@ -32,7 +32,7 @@ with deadline(5) as end:
     below = int(child.stdout.readline())
     child.stdout.read()
     child.wait()
-print(end.expired, child.returncode, below, descendants(os.getpid()))
+print(end.is_set(), child.returncode, below, descendants(os.getpid()))
 """)
     expired, status, below, left = printed.split(maxsplit=3)
     assert (expired, status, left.strip()) == ("True", "-9", "[]")
@@ -52,7 +52,7 @@ with deadline(1) as end:
     older.stdin.flush()
     below = int(older.stdout.readline())
     child.wait()
-print(end.expired, child.returncode, older.poll(), descendants(os.getpid()) == [older.pid, below])
+print(end.is_set(), child.returncode, older.poll(), descendants(os.getpid()) == [older.pid, below])
 for pid in (below, older.pid):
     os.kill(pid, 9)
 """)
@@ -64,7 +64,7 @@ def test_an_answer_in_time_ends_nothing() -> None:
 other = subprocess.Popen(["sleep", "1000"])
 with deadline(30) as end:
     subprocess.run(["true"], check=True)
-print(end.expired, other.poll())
+print(end.is_set(), other.poll())
 other.kill()
 other.wait()
 """)
