@@ -10,6 +10,7 @@ are killed, and Ansible's connection plugin sees the end of its client.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import resource
 import signal
@@ -65,10 +66,9 @@ def descendants(pid: int, spared: Collection[int] = ()) -> list[int]:
 def _children(pid: int) -> list[int]:
     if os.path.isdir("/proc/self/task"):
         pids: list[int] = []
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
-                    pids += map(int, file.read().split())
+        for of_thread in glob.glob(f"/proc/{pid}/task/*/children"):
+            with contextlib.suppress(OSError), open(of_thread, encoding="ascii") as file:
+                pids += map(int, file.read().split())
         return pids
     listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     return [int(word) for word in listed.stdout.split()]
