@@ -9,13 +9,17 @@ than S has none. ``spans`` computes what a job may span, this module how many tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks, spans
+
+# A job of segments of 16 leaves 2 of 18 trays unused: that is no reason to use segments of 2.
+MOST = 7 / 8
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Capacity:
     """The capacity of one Slurm cluster; its name is empty where there is only one.
 
     working: the trays that work now; largest: the most in one block; reaches: by segment, rising; advice: which segment
-    to use, and whether a job of all trays needs one, empty where there is no choice; jobs: what jobs may span with
+    to use, and whether a job of all trays needs one, empty where neither applies; jobs: what jobs may span with
     block_sizes, the base first. Where Slurm would not load the topology, problem has the reason and both are empty.
     """
 
@@ -44,6 +48,11 @@ class Capacity:
     jobs: tuple[spans.Span, ...]
     block_sizes: tuple[int, ...]
     problem: str
+
+    @property
+    def best(self) -> Reach:
+        """The row of the segment to use: the largest with which jobs use most of the working trays."""
+        return best(self.reaches, self.working)
 
 
 def capacities(
@@ -58,14 +67,13 @@ def capacities(
         counts = spans.usable(fabric, state, name or None)
         if not sum(counts):
             continue
-        size = max(len(block.trays) for block in fabric.blocks(name or None))
         checked, notes = blocks.candidate(blocks.blocks(fabric, name or None), YAML, block_sizes, aggregate)
         problem = next((note["message"] for note in notes if note["severity"] == "error"), "")
         sizes = () if problem else checked.topology.block_sizes
         jobs = spans.spans(counts, sizes, spans.sizes_of_interest(counts, sizes[0])) if sizes else []
-        reaches = tuple(reach(counts, segment) for segment in _segments(size))
-        sentences = filter(None, (advice(counts, size), of_all(jobs, sum(counts))))
-        advised = " ".join(sentences)
+        segments = _segments(len(block.trays) for block in fabric.blocks(name or None))
+        reaches = tuple(reach(counts, segment) for segment in segments)
+        advised = " ".join(filter(None, (advice(reaches, sum(counts)), of_all(jobs, sum(counts)))))
         found.append(Capacity(name, sum(counts), max(counts), reaches, advised, tuple(jobs), sizes, problem))
     return found
 
@@ -76,23 +84,28 @@ def reach(counts: Sequence[int], segment: int) -> Reach:
     return Reach(segment, sum(number > 0 for number in segments), sum(segments) * segment)
 
 
-def advice(counts: Sequence[int], size: int) -> str:
-    """Whether to use segments of whole blocks or of the power of two below, such as 18 or 16 of an NVL72 rack."""
-    smaller = _power_below(size)
-    if smaller in (0, size):
+def best(reaches: Sequence[Reach], working: int) -> Reach:
+    """The row of the largest segment with which jobs use most of the working trays; reaches: by segment, rising."""
+    return [row for row in reaches if row.trays >= working * MOST][-1]
+
+
+def advice(reaches: Sequence[Reach], working: int) -> str:
+    """Which segment to use, in a sentence with the numbers of its row; empty where only segments of 1 tray do."""
+    row = best(reaches, working)
+    if row.segment == 1:
         return ""
-    whole, even = reach(counts, size), reach(counts, smaller)
-    numbers = (
-        f"Segments of {size} use up to {count(whole.trays, 'tray')} in {count(whole.blocks, 'block')}, "
-        f"segments of {smaller} up to {even.trays} in {even.blocks}"
+    return (
+        f"Use segments of {count(row.segment, 'tray')}: jobs of them use up to {row.trays} of"
+        f" {count(working, 'working tray')}, in {count(row.blocks, 'block')}."
     )
-    if whole.trays > even.trays:
-        spare = size - smaller
-        return (
-            f"{numbers}: use {size} where a job's layout allows it, and {smaller} where it must start even after a"
-            f" block has lost {count(spare, 'tray')}."
-        )
-    return f"{numbers}: use {smaller}, since too many blocks lack a tray."
+
+
+def base_size(fabric: model.Fabric, cluster: str) -> str:
+    """The base block size that the role slurm_topology sets, in a sentence; the cluster is empty where there is one."""
+    made = blocks.blocks(fabric, cluster or None)
+    newer, older = (rules.auto_block_sizes(made, blocks.RENDERED_FOR[style])[0] for style in (YAML, CONF))
+    before = "" if newer == older else f"; before 25.05, {older}, that of the smallest"
+    return f"Base block size: {newer}, the size of the largest clique (Slurm 25.05 and later{before})."
 
 
 def of_all(jobs: Sequence[spans.Span], working: int) -> str:
@@ -107,10 +120,7 @@ def of_all(jobs: Sequence[spans.Span], working: int) -> str:
     )
 
 
-def _segments(size: int) -> list[int]:
-    """The powers of two up to a block's size, and the size."""
-    return sorted({size, *(1 << power for power in range(size.bit_length()))})
-
-
-def _power_below(size: int) -> int:
-    return 1 << (size.bit_length() - 1) if size > 1 else 0
+def _segments(sizes: Iterable[int]) -> list[int]:
+    """The sizes of blocks, and the powers of two up to the largest."""
+    found = {size for size in sizes if size}
+    return sorted({*found, *(1 << power for power in range(max(found).bit_length()))})

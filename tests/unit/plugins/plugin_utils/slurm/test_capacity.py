@@ -26,15 +26,30 @@ def test_the_largest_job_of_segments_fits_and_a_larger_one_does_not(counts: list
 
 
 @pytest.mark.parametrize(
-    ("counts", "advice"),
+    ("counts", "segment", "trays"),
     [
-        ([18] * 4, "use 18 where a job's layout allows it, and 16"),
-        ([18, 17, 17, 17], "Segments of 18 use up to 18 trays in 1 block, segments of 16 up to 64 in 4: use 16"),
-        ([15] * 4, "use 16"),
+        ([18] * 4, 18, 72),
+        ([18, 17, 17, 17], 16, 64),
+        ([18] * 16 + [17], 18, 288),
+        # Half a rack lost a tray: segments of 18 reach none of these trays, of 16 the 16 of the rack, of 8 all but two.
+        ([17, 9, 8], 8, 32),
+        ([18, 9, 9], 9, 36),
+        ([15] * 4, 2, 56),
     ],
 )
-def test_the_advice_between_18_and_16(counts: list[int], advice: str) -> None:
-    assert advice in capacity.advice(counts, 18)
+def test_the_advice_is_the_largest_segment_that_reaches_most_trays(counts: list[int], segment: int, trays: int) -> None:
+    reaches = [capacity.reach(counts, size) for size in (1, 2, 4, 8, 9, 16, 18)]
+    best = capacity.best(reaches, sum(counts))
+    assert (best.segment, best.trays) == (segment, trays)
+    assert f"use up to {trays} of {sum(counts)} working trays" in capacity.advice(reaches, sum(counts))
+    assert capacity.advice([capacity.reach([1, 1], 1)], 2) == ""
+
+
+def test_the_base_size_is_that_of_the_release() -> None:
+    split, whole = fabrics.fabric(), fabrics.fabric(split=())
+    newer = "Base block size: 18, the size of the largest clique (Slurm 25.05 and later"
+    assert capacity.base_size(split, "") == f"{newer}; before 25.05, 9, that of the smallest)."
+    assert capacity.base_size(whole, "") == f"{newer})."
 
 
 def test_capacity_of_a_healthy_and_of_a_degraded_fabric() -> None:
