@@ -15,6 +15,7 @@ from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environment import collection_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
@@ -67,6 +68,7 @@ class ActionModule(GuardedAction):
                 "block_sizes": {"type": "list", "elements": "int", "default": []},
                 "aggregate_blocks": {"type": "bool", "default": False},
                 "gpus_by_dra": {"type": "bool", "default": False},
+                "site": {"type": "str", "default": ""},
             }
         )
         # A variable that is not set in a playbook becomes empty.
@@ -170,6 +172,8 @@ def _context(options: Arguments) -> RenderContext:
         block_sizes=tuple(options["block_sizes"]),
         aggregate_blocks=options["aggregate_blocks"],
         gpus_by_dra=options["gpus_by_dra"],
+        site=options["site"],
+        version=collection_version("rackscale.nvlink") or "",
     )
 
 

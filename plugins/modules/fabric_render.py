@@ -86,6 +86,11 @@ options:
       - Whether the doubles of the base block size are block sizes too, as in M(rackscale.nvlink.slurm_topology).
     type: bool
     default: false
+  site:
+    description:
+      - The name of the site, for the head of the report.
+    type: str
+    default: ''
   domain_map:
     description:
       - Whether to return a map of the NVLink domains as RV(domain_map), one row for each tray.

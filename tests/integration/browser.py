@@ -6,20 +6,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import re
 import subprocess
+import tarfile
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nvlab import viewers
+from nvlab import paths, tools, viewers
 
-SHIFT, TAB, ENTER, ESCAPE = "\ue008", "\ue004", "\ue007", "\ue00c"
-END = "\ue010"
-LEFT, UP, RIGHT, DOWN = "\ue012", "\ue013", "\ue014", "\ue015"
+ENTER = "\ue007"
 FLAGS = (
     "--headless=new",
     "--remote-debugging-pipe",
@@ -27,7 +29,27 @@ FLAGS = (
     *("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"),
     *("--force-color-profile=srgb", "--hide-scrollbars", "--window-size=1400,1000"),
 )
+AXE, AXE_SHA256 = "axe-core@4.14.1", "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 STARTED = re.compile(r"started successfully on port (\d+)")
+
+
+def axe() -> str:
+    """The script of axe-core, which npm fetches once into the cache and AXE_SHA256 checks."""
+    kept = paths.cache() / f"{AXE.replace('@', '-')}.js"
+    if not kept.is_file():
+        tools.ensure_tools({"npm": "npm"})
+        with tempfile.TemporaryDirectory(dir=paths.cache()) as scratch:
+            command = ["npm", "pack", AXE, f"--pack-destination={scratch}"]
+            tools.call(command, f"fetching {AXE}")
+            (package,) = Path(scratch).glob("*.tgz")
+            assert hashlib.sha256(package.read_bytes()).hexdigest() == AXE_SHA256
+            with tarfile.open(package) as files:
+                script = files.extractfile("package/axe.min.js")
+                assert script is not None
+                (Path(scratch) / kept.name).write_bytes(script.read())
+            os.rename(Path(scratch) / kept.name, kept)
+    return kept.read_text()
 
 
 class Browser:
@@ -71,20 +93,25 @@ class Browser:
         return self._call("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def press(self, *keys: str) -> None:
-        """Press and release keys one after the other; SHIFT + key is both at once."""
-        actions = []
-        for key in keys:
-            pressed = [SHIFT, key[1:]] if key.startswith(SHIFT) else [key]
-            actions += [{"type": "keyDown", "value": one} for one in pressed]
-            actions += [{"type": "keyUp", "value": one} for one in reversed(pressed)]
+        """Press and release keys one after the other."""
+        actions = [{"type": word, "value": key} for key in keys for word in ("keyDown", "keyUp")]
         body = {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}
         self._call("POST", f"{self._session}/actions", body)
 
-    def emulate(self) -> None:
-        """Emulate a light screen of 1400 pixels."""
-        features = [{"name": "prefers-color-scheme", "value": "light"}]
+    def emulate(self, width: int = 1400, scheme: str = "light") -> None:
+        """Emulate a screen of so many pixels across, light or dark."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.cdp("Emulation.setEmulatedMedia", media="screen", features=features)
-        self.cdp("Emulation.setDeviceMetricsOverride", width=1400, height=1000, deviceScaleFactor=1, mobile=False)
+        mobile = width < 500
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=mobile)
+
+    def violations(self) -> list[list[str]]:
+        """The violations of WCAG 2 A and AA that axe-core finds on the page: rule, and where it first applies."""
+        self.script(axe())
+        run = f"axe.run({{runOnly: {json.dumps(RULES)}, resultTypes: ['violations']}})"
+        rows = "found.violations.map((one) => [one.id, one.nodes[0].html])"
+        script = f"const done = arguments[0]; {run}.then((found) => done({rows}), (error) => done([[String(error)]]))"
+        return list(self._call("POST", f"{self._session}/execute/async", {"script": script, "args": []}))
 
     def console_errors(self) -> list[str]:
         """New messages of the browser's console since the last call: script errors and content policy violations."""

@@ -114,8 +114,10 @@ def test_both_slurm_files_contain_every_tray(demo: Demo) -> None:
 
 def test_the_report_shows_both_broken_trays(demo: Demo) -> None:
     page = demo.text("report/index.html")
-    assert f'<a href="#tray-{SICK}">{SICK}</a> GPU 2' in page
-    assert "State: stale, last seen " in page
+    assert f'<a href="#tray-{SICK}">{SICK} GPU 2</a>' in page
+    assert "32 of 36 trays are usable by jobs of 8 trays; " in page
+    assert "simulated" in page
+    assert "<dt>State</dt><dd>stale, last seen " in page
     assert all(f'id="tray-{name}"' in page for name in RACK_1 + RACK_2)
 
 

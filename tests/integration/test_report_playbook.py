@@ -62,7 +62,7 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
 @pytest.mark.long
 def test_the_report_has_the_block_sizes_of_the_site(folder: Path) -> None:
     play(folder, "report", "-e", json.dumps({"slurm_topology_block_sizes": [2, 4]}))
-    assert "(block sizes 2, 4)" in (folder / "report" / "index.html").read_text()
+    assert "Block sizes 2, 4." in (folder / "report" / "index.html").read_text()
 
 
 @pytest.mark.long
@@ -114,7 +114,7 @@ def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, fold
     finally:
         four_trays.exec("ctl", "scancel", job)
     assert len(re.findall(rf"(?m)^.*r01t0[1-4] .*r01 @0 +{job}$", busy)) == 4
-    assert (folder / "report" / "index.html").read_text().count(f"Jobs: {job}") == 4
+    assert (folder / "report" / "index.html").read_text().count(f"<dt>Jobs</dt><dd>{job}</dd>") == 4
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from pathlib import Path
 from docs_files import CHECKOUT, HASHES, PICTURE, hashes
 
 REPORT = CHECKOUT / "build" / "demo" / "report" / "index.html"
-WIDTH, HEIGHT = 1200, 950
+WIDTH, HEIGHT = 1200, 1160
 MAX_BYTES = 200_000
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))

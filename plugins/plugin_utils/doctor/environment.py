@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller
 def read() -> Controller:
     """The controller as this run has it, with the options of its command line."""
     installed = {
-        **{name: _collection(name) for name in matrix.COLLECTIONS},
+        **{name: collection_version(name) for name in matrix.COLLECTIONS},
         **{name: _library(name) for name in matrix.LIBRARIES},
     }
     forks = context.CLIARGS.get("forks") or constants.DEFAULT_FORKS
@@ -42,7 +42,7 @@ def _config() -> Iterator[tuple[str, Any]]:
             yield name, constants.config.get_config_value(name, **plugin)
 
 
-def _collection(name: str) -> str | None:
+def collection_version(name: str) -> str | None:
     """Its version; None where it is not installed, "" where it has no version, as a checkout may."""
     try:
         spec = importlib.util.find_spec(f"ansible_collections.{name}")

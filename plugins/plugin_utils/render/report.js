@@ -3,97 +3,74 @@
    SPDX-License-Identifier: GPL-3.0-or-later */
 (() => {
   'use strict';
-  const one = (selector, root = document) => root.querySelector(selector);
-  const domains = [...document.querySelectorAll('.domain')];
-  const traysOf = (domain) => [...domain.querySelectorAll('.t')];
-  const words = one('#words');
-  const rows = [...document.querySelectorAll('.found tbody tr')];
-  const texts = rows.map((row) => row.textContent.toLowerCase());
-  let selected = null;
-  let stop = one('.t');
-  if (stop) stop.setAttribute('tabindex', '0');
+  const search = document.querySelector('#search');
+  const status = document.querySelector('#status');
+  const more = document.querySelector('#more');
+  const racks = [...document.querySelectorAll('.rack')];
+  const problems = [...document.querySelectorAll('.problem')];
+  const texts = new Map();
+
+  function textOf(item) {
+    const closed = item.querySelector('template');
+    if (!texts.has(item)) texts.set(item, (item.textContent + (closed ? closed.content.textContent : '')).toLowerCase());
+    return texts.get(item);
+  }
 
   function filter() {
-    const terms = words.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const severities = new Set([...document.querySelectorAll('[name=severity]:checked')].map((box) => box.value));
-    let shown = 0;
-    rows.forEach((row, i) => {
-      const fits = severities.has(row.dataset.severity) && terms.every((word) => texts[i].includes(word));
-      row.hidden = !fits;
-      shown += fits;
-    });
-    one('#shown').textContent = rows.length ? `${shown} of ${rows.length} shown` : '';
+    const terms = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const fits = (item) => terms.every((term) => textOf(item).includes(term));
+    const show = (items) => items.filter((item) => !(item.hidden = !fits(item)));
+    const found = [show(racks), show(problems)];
+    if (more && terms.length) more.open = true;
+    status.textContent = terms.length
+      ? `${found[0].length} of ${racks.length} domains, ${found[1].length} of ${problems.length} findings` : '';
   }
 
-  // One tab stop for all domains: with one per tray, the keyboard could not leave the domains.
-  function moveTabStop(tray, focus = true) {
-    if (stop) stop.setAttribute('tabindex', '-1');
-    stop = tray;
-    tray.setAttribute('tabindex', '0');
-    if (focus) tray.focus();
+  // Ten thousand trays in the document would take a browser seconds: those of a closed domain are in a template.
+  function fill(rack) {
+    const closed = rack.querySelector('template');
+    if (closed) closed.replaceWith(closed.content);
   }
 
-  function select(tray) {
-    if (selected) selected.removeAttribute('aria-pressed');
-    selected = tray;
-    one('#tray').hidden = !tray;
-    one('#none').hidden = Boolean(tray);
-    if (!tray) return;
-    tray.setAttribute('aria-pressed', 'true');
-    const [name, ...facts] = one('title', tray).textContent.split('\n');
-    one('#tray h3').textContent = name;
-    one('#tray dl').replaceChildren(...facts.filter(Boolean).flatMap((fact) => {
-      const [term, ...rest] = fact.split(': ');
-      const dt = document.createElement('dt');
-      const dd = document.createElement('dd');
-      dt.textContent = term;
-      dd.textContent = rest.join(': ');
-      return [dt, dd];
-    }));
-    const found = rows.filter((row) => row.children[1].textContent.split(' GPU ')[0] === name).length;
-    one('#its').textContent = found === 1 ? 'Its finding' : `Its ${found} findings`;
-    one('#its').hidden = !found;
-  }
-
-  function step(tray, key) {
-    const domain = tray.closest('.domain');
-    const column = traysOf(domain);
-    const at = column.indexOf(tray);
-    if (key === 'ArrowDown') return column[at + 1];
-    if (key === 'ArrowUp') return column[at - 1];
-    if (key === 'Home') return column[0];
-    if (key === 'End') return column[column.length - 1];
-    const shown = domains.filter((each) => each.offsetParent && one('.t', each));
-    const next = shown[shown.indexOf(domain) + (key === 'ArrowRight' ? 1 : -1)];
-    const others = next ? traysOf(next) : [];
-    return others[Math.min(at, others.length - 1)];
-  }
-
-  one('#domains').addEventListener('click', (event) => {
-    const tray = event.target.closest('.t');
-    if (tray) { moveTabStop(tray, false); select(tray === selected ? null : tray); }
-  });
-  one('#domains').addEventListener('keydown', (event) => {
-    const tray = event.target.closest('.t');
-    if (!tray) return;
-    if (event.key === 'Enter' || event.key === ' ') select(tray);
-    else if (event.key === 'Escape') select(null);
-    else if (/^(Arrow(Up|Down|Left|Right)|Home|End)$/.test(event.key)) {
-      const next = step(tray, event.key);
-      if (next) moveTabStop(next);
-    } else return;
-    event.preventDefault();
-  });
-  one('#problems').addEventListener('change', (event) => one('#domains').classList.toggle('problems', event.target.checked));
-  one('#filter').addEventListener('input', filter);
-  one('#filter').addEventListener('submit', (event) => event.preventDefault());
-  one('#deselect').addEventListener('click', () => { stop.focus(); select(null); });
-  one('#its').addEventListener('click', () => { words.value = one('#tray h3').textContent; filter(); words.focus(); });
+  // A link to a tray opens it and its domain.
   function follow() {
-    let tray = null;
-    try { tray = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { return; }
-    if (tray && tray.matches('.t')) { one('#domains').classList.remove('problems'); one('#problems').checked = false; select(tray); moveTabStop(tray); }
+    let id;
+    try { id = CSS.escape(decodeURIComponent(location.hash.slice(1))); } catch { return; }
+    const holds = (rack) => id && (rack.querySelector('template')?.content ?? rack).querySelector(`.tray#${id}`);
+    const rack = racks.find(holds);
+    if (!rack) return;
+    fill(rack);
+    rack.hidden = false;
+    rack.open = true;
+    const target = rack.querySelector(`#${id}`);
+    target.open = true;
+    target.scrollIntoView({ block: 'center' });
+    target.querySelector('summary').focus({ preventScroll: true });
   }
+
+  async function copy(button) {
+    const remedy = button.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(remedy.textContent);
+      status.textContent = button.textContent = 'Copied';
+    } catch {
+      getSelection().selectAllChildren(remedy);
+      status.textContent = button.textContent = 'Selected: copy it';
+    }
+  }
+
+  search.addEventListener('input', filter);
+  search.form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    location.hash = `tray-${search.value.trim()}`;
+  });
+  document.addEventListener('click', (event) => {
+    const button = event.target.closest('.copy');
+    if (button) copy(button);
+    const link = event.target.closest('a[href^="#tray-"]');
+    if (link && link.hash === location.hash) follow();
+  });
+  for (const rack of racks) rack.addEventListener('toggle', () => fill(rack));
   addEventListener('hashchange', follow);
   filter();
   follow();

@@ -126,8 +126,8 @@ def _failure(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _worst_first(row: Mapping[str, str]) -> tuple[Any, ...]:
-    rank = view.SEVERITIES.index(row["severity"]) if row["severity"] in view.SEVERITIES else len(view.SEVERITIES)
-    return rank, row["layer"], view.model.natural_key(row["clique"]), view.model.natural_key(row["tray"]), row["code"]
+    clique, tray = (view.model.natural_key(row[key]) for key in ("clique", "tray"))
+    return view.severity_rank(row["severity"]), row["layer"], clique, tray, row["code"]
 
 
 def _layer(name: str, word: str, failures: list[dict[str, str]]) -> Layer:

@@ -10,7 +10,7 @@ a domain is the trays of one rack; a rack may have several domains, and a domain
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import span
 HEALTH = (model.HEALTHY, model.DEGRADED, model.UNHEALTHY, model.UNKNOWN)
 STATES = (model.PRESENT, model.STALE, model.CONFLICT, model.UNPLACED)
 SEVERITIES = ("error", "warning", "info")
+# A tray is shown by the first of these that is its health or state, and a domain by the first of its trays.
+TROUBLE = (model.UNHEALTHY, model.CONFLICT, model.DEGRADED, model.STALE, model.UNKNOWN)
+WORST_FIRST = (*TROUBLE, model.HEALTHY)
 NO_SUBJECT: Subject = {"tray": None, "gpu": None, "clique": None, "domain": None, "block": None}
 # A tray index is one byte in NVML; a larger one in a fabric file must not draw a million slots.
 MAX_SLOTS = 256
@@ -42,9 +45,7 @@ class Clique:
 
     name: str
     letter: str
-    hue: int
     domain: str
-    clique_id: int
     text: str
     block: str
     position: int
@@ -52,7 +53,6 @@ class Clique:
     works: int
     gpus: int
     health: dict[str, int]
-    stale: int
     slurm_nodes: str
     kubernetes_nodes: str
 
@@ -66,7 +66,6 @@ class Tray:
     """
 
     name: str
-    slot: int
     tray_index: int | None
     clique: Clique | None
     health: str
@@ -86,17 +85,23 @@ class Tray:
         """Where it stands in Slurm: its cluster, where there are several, and its block's name and position."""
         return _in_slurm(self.slurm_cluster, self.block) if self.block else "-"
 
+    @property
+    def word(self) -> str:
+        """The worst of its health and state, as one word; healthy where it is present too."""
+        return next((word for word in TROUBLE if word in (self.health, self.state)), model.HEALTHY)
+
 
 @dataclass(frozen=True)
 class Domain:
     """One NVLink domain: its slots from the lowest up; an empty slot is None.
 
-    chassis: the racks that it is in, and the domains with trays that share them.
+    chassis: the racks that it is in, and the domains with trays that share them. cliques: in block order.
     """
 
     name: str
     cluster_uuid: str
     chassis: str
+    cliques: tuple[Clique, ...]
     slots: tuple[Tray | None, ...]
     below: int
     switches: int
@@ -105,6 +110,16 @@ class Domain:
     def trays(self) -> list[Tray]:
         """The trays that the fabric file places here, from the lowest slot up."""
         return [tray for tray in self.slots if tray is not None]
+
+    @property
+    def words(self) -> list[tuple[str, int]]:
+        """The words of its trays with their numbers, worst first."""
+        return counts((tray.word for tray in self.trays), WORST_FIRST)
+
+    @property
+    def rank(self) -> int:
+        """Its place by its worst tray."""
+        return min((WORST_FIRST.index(word) for word, _number in self.words), default=len(WORST_FIRST))
 
 
 @dataclass(frozen=True)
@@ -144,12 +159,11 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
     indices = [tray["tray_index"] for tray in fabric.trays.values() if tray["tray_index"] is not None]
     base = 1 if indices and min(indices) >= 1 else 0
 
-    def tray_at(name: str, slot: int) -> Tray:
+    def tray_of(name: str) -> Tray:
         entry: Any = fabric.trays.get(name, {})
         now: Any = state.trays.get(name, {})
         return Tray(
             name=name,
-            slot=slot,
             tray_index=entry.get("tray_index", now.get("tray_index")),
             clique=cliques.get(entry.get("clique")),
             health=_word(now.get("health"), HEALTH),
@@ -173,14 +187,26 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
         domains.setdefault(name, [])
     others = _sharing(fabric, domains)
     unplaced = model.natural_sorted(name for name in state.trays if name not in fabric.trays)
+    drawn = (_domain(fabric, name, cliques, trays, others[name], base, tray_of) for name, trays in domains.items())
     return Figure(
-        domains=tuple(_domain(fabric, name, trays, others[name], base, tray_at) for name, trays in domains.items()),
+        domains=tuple(drawn),
         cliques=tuple(cliques.values()),
-        unplaced=tuple(tray_at(name, -1) for name in unplaced),
+        unplaced=tuple(tray_of(name) for name in unplaced),
         findings=tuple(findings),
         has_state=bool(state.trays),
         has_jobs=jobs is not None,
     )
+
+
+def severity_rank(severity: object) -> int:
+    """The place of a severity, worst first; one that is not known comes last."""
+    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
+
+
+def counts(words: Iterable[str], order: Sequence[str]) -> list[tuple[str, int]]:
+    """Each word that occurs with its number, in this order."""
+    of = Counter(words)
+    return [(word, of[word]) for word in order if of[word]]
 
 
 def letters(rank: int) -> str:
@@ -217,9 +243,7 @@ def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) ->
         name=block.clique,
         # The position is given once and never reused, so a clique keeps its letter and colour.
         letter=letters(block.position),
-        hue=block.position,
         domain=entry["domain"],
-        clique_id=entry["clique_id"],
         text=fabric.clique_text(block.clique),
         block=_blocks(fabric, block),
         position=block.position,
@@ -227,7 +251,6 @@ def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) ->
         works=sum(spans.works(state.trays.get(name)) for name in block.trays),
         gpus=sum(len(fabric.trays[name]["gpu_uuids"]) for name in block.trays),
         health={word: health[word] for word in HEALTH if health[word]},
-        stale=sum(tray["state"] == model.STALE for tray in states),
         slurm_nodes=_nodes(fabric, block, "slurm"),
         kubernetes_nodes=_nodes(fabric, block, "kubernetes"),
     )
@@ -255,23 +278,20 @@ def _blocks(fabric: model.Fabric, block: model.BlockView) -> str:
 def _domain(
     fabric: model.Fabric,
     name: str,
+    cliques: Mapping[str, Clique],
     names: Iterable[str],
     others: Collection[str],
     base: int,
-    tray_at: Callable[[str, int], Tray],
+    tray_of: Callable[[str], Tray],
 ) -> Domain:
     """A domain with its trays in their slots. others: the domains that share its chassis."""
     domain = fabric.domains[name]
     names = model.natural_sorted(names)
+    index_of = {tray: fabric.trays[tray]["tray_index"] for tray in names}
     if others:
         # A domain that has the upper half of a rack has no empty slots below.
-        indices = [index for tray in names if (index := fabric.trays[tray]["tray_index"]) is not None]
-        base = min(indices, default=base)
-    slot_of: dict[str, int] = {}
-    for tray in names:
-        index = fabric.trays[tray]["tray_index"]
-        if index is not None and 0 <= index - base < MAX_SLOTS:
-            slot_of[tray] = index - base
+        base = min((at for at in index_of.values() if at is not None), default=base)
+    slot_of = {name: at - base for name, at in index_of.items() if at is not None and 0 <= at - base < MAX_SLOTS}
     size = max([domain["expected_trays"], len(names), *(slot + 1 for slot in slot_of.values())])
     slots: list[Tray | None] = [None] * size
     # Without an index of its own, or with one that another tray has too, a tray still needs a slot.
@@ -281,16 +301,17 @@ def _domain(
         if slot is None or slots[slot] is not None:
             without_slot.append(tray)
         else:
-            slots[slot] = tray_at(tray, slot)
+            slots[slot] = tray_of(tray)
     for tray in without_slot:
         free = slots.index(None)
-        slots[free] = tray_at(tray, free)
+        slots[free] = tray_of(tray)
     is_one_rack = not others and len(domain["chassis_serials"]) <= 1
     below, switches = SWITCH_TRAYS.get(size, (0, 0)) if is_one_rack else (0, 0)
     return Domain(
         name=name,
         cluster_uuid=domain["cluster_uuid"],
         chassis=summarize(domain["chassis_serials"]) + (f" (with {summarize(others)})" if others else ""),
+        cliques=tuple(clique for clique in cliques.values() if clique.domain == name),
         slots=tuple(slots),
         below=below,
         switches=switches,
@@ -303,17 +324,11 @@ def _sharing(fabric: model.Fabric, domains: Mapping[str, Collection[str]]) -> di
     for name in model.natural_sorted(name for name, trays in domains.items() if trays):
         for serial in fabric.domains[name]["chassis_serials"]:
             in_chassis.setdefault(serial, []).append(name)
-    return {
-        name: list(
-            dict.fromkeys(
-                other
-                for serial in fabric.domains[name]["chassis_serials"]
-                for other in in_chassis.get(serial, ())
-                if other != name
-            )
-        )
-        for name in domains
-    }
+    sharing = {}
+    for name in domains:
+        found = (other for serial in fabric.domains[name]["chassis_serials"] for other in in_chassis.get(serial, ()))
+        sharing[name] = list(dict.fromkeys(other for other in found if other != name))
+    return sharing
 
 
 def _findings(fabric: model.Fabric, state: model.State) -> list[Finding]:
@@ -326,9 +341,9 @@ def _findings(fabric: model.Fabric, state: model.State) -> list[Finding]:
             finding["clique"] = tray["clique"]
 
     def key(finding: Finding) -> tuple[Any, ...]:
-        severity, gpu = finding.get("severity"), finding.get("gpu")
+        gpu = finding.get("gpu")
         return (
-            SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES),
+            severity_rank(finding.get("severity")),
             model.natural_key(str(finding.get("clique") or "")),
             model.natural_key(str(finding.get("tray") or "")),
             gpu if isinstance(gpu, int) else -1,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from .errors import LabError
 
@@ -32,9 +33,10 @@ def need_root() -> None:
         raise LabError("the lab needs root (containers and network namespaces): run it as root.")
 
 
-def ensure_tools() -> None:
-    """Install what is missing by apt-get."""
-    missing = sorted({package for tool, package in PACKAGE_OF.items() if not shutil.which(tool, path=PATH)})
+def ensure_tools(more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Install what is missing by apt-get; more: further programs, each with its package."""
+    wanted = {**PACKAGE_OF, **more}
+    missing = sorted({package for tool, package in wanted.items() if not shutil.which(tool, path=PATH)})
     if not shutil.which("gcc", path=PATH) or not os.path.exists("/usr/include/stdio.h"):
         missing = sorted({*missing, "gcc", "libc6-dev"})
     if not missing:

@@ -382,5 +382,5 @@ def test_domain_map_and_report_show_a_trays_own_block() -> None:
     assert "beta r02 @0" in lines
     assert "alpha r02 @1" in lines
     page = render(site.fabric, site.state, ["report"]).files["report"]["report/index.html"]
-    assert "Slurm: cluster beta, block r02 at position 0, node r02t03" in page
+    assert "<dt>Slurm</dt><dd>cluster beta, block r02 at position 0, node r02t03" in page
     assert "alpha r02 @1, beta r02 @0" in page
