@@ -265,14 +265,15 @@ def _evaluate(gpu: Gpu, in_rack: bool, local: bool) -> list[HostFinding]:
         note("fabric_in_progress", host=host)
     elif fabric["state"] == "completed" and fabric["status"] not in (None, "success"):
         note("fabric_refused", "status", status=fabric["status"], host=host)
-    if health["summary"] == "unhealthy":
+    if health["route_unhealthy"]:
+        # Routes that are lost make the summary unhealthy too.
+        note("fabric_unhealthy", "routes")
+    elif health["summary"] == "unhealthy":
         note("fabric_unhealthy", "summary")
-    elif health["summary"] == "limited_capacity":
+    if health["summary"] == "limited_capacity":
         note("fabric_degraded", "capacity")
     if health["degraded_bandwidth"]:
         note("fabric_degraded", "bandwidth")
-    if health["route_unhealthy"]:
-        note("fabric_unhealthy", "routes")
     if health["route_recovery"] or health["access_timeout_recovery"]:
         note("fabric_recovering")
     if health["incorrect_configuration"] not in (None, "none"):
