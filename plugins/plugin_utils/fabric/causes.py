@@ -20,6 +20,11 @@ MAX_LENGTH = 160
 _FRAME = (
     (re.compile(r"Warning: Permanently added \S+ \(\S+\) to the list of known hosts\.? *"), ""),
     (re.compile(r"^(Task failed|Action failed|Failed to connect to the host via ssh|ssh): *"), ""),
+    # With pipelining, where ssh has ended before Ansible wrote to it.
+    (
+        re.compile(r'^Data could not be sent to remote host "[^"]*"\. Make sure this host can be reached over ssh: *'),
+        "",
+    ),
     (re.compile(r"^connect to (host )?\S+ port ([0-9]+): "), r"port \2: "),
     (re.compile(r"^Could not resolve hostname \S+: "), "its address cannot be resolved: "),
     (re.compile(r"^[^\s:@]+@[^\s:]+: "), ""),
@@ -52,6 +57,12 @@ def grouped(problems: Iterable[tuple[str, str]], noun: str = "tray") -> list[str
 
 def folded(hosts: Iterable[str], noun: str = "tray") -> str:
     """Hosts with their number and names: `18 trays (r01t[01-18])`."""
-    names = natural_sorted(hosts)
-    text = hostlist.fold(names)
-    return f"{count(len(names), noun)} ({text if len(text) <= MAX_LENGTH else summarize(names)})"
+    hosts = list(hosts)
+    return f"{count(len(hosts), noun)} ({names(hosts)})"
+
+
+def names(hosts: Iterable[str]) -> str:
+    """Hosts as a hostlist; the first ones where that is long."""
+    ordered = natural_sorted(hosts)
+    text = hostlist.fold(ordered)
+    return text if len(text) <= MAX_LENGTH else summarize(ordered)

@@ -100,15 +100,20 @@ def rows(
 
 
 def table(found: Sequence[Row], more_in: str, limit: int = MAX_ROWS) -> list[str]:
-    """The first rows with a header, in columns, and a count of the others; more_in: where those are."""
+    """Rows with a header, in columns: the trays that change alike share one. more_in: where further changes are."""
     if not found:
         return []
-    shown = [HEADER, *found[:limit]]
+    trays_of: dict[tuple[str, ...], list[str]] = {}
+    for row in found:
+        trays_of.setdefault(row[1:], []).append(row.tray)
+    groups = list(trays_of.items())
+    shown = [HEADER, *((causes.names(trays), *same) for same, trays in groups[:limit])]
     # The two last columns are free text.
     widths = [max(len(row[at]) for row in shown) for at in range(len(HEADER))]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
-    if len(found) > limit:
-        lines.append(f"and {count(len(found) - limit, 'more change')}, all of them in {more_in}")
+    more = sum(len(trays) for _same, trays in groups[limit:])
+    if more:
+        lines.append(f"and {count(more, 'more change')}, all of them in {more_in}")
     return lines
 
 

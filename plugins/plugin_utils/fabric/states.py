@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
@@ -84,7 +84,7 @@ def _tray_state(
     """The state of an observed tray; tray: its row in the next fabric."""
     name = observation.tray
     if not observation.reachable:
-        status, what = STALE, f"{_keeps(tray)}: {observation.problem}"
+        status, what = STALE, f"{_keeps(tray)}: {causes.cause(observation.problem)}"
         found.append(tray_finding(name, "tray_unreachable", what, "restore it and discover again"))
     elif observation.inconsistent or name in claims.rivals:
         status = CONFLICT

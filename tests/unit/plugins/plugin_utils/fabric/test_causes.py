@@ -27,6 +27,7 @@ SSH = "Task failed: Failed to connect to the host via ssh: "
             "Task failed: Premature end of stream waiting for become success. >>> Standard Error sudo: no password",
             "Premature end of stream waiting for become success: sudo: no password",
         ),
+        ('Data could not be sent to remote host "a". Make sure this host can be reached over ssh: ssh: x', "x"),
         ("Missing sudo password", "Missing sudo password"),
         ("ssh:", "ssh:"),
     ],

@@ -61,10 +61,11 @@ def test_the_table_has_columns_and_a_bound() -> None:
         ["r03t02", "none", "r03"],
     ]
     assert lines[1].index("moved 2026") == lines[2].index("placed 2026") == lines[0].index("why")
-    many = [change(f"t{n}", None, "r01", "placed") for n in range(10368)]
+    many = [change(f"r{n // 18:03}t{n % 18:02}", None, f"r{n // 18:03}", "placed") for n in range(10368)]
     lines = review.table(review.rows(many, [], (BEFORE,)), "/srv/fabric.proposed.md")
     assert len(lines) == 1 + review.MAX_ROWS + 1
-    assert lines[-1] == "and 10328 more changes, all of them in /srv/fabric.proposed.md"
+    assert lines[1].split()[:3] == ["r000t[00-17]", "none", "r000"]
+    assert lines[-1] == "and 9648 more changes, all of them in /srv/fabric.proposed.md"
     assert review.table([], "x.md") == []
 
 
