@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
@@ -29,10 +30,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nea
 T = TypeVar("T")
 
 MANIFEST = ".fabric_render.json"
-# A log file or a pager has no width; this one shows two domains next to each other.
-WIDTH_WITHOUT_TERMINAL = 120
-# The callback default indents each line and prints it in quotes.
-MARGIN = 12
+# The callback progress indents each line; the callback default prints it in quotes, too.
+MARGIN = 2 if C.DEFAULT_STDOUT_CALLBACK == "rackscale.nvlink.progress" else 12
+# A log file or a pager has no width.
+WIDTH_WITHOUT_TERMINAL = 78
 # Larger files, such as the report, are not useful in a diff.
 LONGEST_DIFF = 100_000
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
@@ -30,14 +29,10 @@ MARKS = {
 }
 
 
-Column = tuple[str, Callable[[view.Tray, "Style"], str]]
-
-
-class Style(NamedTuple):
-    """Width of the terminal and its marks."""
-
-    width: int
-    marks: dict[str, str]
+Marks = dict[str, str]
+Column = tuple[str, Callable[[view.Tray, Marks], str]]
+Layout = tuple[tuple[Column, ...], int]
+"""The columns of a domain, and how wide a domain may be with them."""
 
 
 def _plain(text: str) -> str:
@@ -45,57 +40,58 @@ def _plain(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _slot(tray: view.Tray, style: Style) -> str:
-    return f"{'-' if tray.tray_index is None else tray.tray_index:>2}"
+def _index(tray: view.Tray, marks: Marks) -> str:
+    return f"{'-' if tray.tray_index is None else tray.tray_index:>5}"
 
 
-def _name(tray: view.Tray, style: Style) -> str:
+def _name(tray: view.Tray, marks: Marks) -> str:
     return _plain(tray.name)
 
 
-def _clique(tray: view.Tray, style: Style) -> str:
+def _clique(tray: view.Tray, marks: Marks) -> str:
     return _plain(f"{tray.clique.letter} {tray.clique.name}") if tray.clique else "-"
 
 
-def _letter(tray: view.Tray, style: Style) -> str:
+def _letter(tray: view.Tray, marks: Marks) -> str:
     return tray.clique.letter if tray.clique else "-"
 
 
-def _health(tray: view.Tray, style: Style) -> str:
-    return f"{style.marks[tray.health]} {tray.health}"
+def _health(tray: view.Tray, marks: Marks) -> str:
+    return f"{marks[tray.health]} {tray.health}"
 
 
-def _health_mark(tray: view.Tray, style: Style) -> str:
-    return style.marks[tray.health]
+def _health_mark(tray: view.Tray, marks: Marks) -> str:
+    return marks[tray.health]
 
 
-def _state(tray: view.Tray, style: Style) -> str:
+def _state(tray: view.Tray, marks: Marks) -> str:
     return _plain(tray.state)
 
 
-def _slurm(tray: view.Tray, style: Style) -> str:
+def _slurm(tray: view.Tray, marks: Marks) -> str:
     return _plain(tray.slurm)
 
 
-def _jobs(tray: view.Tray, style: Style) -> str:
+def _jobs(tray: view.Tray, marks: Marks) -> str:
     text = _plain(" ".join(tray.jobs))
-    return text if len(text) <= WIDEST_JOBS else text[: WIDEST_JOBS - 1] + style.marks["cut"]
+    return text if len(text) <= WIDEST_JOBS else text[: WIDEST_JOBS - 1] + marks["cut"]
 
 
-SLOT: Column = (" #", _slot)
+INDEX: Column = ("index", _index)
 NAME: Column = ("tray ", _name)  # as wide as "empty"
 CLIQUE: Column = ("clique", _clique)
 HEALTH: Column = ("health", _health)
 STATE: Column = ("state", _state)
 SLURM: Column = ("Slurm", _slurm)
 JOBS: Column = ("jobs", _jobs)
-# From the widest to the narrowest: the first in which a domain fits the terminal is taken.
-LAYOUTS: tuple[tuple[Column, ...], ...] = (
-    (SLOT, NAME, CLIQUE, HEALTH, STATE, SLURM),
+# From the widest to the narrowest. The first in words is taken in which two domains fit next to each other, else the
+# first of all in which one fits. An index counts from 0, so it stands apart from the number in the name.
+IN_WORDS: tuple[tuple[Column, ...], ...] = (
+    (NAME, CLIQUE, HEALTH, STATE, SLURM, INDEX),
     (NAME, CLIQUE, HEALTH, STATE, SLURM),
-    (NAME, ("", _letter), ("", _health_mark), STATE, SLURM),
-    (NAME, ("", _letter), ("", _health_mark), STATE),
+    (NAME, CLIQUE, HEALTH, STATE),
 )
+LAYOUTS: tuple[tuple[Column, ...], ...] = (*IN_WORDS, (NAME, ("", _letter), ("", _health_mark), STATE))
 
 
 def domain_map(
@@ -110,10 +106,13 @@ def domain_map(
 
     jobs: Slurm node name -> job IDs; they have a column where Slurm was queried.
     """
-    style = Style(width, MARKS[unicode])
+    marks = MARKS[unicode]
     shown = view.figure(fabric, state, jobs)
-    layouts = tuple((*columns, JOBS) for columns in LAYOUTS) if shown.has_jobs else LAYOUTS
-    lines = _in_rows(_domains(shown.domains, layouts, style), width)
+    half = (width - GAP) // 2 if len(shown.domains) > 1 else width
+    layouts = [*((columns, half) for columns in IN_WORDS), *((columns, width) for columns in LAYOUTS)]
+    jobs_column = (JOBS,) if shown.has_jobs else ()
+    layouts = [((*columns, *jobs_column), widest) for columns, widest in layouts]
+    lines = _in_rows(_domains(shown.domains, layouts, marks), width)
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
     return [*lines, "", *_sums(shown), *_findings(shown)]
@@ -128,7 +127,7 @@ def change_map(
     """
     changed = {name for name in {*before.trays, *after.trays} if before.trays.get(name) != after.trays.get(name)}
 
-    def place(tray: view.Tray, style: Style) -> str:
+    def place(tray: view.Tray, marks: Marks) -> str:
         clique = tray.clique.name if tray.clique else NOTHING
         if tray.name not in changed:
             return _plain(clique)
@@ -136,13 +135,13 @@ def change_map(
         old = row["clique"] if row else NOTHING
         return _plain(f"{old} -> {clique}" if old != clique else f"{clique} (changed)")
 
-    style = Style(width, MARKS[unicode])
+    marks = MARKS[unicode]
     domains = [
         domain for domain in view.figure(after, state).domains if any(tray.name in changed for tray in domain.trays)
     ]
     column: Column = ("from -> to", place)
-    layouts = ((SLOT, NAME, column, SLURM), (NAME, column, SLURM), (NAME, column))
-    lines = _in_rows(_domains(domains, layouts, style), width)
+    layouts = (((NAME, column, SLURM), width), ((NAME, column), width))
+    lines = _in_rows(_domains(domains, layouts, marks), width)
     gone = model.natural_sorted(changed.difference(after.trays))
     if gone:
         lines += ["", "Removed: " + ", ".join(f"{_plain(name)} (from {before.trays[name]['clique']})" for name in gone)]
@@ -174,44 +173,44 @@ def _width(block: Block) -> int:
     return max(map(len, block))
 
 
-def _domains(domains: Sequence[view.Domain], layouts: Sequence[tuple[Column, ...]], style: Style) -> list[Block]:
+def _domains(domains: Sequence[view.Domain], layouts: Sequence[Layout], marks: Marks) -> list[Block]:
     blocks: list[Block] = []
     trays = [tray for domain in domains for tray in domain.trays]
-    for layout in layouts:
-        every = [layout[i][1](tray, style) for tray in trays for i in range(len(layout))]
+    for layout, widest in layouts:
+        every = [layout[i][1](tray, marks) for tray in trays for i in range(len(layout))]
         # All domains share their column widths, so that rows align across domains.
         widths = [max([len(title), *map(len, every[i :: len(layout)])]) for i, (title, _cell) in enumerate(layout)]
-        blocks = [_domain(domain, layout, widths, style) for domain in domains]
-        if all(_width(block) <= style.width for block in blocks):
+        blocks = [_domain(domain, layout, widths, marks) for domain in domains]
+        if all(_width(block) <= widest for block in blocks):
             break
     return blocks
 
 
-def _domain(domain: view.Domain, layout: tuple[Column, ...], widths: list[int], style: Style) -> Block:
+def _domain(domain: view.Domain, layout: tuple[Column, ...], widths: list[int], marks: Marks) -> Block:
     total = sum(widths) + 2 * (len(widths) - 1)
 
     def row(cells: Iterable[str]) -> str:
         return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
     title = _cut(
-        f"{domain.name}  {domain.cluster_uuid[:8]}  {len(domain.trays)} of {len(domain.slots)} trays", total, style
+        f"{domain.name}  {domain.cluster_uuid[:8]}  {len(domain.trays)} of {len(domain.slots)} trays", total, marks
     )
-    block = [title.ljust(total), row(title for title, _cell in layout), style.marks["rule"] * total]
+    block = [title.ljust(total), row(title for title, _cell in layout)]
     for slot in reversed(range(len(domain.slots))):
         tray = domain.slots[slot]
         if tray is None:
             block.append(row(EMPTY if title == NAME[0] else "" for title, _cell in layout))
         else:
-            block.append(row(cell(tray, style) for _title, cell in layout))
+            block.append(row(cell(tray, marks) for _title, cell in layout))
         if domain.switches and slot == domain.below:
             label = f" {domain.switches} switch trays "
-            block.append(_cut(label.center(total, style.marks["rule"]), total, style).ljust(total))
+            block.append(_cut(label.center(total, marks["rule"]), total, marks).ljust(total))
     return block
 
 
-def _cut(text: str, width: int, style: Style) -> str:
+def _cut(text: str, width: int, marks: Marks) -> str:
     text = _plain(text)
-    return text if len(text) <= width else text[: width - 1] + style.marks["cut"]
+    return text if len(text) <= width else text[: width - 1] + marks["cut"]
 
 
 def _sums(shown: view.Figure) -> list[str]:
