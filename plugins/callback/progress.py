@@ -14,7 +14,10 @@ author: rackscale.nvlink contributors (@rackscale)
 description:
   - Prints, at the end of a play, one line with the worst result and the number of its hosts that are ok, changed,
     failed or unreachable. Each domain with a failed or unreachable host has a line of its own. A line of a play without
-    a change is printed once in a run, and plays without a host print nothing.
+    a change is printed once in a run. Plays without a host print nothing, nor does a play on the controller alone that
+    changed nothing or has printed a text of its own.
+  - On a terminal the last line is the running task with the number of hosts that have finished it. Each further line
+    replaces it.
   - An NVLink domain is a group of hosts whose name starts with O(group_prefix). The inventory plugin
     P(rackscale.nvlink.fabric#inventory) makes one for each NVLink domain.
   - Failures are printed at the end of their task. Hosts with equal messages share a line, folded as a Slurm hostlist.
@@ -39,8 +42,8 @@ options:
         key: group_prefix
   interval:
     description:
-      - Seconds without a line after which the next task or result has one, with the running task and the number of
-        hosts that have finished it. V(0) prints none.
+      - Where the output is no terminal, seconds without a line after which the next task or result has one, with the
+        running task and the number of hosts that have finished it. V(0) prints none, on a terminal too.
     type: int
     default: 10
     env:
@@ -51,6 +54,8 @@ options:
 """
 
 import atexit
+import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -89,7 +94,8 @@ _NO_REASON = (
 )
 _OUTPUTS = ("stderr", "module_stderr", "stdout", "module_stdout")
 # The names of the controller.
-_CONTROLLER = ("localhost", "127.0.0.1", "::1")
+_CONTROLLER = frozenset({"localhost", "127.0.0.1", "::1"})
+_ERASE = "\033[K"
 _COLOURS = {
     progress.OK: C.COLOR_OK,
     progress.CHANGED: C.COLOR_CHANGED,
@@ -112,6 +118,8 @@ class CallbackModule(CallbackBase):
         self._started = self._phase_started = self._printed_at = time.monotonic()
         self._phase: progress.Phase | None = None
         self._play = self._task = ""
+        # Whether the terminal shows the running task, and whether this play has printed a text.
+        self._is_shown = self._has_text = self._is_terminal = False
         # Task -> its name with the values of its variables. With the strategy free several run at once.
         self._names: dict[str, str] = {}
         self._messages: dict[str, progress.Messages] = {}
@@ -127,19 +135,19 @@ class CallbackModule(CallbackBase):
         super().set_options(*arguments, **more)
         self._prefix = self.get_option("group_prefix")
         self._interval = self.get_option("interval")
+        self._is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         atexit.unregister(self._stop_early)
         atexit.register(self._stop_early)
         self._end_phase()
         self._phase, self._phase_started = progress.Phase(), time.monotonic()
-        self._play = play.get_name().strip()
+        self._play, self._has_text = play.get_name().strip(), False
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self._end_task()
         self._task = self._names[task._uuid] = _short(task.get_name())
-        if self._is_due():
-            self._print(f"  {self._play}: {self._task}", C.COLOR_VERBOSE)
+        self._show(f"  {self._play}: {self._task}")
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
         self.v2_playbook_on_task_start(task, False)
@@ -154,10 +162,10 @@ class CallbackModule(CallbackBase):
             if isinstance(changes, list) and changes:
                 self._add(result, progress.CHANGED, summarize(changes, MAX_CHANGES))
         elif result.task.action in _ASSERT and result.task.args.get("success_msg"):
-            name = _CONTROLLER[0] if result.task.run_once else result.host.get_name()
+            name = "localhost" if result.task.run_once else result.host.get_name()
             self._add(result, "", *_texts(result.result.get("msg")), host=name)
         elif result.task.run_once and result.task.action.startswith(_COLLECTION):
-            self._add(result, "", *_texts(result.result.get("announcement")), host=_CONTROLLER[0])
+            self._add(result, "", *_texts(result.result.get("announcement")), host="localhost")
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         self._count(result, progress.OK)
@@ -214,6 +222,9 @@ class CallbackModule(CallbackBase):
 
     def _print(self, text: str, colour: str | None = None, painted: str = "") -> None:
         self._printed_at = time.monotonic()
+        if self._is_shown:
+            self._display.display(_ERASE, screen_only=True, newline=False)
+            self._is_shown = False
         if not painted:
             self._display.display(text, color=colour)
         else:
@@ -221,9 +232,17 @@ class CallbackModule(CallbackBase):
             self._display.display(painted, color=colour, screen_only=True)
             self._display.display(text, log_only=True)
 
-    def _is_due(self) -> bool:
-        """Whether nothing was printed for so long that a person wonders what runs."""
-        return bool(self._interval) and time.monotonic() - self._printed_at > self._interval
+    def _show(self, text: str) -> None:
+        """Show what runs: on a terminal in its last line, else where nothing was printed for long."""
+        if not self._interval:
+            return
+        if self._is_terminal:
+            # The cursor goes back, so that a warning of Ansible begins in the first column too.
+            line = f"{_ERASE}{text[: self._display.columns]}\r"
+            self._display.display(line, color=C.COLOR_VERBOSE, screen_only=True, newline=False)
+            self._is_shown = True
+        elif time.monotonic() - self._printed_at > self._interval:
+            self._print(text, C.COLOR_VERBOSE)
 
     def _count(self, result: Any, outcome: str) -> None:
         host = result.host
@@ -236,8 +255,7 @@ class CallbackModule(CallbackBase):
         self._results += 1
         if result.warnings or result.deprecations:
             self._handle_warnings(result.result)
-        if self._is_due():
-            self._print(f"  {self._play}: {self._task}: {count(self._results, 'host')} so far", C.COLOR_VERBOSE)
+        self._show(f"  {self._play}: {self._task}: {count(self._results, 'host')} so far")
 
     def _domain(self, host: Any) -> str:
         names = (group.name for group in host.get_groups() if group.name.startswith(self._prefix))
@@ -249,12 +267,14 @@ class CallbackModule(CallbackBase):
     def _add(self, result: Any, outcome: str, *texts: str, host: str = "") -> None:
         messages = self._messages.setdefault(self._name(result), progress.Messages())
         messages.add(outcome, host or result.host.get_name(), *texts)
+        self._has_text = self._has_text or not outcome
 
     def _problem(self, result: Any, outcome: str, reason: str) -> None:
         self._count(result, outcome)
         reason = self._items.pop(result.host.get_name(), reason)
         is_reported = outcome == progress.RESCUED and result.task.action in _REPORTED and not self._display.verbosity
-        self._add(result, outcome, "" if is_reported else reason)
+        if not is_reported:
+            self._add(result, outcome, reason)
 
     def _end_task(self, is_last: bool = False) -> None:
         """Print the messages of the task once all hosts have finished it."""
@@ -283,7 +303,10 @@ class CallbackModule(CallbackBase):
         seconds = time.monotonic() - self._phase_started
         for line in self._phase.lines():
             key = self._play, line.hosts
-            if line.outcome == progress.OK and key in self._unchanged and not self._display.verbosity:
+            silent = line.outcome == progress.OK and key in self._unchanged
+            if line.hosts <= _CONTROLLER:
+                silent = line.outcome == progress.OK or (line.outcome == progress.CHANGED and self._has_text)
+            if silent and not self._display.verbosity:
                 continue
             self._unchanged.add(key)
             row = line._replace(text=f"{self._play}: {line.text} ({seconds:.1f} s)")

@@ -72,6 +72,22 @@ def test_unreachable_hosts_with_one_cause_share_a_line(printed: list[str]) -> No
     assert printed == ["  unreachable  Ask: r01t[01-18]: port 22: Connection refused"]
 
 
+def test_a_terminal_shows_the_running_task_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin, asked, written = callback(), task("Ask"), []
+    monkeypatch.setattr(progress, "ANSIBLE_COLOR", False)
+    display = lambda text, newline=True, **_more: written.append(text + "\n" * newline)  # noqa: E731
+    plugin._display = SimpleNamespace(verbosity=0, columns=20, display=display)
+    plugin._play, plugin._interval, plugin._is_terminal = "Trays", 10, True
+    plugin.v2_playbook_on_task_start(asked, False)
+    plugin.v2_runner_on_ok(result("r01t01", asked))
+    plugin.v2_runner_on_failed(result("r01t02", asked, msg="No."), ignore_errors=True)
+    plugin._end_task()
+    assert "".join(written) == (
+        "\033[K  Trays: Ask\r\033[K  Trays: Ask: 1 host\r\033[K  Trays: Ask: 2 host\r"
+        "\033[K  rescued      Ask: r01t02: No.\n"
+    )
+
+
 def test_a_result_is_that_of_its_own_task(printed: list[str]) -> None:
     """With the strategy free a task begins before the one before has ended on all hosts."""
     plugin, first, second = callback(), task("First"), task("Second", "debug")
@@ -111,18 +127,9 @@ def test_a_difference_is_cleaned_and_bounded(printed: list[str], monkeypatch: py
     ],
 )
 def test_the_text_of_a_passed_assertion_is_printed(args: dict[str, Any], run_once: bool, lines: list[str]) -> None:
-    callback = progress.CallbackModule()
-    callback._prefix, callback._interval = "nvlink_domain_", 0
-    result = SimpleNamespace(
-        host=SimpleNamespace(get_name=lambda: "r01t01", get_groups=list),
-        task=SimpleNamespace(action="ansible.builtin.assert", args=args, run_once=run_once, _uuid="1"),
-        result={"changed": False, "msg": ["one", "two"]},
-        is_changed=lambda: False,
-        warnings=[],
-        deprecations=[],
-    )
-    callback.v2_runner_on_ok(result)
-    (messages,) = callback._messages.values() or [progress.progress.Messages()]
+    plugin, shown = callback(), task("Show", "ansible.builtin.assert", args=args, run_once=run_once)
+    plugin.v2_runner_on_ok(result("r01t01", shown, msg=["one", "two"]))
+    (messages,) = plugin._messages.values() or [progress.progress.Messages()]
     printed = messages.lines("Show", progress._CONTROLLER)
     assert [line.text for line in printed] == lines
 
