@@ -60,8 +60,11 @@ class ActionModule(GuardedAction):
                 storage.write_atomic(file, fabric_file.encode(verdict), follow=True)
             except NvlinkError as error:
                 raise AnsibleActionFail(f"doctor_file: {error}") from None
-        next_step = f"Next: ansible-playbook rackscale.nvlink.{'site' if verdict['ok'] else 'doctor'}."
-        lines, failure = checks.screen(rows, f"{text} {next_step}", options["fail"])
+        if verdict["ok"] and not options["fabric_file"]:
+            next_step = "set fabric_file: fabric.json for the group all, then run the playbook discover"
+        else:
+            next_step = f"ansible-playbook rackscale.nvlink.{'site' if verdict['ok'] else 'doctor'}"
+        lines, failure = checks.screen(rows, f"{text} Next: {next_step}.", options["fail"])
         return {"verdict": verdict, "text": lines, "failure": failure}
 
     def _inspect(self, options: Arguments, task_vars: Variables) -> Result:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,16 @@ def hostvars() -> HostVars:
     trays = {name: {"ansible_host": f"10.0.0.{number}", "doctor_tray": {}} for number, name in enumerate(TRAYS)}
     ctl = {"ansible_host": "10.0.1.1", "doctor_slurm": slurm}
     return HostVars({**trays, "ctl": ctl, "localhost": {"verify_kubeconfig": "/nowhere"}})
+
+
+def test_a_site_without_a_fabric_file_sets_it_next(
+    hostvars: HostVars, monkeypatch: pytest.MonkeyPatch, run_action: Callable[..., dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(doctor.doctor, "evaluate", lambda *_given: ([], SimpleNamespace(trays=TRAYS, answered=TRAYS)))
+    options = {"task_vars": {"hostvars": hostvars, "groups": {}}, "step": "evaluate", "trays": TRAYS}
+    assert "Next: set fabric_file" in run_action(doctor.ActionModule, **options)["text"][-1]
+    text = run_action(doctor.ActionModule, **options, fabric_file="/fabric.json")["text"]
+    assert "Next: ansible-playbook rackscale.nvlink.site." in text[-1]
 
 
 @pytest.mark.parametrize(("placed", "most"), [(True, 2), (False, 3)])
