@@ -22,31 +22,14 @@ from nvlab import imex
 # The pages that this module follows: in a folder with hosts.yml alone, and in one with a fabric file.
 FROM_NOTHING = ("README.md", "docs/quick-start.md")
 READ_A_VERDICT = ("docs/report.md", "docs/monitoring.md")
-WITH_A_FABRIC = (
-    "docs/imex.md",
-    *(
-        pytest.param(page, marks=pytest.mark.long)
-        for page in (
-            "docs/doctor.md",
-            "docs/capture.md",
-            "docs/imex-domain.md",
-            *READ_A_VERDICT,
-            "docs/mission-control.md",
-        )
-    ),
-)
-DISCOVER = (
-    "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
-    " -e fabric_hosts=trays -e fabric_file=fabric.json -e fabric_accept=gates"
-)
+LONG = ("docs/doctor.md", "docs/capture.md", "docs/imex-domain.md", *READ_A_VERDICT, "docs/mission-control.md")
+WITH_A_FABRIC = ("docs/imex.md", *(pytest.param(page, marks=pytest.mark.long) for page in LONG))
+DISCOVER = "ansible-playbook -i hosts.yml rackscale.nvlink.discover -e fabric_hosts=trays -e fabric_accept=gates"
 VERIFY = (
     "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.verify"
-    " -e fabric_file=fabric.json -e verdict_file=$PWD/verdict.json -e verify_fail=false"
+    " -e verdict_file=$PWD/verdict.json -e verify_fail=false"
 )
-SLURM = (
-    "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.slurm"
-    " -e fabric_file=$PWD/fabric.json -e slurm_topology_manage_conf=true"
-)
+SLURM = "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.slurm"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +48,9 @@ def configured(racks: RunningLab, tmp_path_factory: pytest.TempPathFactory) -> P
     """A folder with a fabric file whose blocks slurmctld runs."""
     shell = pages.Shell(tmp_path_factory.mktemp("configured"))
     (shell.folder / "hosts.yml").write_text(racks.inventory.read_text())
-    (shell.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
+    (shell.folder / "group_vars").mkdir()
+    for name in ("cluster.nvlink.yml", "group_vars/all.yml"):
+        (shell.folder / name).write_text(pages.files("docs/quick-start.md")[name])
     shell.type(DISCOVER)
     shell.type(SLURM)
     return shell.folder
