@@ -25,7 +25,8 @@ venv: $(VENV)/.made ## Make ./.venv from uv.lock, with this checkout as the inst
 
 demo: venv ## Two simulated NVL72 racks, discovered twice, rendered to build/demo (no root, no GPU)
 	@PATH="$(RUN):$$PATH" ANSIBLE_STDOUT_CALLBACK=$${ANSIBLE_STDOUT_CALLBACK:-rackscale.nvlink.progress} \
-	$(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo"
+	$(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo" && \
+	echo "Demo complete: r01t07 is down and kept its place. Open build/demo/report/index.html"
 
 unit: venv ## The unit tests
 	@$(RUN)/python tests/tools/gates.py unit

@@ -41,15 +41,15 @@ class Demo:
 
 def playbook(*arguments: str, check: bool = True, **more: str) -> str:
     """What a run of ansible-playbook printed."""
-    done = ansible("ansible-playbook", *arguments, check=check, COLUMNS="120", **more)
+    done = ansible("ansible-playbook", *arguments, check=check, **{"COLUMNS": "120"} | more)
     return done.stdout + done.stderr
 
 
 def run_demo(directory: Path) -> Demo:
     """As `make demo` does."""
-    callback = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress", "NVLINK_PROGRESS_INTERVAL": "0"}
     given = ("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={directory}")
-    return Demo(directory, playbook(*given, **callback))
+    callback = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress", "NVLINK_PROGRESS_INTERVAL": "0"}
+    return Demo(directory, playbook(*given, **callback, COLUMNS="80"))
 
 
 def leave_earlier_demo(directory: Path) -> None:
@@ -122,24 +122,34 @@ def test_the_report_shows_both_broken_trays(demo: Demo) -> None:
 
 
 def test_the_map_has_a_row_a_tray(demo: Demo) -> None:
-    rows = [line for line in demo.output.splitlines() if re.match(r"\s*\d+  r01t\d\d .* r02t\d\d ", line)]
+    rows = [line for line in demo.output.splitlines() if re.match(r"  r01t\d\d .* r02t\d\d ", line)]
+    assert max(map(len, rows)) <= 80
     trays = [re.findall(r"r0[12]t\d\d", row) for row in rows]
     assert trays == [[*pair] for pair in reversed([*zip(RACK_1, RACK_2, strict=True)])]
     (down,) = [row for row in rows if DOWN in row]
     assert "stale" in down.split("r02t")[0]
     (sick,) = [row for row in rows if SICK in row]
     assert "unhealthy" in sick.split(SICK)[1]
-    assert re.search(r"r02\w* @[12]$", sick)
+    assert sick.split()[6:] == [SICK, "C", "r02b", "✗", "unhealthy", "present"]
 
 
 @pytest.mark.core
-def test_the_map_and_the_paths_are_followed_by_the_result_alone(demo: Demo) -> None:
+def test_it_prints_less_than_45_lines_and_the_result_last(demo: Demo) -> None:
     lines = demo.output.splitlines()
-    assert re.fullmatch(r"  Report: .*/report/index\.html \(open it in a browser\)", lines[-3])
-    assert re.fullmatch(r"ok           Show the results: localhost \([0-9.]+ s\)", lines[-2])
+    assert lines[0].startswith("  Two simulated NVL72 racks")
+    sums = [
+        re.fullmatch(r"  slurm/topology\.\w+  sha256 (\w{16}) before, (\w{16}) after the faults", line)
+        for line in lines
+    ]
+    assert [found[1] == found[2] for found in sums if found] == [True, True]
+    assert re.fullmatch(r"  Report: .*/report/index\.html", lines[-2])
     assert re.fullmatch(rf"CHANGED in [0-9.]+ s: 37 hosts: 35 ok, 1 changed, 1 rescued \({DOWN}\)", lines[-1])
-    # Of these, 36 are the trays that the first discovery places.
-    assert len(lines) < 100
+    # `make demo` adds the last one.
+    assert len(lines) < 45
+    # A line with its remedy for each fault.
+    found = [line.split()[:2] for line in demo.output.splitlines() if line.startswith(("  error ", "  warning "))]
+    assert found == [["error", SICK], ["warning", f"{DOWN}:"]]
+    assert "could not be sent" not in demo.output
 
 
 def test_a_second_render_changes_nothing(demo: Demo) -> None:

@@ -50,7 +50,9 @@ def pip(python: str | Path, command: str, folder: str, option: str, requirement:
     listing = Path(folder) / "requirements.txt"
     listing.write_text(" ".join([requirement, *(f"--hash=sha256:{value}" for value in sha256)]) + "\n")
     options = ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--require-hashes"]
-    run([python, "-m", "pip", command, "-q", *options, option, folder, "-r", listing])
+    # Older releases of pip do not know these as options. The folder is our own, so pip may be run by root.
+    quiet = {"PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    run([python, "-m", "pip", command, "-q", *options, option, folder, "-r", listing], env={**os.environ, **quiet})
     listing.unlink()
 
 
@@ -148,6 +150,7 @@ def main() -> None:
     # The machine's own certificates, for a site whose proxy signs what comes from outside.
     environment["UV_SYSTEM_CERTS"] = "1"
     environment.pop("VIRTUAL_ENV", None)
+    print(f"{options.venv.name}: download and install the packages of uv.lock (minutes the first time)", flush=True)
     groups = ["--no-dev", "--group", "bootstrap", "--group", "test"] if options.tests_only else []
     run([uv, "sync", "--quiet", "--frozen", "--python", interpreter, *groups], cwd=CHECKOUT, env=environment)
     python = options.venv / "bin" / "python"
