@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +45,8 @@ class ActionModule(GuardedAction):
 
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        result: Result = {"changed": False, "changes": [], "findings": [], "applies": True, "dra_driver": True}
+        result: Result = {"changed": False, "changes": [], "findings": []}
         run = self._run(task_vars)
-        plan = self._plan_of_site(task_vars)
-        if plan:
-            # It has checked the run.
-            applies = self._task.play.vars["site_runs"] in plan["playbooks"]
-            hosts = self._hosts(options["patterns"], task_vars, run) if applies else []
-            return {**result, "applies": applies, "dra_driver": applies and plan["dra_driver"], "hosts": hosts}
         # Before the variables that must be set: a misspelled name is why one is not.
         playbook = Path(self._task.get_path().rpartition(":")[0]).stem
         errors, result["warnings"] = run_variables.check(self._loader, task_vars, playbook)
@@ -73,15 +67,9 @@ class ActionModule(GuardedAction):
             problem = str(error)
         if problem:
             raise AnsibleActionFail(_ended(problem))
-        result["hosts"] = self._hosts([*options["patterns"], *options["optional_patterns"]], task_vars, run)
-        return {**result, **planned, "warnings": [*result["warnings"], *planned.get("warnings", ())]}
-
-    def _plan_of_site(self, task_vars: Variables) -> Mapping[str, Any]:
-        """What site has planned, where site imports the playbook; else nothing."""
-        # A variable of the play, which no fact of a tray can set.
-        is_phase = "site_runs" in self._task.play.vars
-        plan = trust.controller_value(task_vars, "site_plan") if is_phase else None
-        return plan if isinstance(plan, Mapping) and "playbooks" in plan else {}
+        planned.setdefault("warnings", []).extend(result["warnings"])
+        hosts = self._hosts([*options["patterns"], *options["optional_patterns"]], task_vars, run)
+        return {**result, "playbooks": [playbook], "dra_driver": True, "hosts": hosts, **planned}
 
     def _run(self, task_vars: Variables) -> Run:
         groups = task_vars.get("groups") or {}
@@ -137,7 +125,8 @@ class ActionModule(GuardedAction):
             yield targets.wrong_number(name, value(name), whole=VARIABLES[name]["type"] == "int")
         for name in options["renames"]:
             yield targets.wrong_pairs(name, value(name))
-        for name in options["patterns"]:
+        # The plan names the variable of site, and a run of Slurm alone needs no tray.
+        for name in () if options["plan"] else options["patterns"]:
             yield targets.wrong_pattern(run, name, value(name), in_run=True)
         optional = filter(value, options["optional_patterns"])
         for name in (*options["inventory_patterns"], *optional):

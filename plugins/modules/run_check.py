@@ -40,7 +40,9 @@ options:
     elements: str
     default: []
   patterns:
-    description: Patterns that must match a host of this run. A variable that is not set has its default.
+    description:
+      - Patterns that must match a host of this run. A variable that is not set has its default.
+      - With O(plan) they may match none, since the plan itself requires trays.
     type: list
     elements: str
     default: []
@@ -147,16 +149,13 @@ findings:
   type: list
   elements: dict
 playbooks:
-  description: The playbooks of these phases.
-  returned: with O(plan)
+  description:
+    - The playbooks whose plays in the folder C(phases) are to run. With O(plan) those of the phases, else the one that
+      has this task.
+  returned: always
   type: list
   elements: str
-  sample: [discover, slurm, rollout, verify, report]
-applies:
-  description: Whether the playbook runs. Where C(site) imports it, that is as C(site) has planned.
-  returned: always
-  type: bool
-  sample: true
+  sample: [discover, slurm, rollout, verify, render]
 hosts:
   description: The hosts of this run that match one of O(patterns) and O(optional_patterns).
   returned: always

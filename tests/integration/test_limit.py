@@ -14,8 +14,11 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 from .commands import ansible
 
+FOLDER = Path(__file__).resolve().parents[2] / "playbooks"
+# Each with its phase, where it has one.
 PLAYBOOKS = {
-    path.stem: path.read_text() for path in sorted((Path(__file__).resolve().parents[2] / "playbooks").glob("*.yml"))
+    path.stem: "".join(file.read_text() for file in (path, FOLDER / "phases" / path.name) if file.exists())
+    for path in sorted(FOLDER.glob("*.yml"))
 }
 GUARDED = [name for name, text in PLAYBOOKS.items() if "localhost: false" not in text]
 

@@ -24,6 +24,13 @@ fabric_file: fabric.json
 """
 CHOSEN = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress", "NVLINK_PROGRESS_INTERVAL": "0"}
 UNREACHABLE = "r02t18"
+# A stand-in tray must see no process of this machine, which may be nvidia-imex of a lab.
+ALONE = """\
+#!/bin/sh
+exec unshare --user --map-root-user --pid --fork --mount-proc "${0%/*}/python" "$@"
+"""
+# Of Ansible's own callback: a line for each tray and task, and three or more for each play.
+MAX_DEFAULT = 234
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +168,28 @@ def test_output_of_callbacks_that_print_json_can_be_read(site: Path, callback: s
     )
     rows = [json.loads(text) for text in ([done.stdout] if callback.endswith("json") else done.stdout.splitlines())]
     assert "r01t18" in json.dumps(rows)
+
+
+def test_a_run_of_site_without_changes_prints_few_lines(tmp_path: Path) -> None:
+    """8 trays with the phases discover, imex, verify and report."""
+    simulation = {"racks": 2, "trays_per_rack": 4, "seed": 1}
+    source = {"plugin": "rackscale.nvlink.fabric", "sources": ["simulation"], "simulation": simulation}
+    inventory, trays = tmp_path / "cluster.nvlink.yml", tmp_path / "trays"
+    inventory.write_text(json.dumps(source))
+    options = json.dumps({"dest": str(trays), "simulation": simulation})
+    ansible("ansible", "localhost", "-m", "rackscale.nvlink.simulated_trays", "-a", options)
+    for python in trays.glob("*/python"):
+        (python.parent / "alone").write_text(ALONE)
+        (python.parent / "alone").chmod(0o755)
+    given = {
+        **dict.fromkeys(("fabric_facts_backend", "verify_backend"), "nvidia_smi"),
+        **dict.fromkeys(("fabric_facts_ip", "verify_ip"), "ip"),
+        **{"fabric_file": str(tmp_path / "fabric.json"), "imex_owner": "none", "ansible_connection": "local"},
+        "ansible_python_interpreter": f"{trays}/{{{{ inventory_hostname }}}}/alone",
+    }
+    # The first run places the trays.
+    for callback, most in (("default", 1000), ("default", MAX_DEFAULT), (CHOSEN["ANSIBLE_STDOUT_CALLBACK"], 35)):
+        command = ("ansible-playbook", "rackscale.nvlink.site", "-i", inventory, "-e", json.dumps(given))
+        lines = ansible(*command, ANSIBLE_STDOUT_CALLBACK=callback).stdout.splitlines()
+        assert len(lines) <= most, "\n".join([f"{len(lines)} lines", *lines])
+    assert lines[-3].startswith("  Site: 8 trays; phases: discover, imex, verify, report. Next: ")

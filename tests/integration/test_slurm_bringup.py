@@ -152,7 +152,9 @@ def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expe
 
 def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site) -> None:
     output = site.run("--limit", f"{ODD},localhost")
-    assert f"ctl of slurm_controllers is not in this run: use --limit {ODD},localhost,ctl." in output
+    assert (
+        f"--limit {ODD},localhost: leaves no host of slurm_controller; add one: --limit {ODD},localhost,ctl." in output
+    )
     assert "Read the distribution" not in output
     assert output.count("fatal: [") == 1
 

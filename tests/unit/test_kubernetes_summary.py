@@ -46,7 +46,7 @@ TOPOLOGY = [{"action": "create", "what": "Topology nvlink of kai.scheduler", "wh
     ],
 )
 def test_the_last_task_shows_what_changed(registered: dict[str, Any], lines: list[str]) -> None:
-    path = CHECKOUT / "playbooks" / "kubernetes.yml"
+    path = CHECKOUT / "playbooks" / "phases" / "kubernetes.yml"
     task = DataLoader().load_from_file(str(path), trusted_as_template=True)[-1]["tasks"][-1]
     variables = {"ansible_check_mode": False, **task["vars"], **registered}
     assert Templar(DataLoader(), variables=variables).template(task["ansible.builtin.debug"]["msg"]) == lines
@@ -57,7 +57,7 @@ def test_the_results_that_it_reads_are_registered() -> None:
     registered = {
         task.get("register") for path in roles for task in yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     }
-    book = yaml.load((CHECKOUT / "playbooks" / "kubernetes.yml").read_text(), Loader=yaml.CSafeLoader)
+    book = yaml.load((CHECKOUT / "playbooks" / "phases" / "kubernetes.yml").read_text(), Loader=yaml.CSafeLoader)
     variables = book[-1]["tasks"][-1]["vars"]
     words = set(re.findall(r"\b(?:dra_driver|k8s_topology)_\w+", str(variables)))
     assert words - variables.keys() <= registered

@@ -61,8 +61,8 @@ def write(
     text = [
         f"The bundle {done} {path}",
         *bundle.summary(made, missing),
-        f"What stands for what {done} in {mapping}, which stays here. Nothing was sent; read the bundle before you"
-        " pass it on.",
+        f"What stands for what {done} in {mapping}, which stays here. Nothing was sent."
+        f" Next: tar -xOzf {path}, to read it before you pass it on.",
     ]
     return {
         "changed": True,

@@ -41,7 +41,10 @@ resume_ and spares_."""
 
 _ROOT = Path(__file__).resolve().parents[3]
 _TEXTS = ("playbooks/**/*.yml", "roles/*/*/*.yml", "roles/*/*/*.j2", "plugins/inventory/fabric.py")
-_RUNS = re.compile(r"import_playbook: (?:rackscale\.nvlink\.)?(\w+)|_role:\s+name: rackscale\.nvlink\.(\w+)")
+_RUNS = re.compile(
+    r"(?:import_playbook: (?:rackscale\.nvlink\.|phases/)?|import_tasks: tasks/)(\w+)"
+    r"|_role:\s+name: rackscale\.nvlink\.(\w+)"
+)
 
 
 def _read() -> dict[str, dict[str, Specification]]:
@@ -78,7 +81,9 @@ def runs(playbook: str) -> list[str]:
     """The playbook, as playbooks/NAME, and all playbooks and roles that it and these run, as roles/NAME."""
     found = [f"playbooks/{playbook}"]
     for owner in found:
-        for text in _texts(f"{owner}.yml", f"{owner}/tasks/*.yml"):
+        # Of a playbook also its files in the folders phases and tasks.
+        parts = f"{owner}.yml".replace("playbooks/", "playbooks/*/")
+        for text in _texts(f"{owner}.yml", parts, f"{owner}/tasks/*.yml"):
             for imported, role in _RUNS.findall(text):
                 name = f"roles/{role}" if role else f"playbooks/{imported}"
                 found += [name] if name not in found else []

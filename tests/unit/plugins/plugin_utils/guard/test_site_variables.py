@@ -39,7 +39,7 @@ def test_a_name_that_nothing_reads_is_found(name: str, meant: str) -> None:
         *("resume_after", "spares_shelf", "ansible_user", "_private", "awx_job_id", "tower_user_name", "kube_version"),
         *("x", "dir", "host", "imex", "ntp_servers", "vendor_dir", "temp_dir"),
         # Known: an option, a registered variable, one of the inventory plugin, a fact of a module.
-        *("imex_owner", "fabric_observed", "nvlink_clique_name", "nvlink_fabric", "demo_dir", "site_runs"),
+        *("imex_owner", "fabric_observed", "nvlink_clique_name", "nvlink_fabric", "demo_dir", "run_plan"),
     ],
 )
 def test_a_name_of_someone_else_or_a_known_one_passes(name: str) -> None:

@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specificati
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 PLAYBOOKS = sorted(CHECKOUT.glob("playbooks/*.yml"))
+PARTS = [*PLAYBOOKS, *sorted(CHECKOUT.glob("playbooks/phases/*.yml")), CHECKOUT / "playbooks/tasks/render.yml"]
 SPECS = yaml.safe_load((CHECKOUT / "playbooks/meta/argument_specs.yml").read_text())["argument_specs"]
 KEYS = ("type", "elements", "choices", "options", "no_log")
 ONE_VARIABLE = re.compile(r"\{\{ *(\w+)(?: *\| *default\([^{}]*?\))* *\}\}")
@@ -27,6 +28,7 @@ def test_a_playbook_reads_the_variables_of_its_roles_and_of_what_it_imports() ->
     site, discover = map(specifications.read_by, ("site", "discover"))
     assert site["imex_server_port"]["type"] == "int"
     assert site["fabric_moved_percent"]["type"] == "float"
+    assert site["render_dir"]["type"] == "path"
     assert "imex_server_port" not in discover
     assert specifications.read_by("of_a_site") == {}
 
@@ -37,13 +39,14 @@ def test_the_roles_of_a_role_are_found() -> None:
 
 
 def test_every_import_and_every_role_of_a_playbook_is_found() -> None:
-    for path in PLAYBOOKS:
-        named = re.findall(r"(?:import_playbook|_role:\n *name): *(?:rackscale\.nvlink\.)?(\w+)", path.read_text())
+    pattern = r"(?:import_playbook|_role:\n *name): *(?:rackscale\.nvlink\.|phases/)?(\w+)"
+    for path in PARTS:
+        named = re.findall(pattern, path.read_text())
         assert set(named) <= {Path(owner).name for owner in specifications.runs(path.stem)}, path
 
 
 def test_results_of_tasks_and_variables_of_the_inventory_have_a_reader() -> None:
-    assert {"discover_run", "fabric_observed", "nvlink_clique_name", "nvlink_imex_address"} <= specifications.words()
+    assert {"run_plan", "fabric_observed", "nvlink_clique_name", "nvlink_imex_address"} <= specifications.words()
 
 
 def test_each_playbook_has_its_variables_and_names_those_that_are_needed() -> None:
@@ -64,7 +67,7 @@ def test_a_variable_has_one_type_wherever_it_stands() -> None:
     assert VARIABLES.keys() >= set(waves.OPTIONS)
 
 
-@pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: str(path.stem))
+@pytest.mark.parametrize("path", PARTS, ids=lambda path: str(path.relative_to(CHECKOUT)))
 def test_a_variable_has_the_type_of_the_option_that_it_sets(path: Path) -> None:
     for name, option in _options_of_modules(yaml.safe_load(path.read_text())):
         if name in SPECS[path.stem]["options"] and name != "fabric_sources":
