@@ -63,21 +63,24 @@ options:
     description: C(SlurmdLogFile) or C(SlurmctldLogFile), read for the error message where the daemon does not start.
       Required on trays and with O(step=start_backup); the action plugin sets it with O(step=configure).
     type: path
-  health_check:
-    description: C(HealthCheckProgram), which O(step=prepare_tray) installs. None if empty.
+  programs:
+    description: The programs that slurmd runs, for O(step=prepare_tray).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The program. Left out if empty.
+        type: path
+        required: true
+      text:
+        description: Its text.
+        type: str
+        required: true
+  logrotate:
+    description: The rule of logrotate for O(log), for O(step=prepare_tray).
     type: str
     default: ""
-  gpus:
-    description: The number of GPUs that the health check expects. With V(0) it checks none.
-    type: int
-    default: 0
-  prolog_dirs:
-    description:
-      - Folders of the programs that C(Prolog) and C(Epilog) name by a pattern. Each gets a program that does nothing,
-        because Slurm fails every job and drains the tray where such a pattern matches no file.
-    type: list
-    elements: path
-    default: []
   controllers:
     description:
       - Inventory names of the Slurm controllers. On one of them the steps of a tray do nothing. The action plugin reads
@@ -370,6 +373,10 @@ STEPS = {
 """Step -> its function of the host and the options, which returns the result besides `changes`, and the `diff`."""
 _RESTORES = ("configure", "start_backup")
 """Steps that undo their changes where they fail."""
+PROGRAM: dict[str, Specification] = {
+    "path": {"type": "path", "required": True},
+    "text": {"type": "str", "required": True},
+}
 ARGUMENTS: dict[str, Specification] = {
     "step": {"type": "str", "choices": list(STEPS), "required": True},
     "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
@@ -377,9 +384,8 @@ ARGUMENTS: dict[str, Specification] = {
     "conf_servers": {"type": "list", "elements": "str"},
     "options_file": {"type": "path", "default": "/etc/default/slurmd"},
     "log": {"type": "path"},
-    "health_check": {"type": "str", "default": ""},
-    "gpus": {"type": "int", "default": 0},
-    "prolog_dirs": {"type": "list", "elements": "path", "default": []},
+    "programs": {"type": "list", "elements": "dict", "default": [], "options": PROGRAM},
+    "logrotate": {"type": "str", "default": ""},
     "controllers": {"type": "list", "elements": "str", "default": []},
     "controller_failed": {"type": "bool", "default": False},
     "after": {"type": "list", "elements": "str", "default": []},

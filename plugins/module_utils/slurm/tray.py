@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
@@ -28,82 +28,25 @@ UNIT = "slurmd.service"
 CONF = "/etc/slurm/slurm.conf"
 # The first line of the options file starts with it.
 MARK = "# Written by rackscale.nvlink (slurm)"
-# Prolog= and Epilog= name a folder's programs by a pattern, which must match a file.
-PLACEHOLDER = "00-nvlink"
-PLACEHOLDER_TEXT = """\
-#!/bin/sh
-# Written by rackscale.nvlink (slurm). Slurm runs every program of this folder. It fails all jobs and drains the tray
-# where there is none, so this placeholder must stay.
-exit 0
-"""
-# As templates/logrotate.j2 of the role slurm. systemctl, since Debian's slurmctld has another process name after a
-# reconfigure; the old spelling of the option, which all versions of systemd accept.
-LOGROTATE = """\
-{log} {{
-  compress
-  missingok
-  nocreate
-  delaycompress
-  notifempty
-  rotate 12
-  size 5M
-  sharedscripts
-  postrotate
-    systemctl kill --kill-who=main --signal=SIGUSR2 {unit} || true
-  endscript
-}}
-"""
 # The parameters with which the kernel modules (open or proprietary) were loaded.
 DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
-
-HEALTH_CHECK = """\
-#!/bin/sh
-# Written by rackscale.nvlink (slurm), run by slurmd every HealthCheckInterval. The next run overwrites changes here.
-# Drains this node while its GPUs do not answer, are too few or are not in their NVLink fabric. Resumes the node only
-# if this program drained it.
-expected=@GPUS@
-marker=/run/nvlink-slurm-drained
-PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-node=${SLURMD_NODENAME:-$(uname -n | cut -d. -f1)}
-[ "$expected" -gt 0 ] || exit 0
-problem=
-if shown=$(timeout 30 nvidia-smi -q -x 2>/dev/null); then
-    gpus=$(printf '%s\\n' "$shown" | grep -c '<gpu id=')
-    attached=$(printf '%s\\n' "$shown" | sed -n '/<fabric>/,/<.fabric>/p' | grep -c '<state>Completed</state>')
-    if [ "$gpus" -lt "$expected" ]; then
-        problem="$gpus of $expected GPUs answer"
-    elif [ "$attached" -lt "$expected" ]; then
-        problem="$attached of $expected GPUs are in their NVLink fabric"
-    fi
-else
-    problem="nvidia-smi fails or hangs"
-fi
-if [ -n "$problem" ]; then
-    [ "$(cat "$marker" 2>/dev/null)" = "$problem" ] && exit 0
-    scontrol update NodeName="$node" State=DRAIN Reason="nvlink: $problem" && printf '%s\\n' "$problem" > "$marker"
-elif [ -e "$marker" ]; then
-    # An operator may have given the drain another reason meanwhile; then only the operator ends it.
-    case $(scontrol --oneliner show node "$node") in
-    *"Reason=nvlink: "*) scontrol update NodeName="$node" State=RESUME ;;
-    esac
-    rm -f "$marker"
-fi
-exit 0
-"""
 
 
 @dataclass(frozen=True)
 class DesiredState:
-    """The settings of a tray. ``key``: the cluster's key as bytes; if empty, the tray keeps the one that it has."""
+    """The settings of a tray.
+
+    key: the cluster's key as bytes; if empty, the tray keeps the one that it has. programs: those that slurmd
+    runs, each with path and text. logrotate: the rule for slurmd's log.
+    """
 
     auth: str
     key: bytes
     conf_servers: Sequence[str]
     options_file: str
-    health_check: str = ""
-    gpus: int = 0
-    prolog_dirs: Sequence[str] = ()
-    log: str = "/var/log/slurm/slurmd.log"
+    programs: Sequence[Mapping[str, str]]
+    logrotate: str
+    log: str
 
 
 @dataclass(frozen=True)
@@ -127,7 +70,7 @@ def start_step(host: Host, options: Arguments) -> Result:
 
 
 def _desired(options: Arguments) -> DesiredState:
-    names = ("auth", "conf_servers", "options_file", "health_check", "gpus", "prolog_dirs", "log")
+    names = ("auth", "conf_servers", "options_file", "programs", "logrotate", "log")
     return DesiredState(key=keys.decoded(options["key"]), **{name: options[name] for name in names})
 
 
@@ -144,13 +87,12 @@ def prepare(host: Host, desired: DesiredState) -> Measurement:
     if desired.auth == "munge":
         host.run(keys.MUNGE_UNIT)
     host.file(desired.options_file, options_text(desired).encode())
-    if desired.health_check:
-        host.file(desired.health_check, HEALTH_CHECK.replace("@GPUS@", str(desired.gpus)).encode(), mode=0o755)
-    for folder in desired.prolog_dirs:
-        host.file(os.path.join(folder, PLACEHOLDER), PLACEHOLDER_TEXT.encode(), mode=0o755)
+    for program in desired.programs:
+        if program["path"]:
+            host.file(program["path"], program["text"].encode(), mode=0o755)
     if not os.path.isdir(os.path.dirname(desired.log)):
         host.folder(os.path.dirname(desired.log), "root:root", 0o755)
-    rotate(host, desired.log)
+    rotate(host, desired.log, desired.logrotate)
     return Measurement(measure(host), channel_count())
 
 
@@ -172,14 +114,14 @@ def _is_example(conf: str) -> bool:
     return result.rc in (0, 1) and not result.error and not result.stderr and conf not in result.stdout.split()
 
 
-def rotate(host: Host, log: str, folder: str = "/etc/logrotate.d") -> None:
+def rotate(host: Host, log: str, rule: str, folder: str = "/etc/logrotate.d") -> None:
     """Rotate slurmd's log where no other rule does; logrotate fails on two rules for one log."""
     ours = os.path.join(folder, "slurm-nvlink")
     if not os.path.isdir(folder):
         return
     others = [entry.path for entry in os.scandir(folder) if entry.path != ours]
     if not any(log.encode() in (read(path) or b"") for path in others):
-        host.file(ours, LOGROTATE.format(log=log, unit=UNIT).encode())
+        host.file(ours, rule.encode())
 
 
 def options_text(desired: DesiredState) -> str:
