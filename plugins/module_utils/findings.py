@@ -1241,12 +1241,11 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
         "slurm_block_invalid": Row(
             ERROR,
-            "slurmctld would reject a block or tree of switches: a name, an empty block, a duplicate, too many nodes",
+            "slurmctld would reject a block: a name, an empty block, a duplicate, too many nodes",
             "correct the fabric file or slurm_topology_other_topologies, or upgrade Slurm",
             messages=cases(
                 name="The block name {name} is not valid in a topology file: use only letters, digits, '.', '_' and"
                 " '-'.",
-                tree="The tree {name} cannot be loaded, {problem}.",
                 twice="The block {block} is defined {number} times: give each clique a block of its own.",
                 empty="The block {block} has no nodes, which Slurm {version} refuses: leave it out, or upgrade to"
                 " 25.05.",
@@ -1279,14 +1278,13 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
         "slurm_blocks_limited": Row(
             WARNING,
-            "Slurm works with less than the fabric allows: unequal blocks or groups, or part of a tree is not used",
+            "Slurm works with less than the fabric allows: unequal blocks or groups",
             "set slurm_topology_block_sizes or edit_groups, complete the clique, or correct"
             " slurm_topology_other_topologies",
             messages=cases(
                 unequal="The block {large} has {most} and {block} {fewest}, so aggregated blocks would not be groups"
                 " of equal cliques and only {sizes} is set: split all domains alike, or set block_sizes (variable"
                 " slurm_topology_block_sizes).",
-                tree="The tree {name} loads but does not work as written, {problem}.",
                 aggregates="The aggregated blocks change, {blocks} are no longer one: keep retired blocks as"
                 " placeholders (25.05), or inform the users of the larger sizes.",
                 left_out="Block {block} ({number}: {nodes}) is left out, since min_block_size (variable"

@@ -155,17 +155,6 @@ options:
             description: The nodes at it, as a hostlist, for a switch without children.
             type: str
             default: ""
-      leaf_variable:
-        description:
-          - The name of a host variable with a tray's leaf switch, such as C(nvlink_leaf_switch), instead of
-            O(other_topologies[].switches).
-          - A fact that the tray itself returned (C(ansible_facts)) does not count, since it could give a switch that
-            others share another place.
-        type: str
-      spine_variable:
-        description:
-          - The name of a host variable with the spine switch above the leaf. Without it one switch connects all leaves.
-        type: str
   cluster_default:
     description:
       - Name of the topology in C(topology.yaml) that partitions without C(Topology=) use. The block topology if empty.
@@ -538,8 +527,6 @@ ARGUMENTS: dict[str, Specification] = {
                     "nodes": {"type": "str", "default": ""},
                 },
             },
-            "leaf_variable": {"type": "str"},
-            "spine_variable": {"type": "str"},
         },
     },
     "cluster_default": {"type": "str", "default": ""},

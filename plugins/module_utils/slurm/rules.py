@@ -50,7 +50,6 @@ SEGMENT_OPTIONS_SINCE: Version = (25, 11, 0)  # --spread-segments, --consolidate
 MAX_LEVEL = 15  # MAX_BLOCK_LEVELS is 16, the base is level 0
 MAX_BASE = 0xFFFF  # bblock_node_cnt has 16 bits
 MAX_NODES = 65536  # MaxNodeCount's limit
-MAX_RING = 16  # topology.yaml(5)
 
 
 @dataclass(frozen=True)
@@ -363,18 +362,6 @@ def _topology_name(candidate: Candidate) -> Iterator[Objection]:
             yield "topology_twice", {"number": number, "name": name}
 
 
-def _switches_load(candidate: Candidate) -> Iterator[Objection]:
-    for made in candidate.made:
-        for objection in switches.fatal(made):
-            yield "tree", {"name": made.name, "problem": objection}
-
-
-def _switches_work(candidate: Candidate) -> Iterator[Objection]:
-    for made in candidate.made:
-        for objection in switches.doubtful(made, candidate.known_nodes):
-            yield "tree", {"name": made.name, "problem": objection}
-
-
 def _ranks_follow_names(candidate: Candidate) -> Iterator[Objection]:
     blocks = candidate.topology.blocks
     of = {node: number for number, block in enumerate(blocks) for node in block.nodes}
@@ -589,36 +576,9 @@ def _refused_units(candidate: Candidate, units: Iterable[tuple[str, str]]) -> It
     for name, unit in units:
         if name not in known:
             yield unit, f"the new topology file has no topology {name!r} ({', '.join(sorted(known))})"
-        elif why := _unit_problem(known[name], unit):
-            yield unit, f"the topology {name} has {why}"
-
-
-def _unit_problem(topology: Topology, unit: str) -> str:
-    """What of a unit that a node line names the topology does not have; empty where slurmctld places a node there.
-
-    Written after topology_p_add_rm_node() of each plugin; observed for block, flat, tree and ring.
-    """
-    name, *place = unit.split(":")
-    if topology.kind == "block":
-        return "" if any(block.name == unit for block in topology.blocks) else f"no block {unit!r}"
-    if topology.kind == "tree":
-        return switches.path_problem(topology, [part for part in unit.split(":") if part])
-    body = topology.body if isinstance(topology.body, dict) else {}
-    if topology.kind == "ring":
-        rings = {str(ring.get("ring")) for ring in body.get("rings") or [] if isinstance(ring, dict)}
-        if len(place) != 1 or not place[0].isdigit() or int(place[0]) >= MAX_RING:
-            return f"no position in {unit!r} (ring:position)"
-        return "" if name in rings or not int(place[0]) else f"no ring {name!r}"
-    if topology.kind == "torus3d":
-        toruses = {str(torus.get("name")): torus for torus in body.get("toruses") or [] if isinstance(torus, dict)}
-        if name not in toruses:
-            return f"no torus {name!r}"
-        dims = toruses[name].get("dims") or {}
-        if len(place) != 3 or any(not at.isdigit() for at in place):
-            return f"no coordinates in {unit!r} (torus:x:y:z)"
-        outside = any(int(at) >= int(dims.get(axis) or 0) for at, axis in zip(place, "xyz"))
-        return f"no coordinates {':'.join(place)} in torus {name}" if outside else ""
-    return ""
+        # slurmctld refuses a unit that a topology of another kind does not have.
+        elif known[name].kind == "block" and all(block.name != unit for block in known[name].blocks):
+            yield unit, f"the topology {name} has no block {unit!r}"
 
 
 def _node_lines_agree(candidate: Candidate) -> Iterator[Objection]:
@@ -738,8 +698,6 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_block_invalid", _too_many, "fatal", SOURCE),
     Rule("slurm_segment", _segments, "ours", OBSERVED),
     Rule("slurm_clique_above_base", _segments_above_a_block, "silent", OBSERVED, since=(25, 11, 0)),
-    Rule("slurm_block_invalid", _switches_load, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_blocks_limited", _switches_work, "warning", OBSERVED, since=YAML_SINCE),
     Rule("slurm_conf_advice", _ranks_follow_names, "silent", OBSERVED, since=NODE_RANK_SINCE),
     Rule("release_old", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
     Rule("release_old", _updates_drop_nodes, "silent", SOURCE, since=YAML_SINCE),

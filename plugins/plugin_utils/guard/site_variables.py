@@ -78,7 +78,7 @@ def unknown(names: Collection[str]) -> dict[str, str]:
 def mentioned(values: Iterable[tuple[str, Value]]) -> set[str]:
     """The words in values: a site's own variable is read where another one has it in a template, or names it.
 
-    As in ``imex_network: "{{ fabric_net_of_mine }}"``, or by leaf_variable of slurm_topology_other_topologies.
+    As in ``imex_network: "{{ fabric_net_of_mine }}"``, or by its name.
     """
     # Ansible's own, such as groups, are large.
     distinct = {id(value): value for name, (_where, value) in values if name not in _LARGE}

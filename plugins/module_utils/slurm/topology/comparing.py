@@ -64,7 +64,7 @@ def other_difference(desired: Sequence[Topology], running: Sequence[Topology]) -
             return f"no topology {other.name} runs"
         if known.kind != other.kind:
             return f"the topology {other.name} is of kind {known.kind}"
-        if switches.fingerprint(known) != switches.fingerprint(other):
+        if switches.of(known) != switches.of(other):
             return f"the tree {other.name} has other switches"
         if known.cluster_default != other.cluster_default:
             return f"the topology {other.name} is {'' if known.cluster_default else 'not '}the cluster's default"

@@ -244,12 +244,6 @@ CASES = (
             "nvlink:r01,nvlink:r02",
             "flat",
             "nvlink:r01,gone",
-            "nvlink:r01,leaves:l9",
-            "nvlink:r01,leaves:top",
-            "nvlink:r01,leaves:l1:top",
-            "nvlink:r01,rings:ring0",
-            "nvlink:r01,rings:ring0:16",
-            "nvlink:r01,cube:pod1:4:0:0",
             "nvlink:r01:x",
             "nvlink",
             "NVLINK:r01",
@@ -259,23 +253,4 @@ CASES = (
     several("a tree", topologies=tree("top l[1-2]", *LEAVES)),
     Case("a flat topology as the default", others=(flat(default=True),), default=False, old=None),
     several("two topologies of one name", "slurm_conf_inconsistent", topologies=(flat("nvlink"),)),
-    several("a tree without switches", "slurm_block_invalid", topologies=tree()),
-    several("a child that is no switch", "slurm_block_invalid", topologies=tree("top l[1-3]", *LEAVES)),
-    several(
-        "a switch below itself", "slurm_block_invalid", "slurm_blocks_limited", topologies=tree("top top", *LEAVES)
-    ),
-    several(
-        "switches in a circle",
-        "slurm_block_invalid",
-        topologies=tree("a b", "b a", "top l[1-2]", *LEAVES),
-    ),
-    several("a bad hostlist of a switch", "slurm_block_invalid", topologies=tree("l1 =r01t[01-18")),
-    several("a leaf below two", "slurm_blocks_limited", topologies=tree("s0 s[1-2]", "s1 l[1-2]", "s2 l2", *LEAVES)),
-    several(
-        "a tray at two leaves",
-        "slurm_blocks_limited",
-        topologies=tree("top l[1-2]", LEAVES[0], "l2 =r01t18,r02t[01-18]"),
-    ),
-    several("a switch with nothing", "slurm_blocks_limited", topologies=tree("top l[1-2]", "l1", LEAVES[1])),
-    several("a tray that Slurm does not have", "slurm_blocks_limited", topologies=tree("l1 =r01t[01-19]")),
 )
