@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -31,59 +30,35 @@ PLACEMENT = (
     ' echo "node=$SLURMD_NODENAME address=$SLURM_TOPOLOGY_ADDR channels=$channels"; sleep 2'
 )
 MAX_OUTPUT = 1 << 20
+# The exit status of timeout where it has ended the program.
+OF_TIMEOUT = 124
 _LABEL = re.compile(r" *([0-9]+): ?(.*)")
 _TAIL = 400
 
 
-class Job:
-    """A running srun; its output is cut off at MAX_OUTPUT."""
-
-    def __init__(self, slurm: Slurm, reservation: str, nodes: Sequence[str], command: str, seconds: int) -> None:
-        minutes = max(1, seconds // 60)
-        arguments = [
-            f"--reservation={reservation}",
-            f"--nodelist={','.join(nodes)}",
-            f"--nodes={len(nodes)}",
-            "--ntasks-per-node=1",
-            "--exclusive",
-            f"--time={minutes}",
-            "--input=none",
-            "--label",
-            "--job-name=nvlink-benchmark",
-        ]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
-        if slurm.conf:
-            environment["SLURM_CONF"] = slurm.conf
-        self.seconds = seconds
-        self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function  # two run concurrently
-            [slurm.program("srun"), *arguments, "bash", "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            cwd="/",
-            start_new_session=True,
-        )
-
-    def wait(self) -> dict[str, Any]:
-        """Return rc (None on a timeout), tasks (number -> output) and stderr (its end)."""
-        try:
-            output, errors = self.process.communicate(timeout=self.seconds)
-            code: int | None = self.process.returncode
-        except subprocess.TimeoutExpired:
-            output, errors = self.stop()
-            code = None
-        tail = errors.decode("utf-8", "replace").strip()[-_TAIL:]
-        return {"rc": code, "tasks": tasks_of(output[:MAX_OUTPUT].decode("utf-8", "replace")), "stderr": tail}
-
-    def stop(self) -> tuple[bytes, bytes]:
-        """End srun, which passes the signal on to its job."""
-        os.killpg(self.process.pid, signal.SIGTERM)
-        try:
-            return self.process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            return self.process.communicate()
+def run_jobs(
+    slurm: Slurm, reservation: str, commands: Sequence[tuple[Sequence[str], str]], seconds: int
+) -> list[dict[str, Any]]:
+    """Run (nodes, command) concurrently; of each rc (None on a timeout), tasks (number -> output), end of stderr."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
+    if slurm.conf:
+        environment["SLURM_CONF"] = slurm.conf
+    # srun passes the signal of timeout on to its job.
+    srun = ["timeout", "--kill-after=10", str(seconds), slurm.program("srun"), f"--reservation={reservation}"]
+    srun += ["--ntasks-per-node=1", "--exclusive", f"--time={max(1, seconds // 60)}", "--input=none", "--label"]
+    srun += ["--job-name=nvlink-benchmark", "--chdir=/"]
+    programs = [
+        [*srun, f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", "bash", "-c", command]
+        for nodes, command in commands
+    ]
+    return [
+        {
+            "rc": None if done.timed_out or done.rc == OF_TIMEOUT else done.rc,
+            "tasks": tasks_of(done.stdout[:MAX_OUTPUT]),
+            "stderr": done.stderr.strip()[-_TAIL:],
+        }
+        for done in child.run_each(programs, seconds + 20, len(programs), environment)
+    ]
 
 
 def tasks_of(text: str) -> dict[str, str]:
@@ -125,18 +100,12 @@ def run_on_block(slurm: Slurm, block: str, nodes: Sequence[str], programs: Seque
     if created.rc != 0 or created.timed_out:
         row["refused_reason"] = created.reason
         return row
-    running: list[Job] = []
     try:
-        for part in halves(nodes):
-            running.append(Job(slurm, reservation, part, PLACEMENT, 60))
-        row["placement"] = [job.wait() for job in running]
+        row["placement"] = run_jobs(slurm, reservation, [(part, PLACEMENT) for part in halves(nodes)], 60)
         for program in programs:
-            running.append(Job(slurm, reservation, nodes, str(program["command"]), int(program["seconds"])))
-            row["programs"].append({"name": program["name"], **running[-1].wait()})
+            done = run_jobs(slurm, reservation, [(nodes, str(program["command"]))], int(program["seconds"]))
+            row["programs"].append({"name": program["name"], **done[0]})
     finally:
-        for job in running:
-            if job.process.poll() is None:
-                job.stop()
         deleted = slurm.call("scontrol", "delete", f"ReservationName={reservation}")
     if deleted.rc != 0:
         raise SlurmError(
