@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.loader import lookup_loader
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster as on_host
@@ -19,11 +20,11 @@ from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import ARGU
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf, ends, measured
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, measured, node_lines
 
 MODULE = "rackscale.nvlink.slurm_step"
 SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in STEPS}
-FROM_SITE = frozenset(field.name for field in fields(conf.Site))
+OF_NODES = frozenset(field.name for field in fields(node_lines.Settings))
 # Two runs on two cliques may change the node lines at once; the later one renders again from what the first one wrote.
 ATTEMPTS = 5
 
@@ -58,8 +59,8 @@ class ActionModule(GuardedAction):
             trays = measured.of_run(fabric, str(register or ""), task_vars["hostvars"])
             addresses = trays.addresses if boolean(arguments.pop("node_addresses", False), strict=False) else {}
             features = boolean(arguments.pop("node_features", False), strict=False)
-            nodes = conf.nodes_of(fabric, slurm_cluster, trays.gpus, addresses, features)
-            site = conf.Site(**{key: value for key, value in arguments.items() if key in FROM_SITE})
+            nodes = node_lines.nodes_of(fabric, slurm_cluster, trays.gpus, addresses, features)
+            site = node_lines.Settings(**{key: value for key, value in arguments.items() if key in OF_NODES})
             return self._write(arguments, site, nodes, trays, task_vars)
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
@@ -67,15 +68,13 @@ class ActionModule(GuardedAction):
     def _write(
         self,
         arguments: Arguments,
-        site: conf.Site,
-        nodes: list[conf.Node],
+        site: node_lines.Settings,
+        nodes: list[node_lines.Node],
         trays: measured.Trays,
         task_vars: Variables,
     ) -> Result:
-        options = ("step", "cluster_name", "conf_dir", "timeout", "allow_removal", "override")
+        options = ("step", "cluster_name", "conf_dir", "log", "accounting", "timeout", "allow_removal", "override")
         passed: dict[str, Any] = {key: arguments[key] for key in options if key in arguments}
-        passed["accounting"] = bool(site.accounting_host)
-        passed["log"] = f"{site.log_dir}/slurmctld.log"
         end = ends.controller(passed, ARGUMENTS["timeout"]["default"])
         result: Result = {}
         for _attempt in range(ATTEMPTS):
@@ -93,10 +92,10 @@ class ActionModule(GuardedAction):
                     "installed": observed["installed"],
                     "warnings": [warning],
                 }
-            made = conf.render(site, nodes, trays.measured, trays.channels, observed["present"])
+            made = node_lines.render(site, nodes, trays.measured, trays.channels, observed["present"])
             texts = {
                 **passed,
-                "texts": made.texts,
+                "texts": self._texts(arguments["templates"], made, task_vars),
                 "made_from": on_host.digest(observed["present"].get(on_host.NODES)),
             }
             result = self.run_module(MODULE, texts, task_vars, SCHEMAS["configure"], end)
@@ -107,6 +106,15 @@ class ActionModule(GuardedAction):
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings[:20]]
         return result
+
+    def _texts(self, templates: Mapping[str, str], made: node_lines.Rendered, task_vars: Variables) -> dict[str, str]:
+        """The files by name, from the site's templates; these have the variable _slurm_trays besides the role's."""
+        lookup = lookup_loader.get("ansible.builtin.template", loader=self._loader, templar=self._templar)
+        variables = {"_slurm_trays": vars(made)}
+        texts = {
+            name: lookup.run([template], task_vars, template_vars=variables)[0] for name, template in templates.items()
+        }
+        return {**texts, on_host.NODES: made.lines}
 
 
 def _require_earlier_steps(arguments: dict[str, Any], task_vars: Variables) -> None:

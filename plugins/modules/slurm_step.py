@@ -61,7 +61,7 @@ options:
     default: /etc/default/slurmd
   log:
     description: C(SlurmdLogFile) or C(SlurmctldLogFile), read for the error message where the daemon does not start.
-      Required on trays and with O(step=start_backup); the action plugin sets it with O(step=configure).
+      Required on trays, with O(step=configure) and with O(step=start_backup).
     type: path
   programs:
     description: The programs that slurmd runs, for O(step=prepare_tray).
@@ -121,8 +121,8 @@ options:
   cluster_name:
     description: C(ClusterName). Required with O(step=configure).
     type: str
-  hosts:
-    description: The controllers, each with its address, empty where the name resolves. The primary one is first.
+  templates:
+    description: The template of C(slurm.conf), C(gres.conf) and C(cgroup.conf), by name. The action plugin reads it.
     type: dict
     default: {}
   user:
@@ -137,18 +137,6 @@ options:
     description: C(StateSaveLocation).
     type: path
     default: /var/lib/slurm/slurmctld
-  spool_dir:
-    description: C(SlurmdSpoolDir).
-    type: path
-    default: /var/lib/slurm/slurmd
-  log_dir:
-    description: The folder of the logs.
-    type: path
-    default: /var/log/slurm
-  accounting_host:
-    description: The host of slurmdbd. No accounting if empty.
-    type: str
-    default: ""
   imex:
     description: Whether each job gets its own IMEX channel, by C(switch/nvidia_imex).
     type: bool
@@ -157,10 +145,6 @@ options:
     description:
       - C(imex_channel_count). If V(0), one less than the count that more than half of the trays' drivers report in this
         run, else the present one.
-    type: int
-    default: 0
-  imex_dev_major:
-    description: The major number of the channels' devices, for hosts without the driver. V(0) uses the driver's.
     type: int
     default: 0
   gres:
@@ -173,26 +157,6 @@ options:
     description: The type of the GPUs, as jobs request it.
     type: str
     default: ""
-  prolog:
-    description: C(Prolog), a program or a pattern. None if empty.
-    type: str
-    default: ""
-  epilog:
-    description: C(Epilog), a program or a pattern. None if empty.
-    type: str
-    default: ""
-  task_prolog:
-    description: C(TaskProlog). None if empty.
-    type: str
-    default: ""
-  tiers:
-    description:
-      - The tiers that M(rackscale.nvlink.slurm_tiers) configures after this. Where there are any, users need an
-        association, QoS limits and priorities are enforced, and a job that its partition refuses does not stay pending.
-        Preemption is on where a tier's QoS preempts.
-    type: list
-    elements: dict
-    default: []
   memory_step:
     description: C(RealMemory) is rounded down to a multiple of this many MiB.
     type: int
@@ -204,34 +168,16 @@ options:
   node_features:
     description:
       - Whether node lines have the names of the tray's NVLink domain and clique as C(Features), after those of
-        O(node). Then there is a line for each clique.
+        O(node).
     type: bool
     default: false
-  settings:
-    description: Settings of C(slurm.conf), which override the module's own. One without a value removes the module's.
-    type: dict
-    default: {}
-  cgroup:
-    description: Settings of C(cgroup.conf), which override the module's own.
-    type: dict
-    default: {}
   node:
     description: More keys for every node line.
     type: dict
     default: {}
-  partitions:
-    description: The partitions, each a map of C(name) and the keys of its line.
-    type: list
-    elements: dict
-    default: []
-  lines:
-    description: More lines for C(slurm.conf).
-    type: list
-    elements: str
-    default: []
   allow_removal:
     description:
-      - Whether a tray that is no longer in the fabric file, or a partition that is no longer in O(partitions), is
+      - Whether a tray that is no longer in the fabric file, or a partition that is no longer in C(slurm.conf), is
         removed from Slurm while it has jobs, which ends them.
       - Without it neither is removed where slurmctld does not list its jobs.
     type: bool
@@ -246,7 +192,7 @@ options:
     choices: [nodes_removed, live_changes_lost]
     default: []
   accounting:
-    description: Set by the action plugin.
+    description: Whether slurmdbd must have the cluster before slurmctld starts.
     type: bool
     default: false
   texts:
@@ -297,9 +243,8 @@ EXAMPLES = r"""
     fabric_file: "{{ inventory_dir }}/fabric.json"
     observations: slurm_tray_result
     cluster_name: nvl72
-    hosts: {ctl: 198.51.100.2}
-    partitions:
-      - {name: all, Nodes: ALL, Default: true}
+    log: /var/log/slurm/slurmctld.log
+    templates: {slurm.conf: slurm.conf.j2, gres.conf: gres.conf.j2, cgroup.conf: cgroup.conf.j2}
 
 - name: Read the files of the first slurmctld
   rackscale.nvlink.slurm_step:
@@ -395,30 +340,18 @@ ARGUMENTS: dict[str, Specification] = {
     "cluster": {"type": "str"},
     "observations": {"type": "str"},
     "cluster_name": {"type": "str"},
-    "hosts": {"type": "dict", "default": {}},
+    "templates": {"type": "dict", "default": {}},
     "user": {"type": "str", "default": "slurm"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "state_dir": {"type": "path", "default": "/var/lib/slurm/slurmctld"},
-    "spool_dir": {"type": "path", "default": "/var/lib/slurm/slurmd"},
-    "log_dir": {"type": "path", "default": "/var/log/slurm"},
-    "accounting_host": {"type": "str", "default": ""},
     "imex": {"type": "bool", "default": True},
     "imex_channel_count": {"type": "int", "default": 0},
-    "imex_dev_major": {"type": "int", "default": 0},
     "gres": {"type": "str", "choices": ["files", "autodetect", "none"], "default": "files"},
     "gpu_type": {"type": "str", "default": ""},
-    "prolog": {"type": "str", "default": ""},
-    "epilog": {"type": "str", "default": ""},
-    "task_prolog": {"type": "str", "default": ""},
-    "tiers": {"type": "list", "elements": "dict", "default": []},
     "memory_step": {"type": "int", "default": 1024},
     "node_addresses": {"type": "bool", "default": False},
     "node_features": {"type": "bool", "default": False},
-    "settings": {"type": "dict", "default": {}},
-    "cgroup": {"type": "dict", "default": {}},
     "node": {"type": "dict", "default": {}},
-    "partitions": {"type": "list", "elements": "dict", "default": []},
-    "lines": {"type": "list", "elements": "str", "default": []},
     "allow_removal": {"type": "bool", "default": False},
     "override": {"type": "list", "elements": "str", "choices": list(cluster.GATES), "default": []},
     "accounting": {"type": "bool", "default": False},

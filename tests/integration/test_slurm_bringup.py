@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_lines
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from . import hostile
@@ -44,7 +44,7 @@ class Site:
         self.conf_dir = folder / "slurm"
         self.conf_dir.mkdir()
         # Kept in each run, so it shows whose folder was read.
-        (self.conf_dir / cluster.CONF).write_text(f"{conf.HEADER}Include mine.conf\n")
+        (self.conf_dir / cluster.CONF).write_text(f"{node_lines.HEADER}Include mine.conf\n")
         self.hosts: dict[str, Any] = {"ctl": {"ansible_python_interpreter": sys.executable}}
         (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=len(TRAYS), split=())))
         for tray in TRAYS:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Expressions of the role slurm: why a unit does not start, and what it finds of a Slurm of somebody else."""
+"""Expressions and templates of the role slurm: files, why a unit does not start, what is a Slurm of somebody else."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_lines
 
 ROLE = Path(__file__).resolve().parents[2] / "roles/slurm"
 ADVICE = "[2026-11-23T05:00:00] error: Database settings not recommended values: innodb_lock_wait_timeout"
@@ -28,10 +31,14 @@ def trusted(value: Any) -> Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
-def template(value: Any, variables: dict[str, Any]) -> Any:
+def templar(variables: dict[str, Any]) -> Templar:
     loader = DataLoader()
     role = loader.load_from_file(str(ROLE / "vars/main.yml"))
-    return Templar(loader, variables={**trusted(role), **variables}).template(trusted(value))
+    return Templar(loader, variables={**trusted(role), **variables})
+
+
+def template(value: Any, variables: dict[str, Any]) -> Any:
+    return templar(variables).template(trusted(value))
 
 
 def why(lines: list[str], **results: Any) -> str:
@@ -129,3 +136,106 @@ def test_hidden_names_are_no_state_of_a_slurmctld(tmp_path: Path) -> None:
     assert subprocess.check_output(argv, text=True) == ""
     (tmp_path / "job_state").touch()
     assert subprocess.check_output(argv, text=True) == "job_state\n"
+
+
+TRAYS = {"gpus": {"r01t[01-18]": 4, "r02t01": 1}, "memory_per_cpu": 6094, "channels": 2047}
+HOSTS = {"ctl1": "198.51.100.2", "ctl2": ""}
+
+
+def rendered(name: str, **variables: Any) -> str:
+    """A file of slurmctld from its template, with the role's defaults and these variables of the site."""
+    defaults = DataLoader().load_from_file(str(ROLE / "defaults/main.yml"))
+    given = {
+        **trusted(defaults),
+        "slurm_controllers": list(HOSTS),
+        "slurm_controller_addresses": HOSTS,
+        "_slurm_trays": TRAYS,
+        **variables,
+    }
+    text = trust_as_template((ROLE / f"templates/{name}.j2").read_text())
+    return str(templar(given).copy_with_new_env(searchpath=[str(ROLE / "templates")]).template(text))
+
+
+def test_the_sites_settings_override_the_defaults_in_any_case() -> None:
+    conf = rendered(
+        "slurm.conf",
+        slurm_settings={
+            "selecttypeparameters": "CR_Core",
+            "HealthCheckInterval": None,
+            "PriorityType": "priority/multifactor",
+        },
+        slurm_conf_lines=["NodeName=login CPUs=4"],
+    )
+    assert conf.startswith(
+        node_lines.HEADER + "SlurmctldHost=ctl1(198.51.100.2)\nSlurmctldHost=ctl2\nClusterName=nvlink\n"
+    )
+    assert "selecttypeparameters=CR_Core\n" in conf
+    assert conf.lower().count("selecttypeparameters") == 1
+    assert "HealthCheckInterval" not in conf
+    assert "PriorityType=priority/multifactor\n" in conf
+    assert "DefMemPerCPU=6094\n" in conf
+    assert conf.endswith(
+        "\nInclude nvlink_nodes.conf\n"
+        "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\nNodeName=login CPUs=4\n"
+    )
+    cgroup = rendered("cgroup.conf", slurm_cgroup_settings={"ConstrainDevices": False})
+    expected = ["CgroupPlugin=autodetect", "ConstrainCores=yes", "ConstrainRAMSpace=yes", "ConstrainDevices=NO"]
+    assert cgroup.splitlines()[1:] == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "lines"),
+    [
+        ({}, ["NodeName=r01t[01-18] Name=gpu File=/dev/nvidia[0-3]", "NodeName=r02t01 Name=gpu File=/dev/nvidia0"]),
+        ({"slurm_gres": "autodetect"}, ["AutoDetect=nvml"]),
+        ({"slurm_gres": "none"}, []),
+    ],
+)
+def test_slurmd_finds_the_gpus_as_the_site_says(variables: dict[str, Any], lines: list[str]) -> None:
+    assert rendered("gres.conf", **variables) == "".join(f"{line}\n" for line in [node_lines.HEADER[:-1], *lines])
+
+
+def test_a_type_of_gpu_is_on_each_line() -> None:
+    assert "Name=gpu Type=gb200 File=/dev/nvidia0\n" in rendered("gres.conf", slurm_gpu_type="gb200")
+
+
+def test_without_gres_no_file_names_gpus() -> None:
+    given = {"slurm_gres": "none", "slurm_imex": False, "slurm_accounting_host": "", "slurm_health_check": ""}
+    text = "".join(rendered(name, **given) for name in ("slurm.conf", "gres.conf", "cgroup.conf"))
+    assert not any(word in text.lower() for word in ("gres", "gpu", "imex", "accounting", "healthcheck"))
+
+
+def test_a_partition_without_a_name_is_one_sentence() -> None:
+    assert "PartitionName=a Nodes=ALL\n" in rendered(
+        "slurm.conf", slurm_partitions=[{"PartitionName": "a", "Nodes": "ALL"}]
+    )
+    with pytest.raises(AnsibleError, match="An entry of slurm_partitions has no name: add the key name"):
+        rendered("slurm.conf", slurm_partitions=[{"Nodes": "ALL"}])
+
+
+def settings(**variables: Any) -> dict[str, str]:
+    return cluster.settings(rendered("slurm.conf", **variables))
+
+
+def test_tiers_turn_on_the_settings_that_they_need() -> None:
+    assert "accountingstorageenforce" not in settings()
+    tiers = [{"name": "all", "all": True}, {"name": "gold", "qos": {"priority": 10}}]
+    made = settings(slurm_tiers=tiers)
+    assert made["accountingstorageenforce"] == "associations,limits,qos"
+    assert made["enforcepartlimits"] == "ALL"
+    assert int(made["priorityweightqos"]) > 0
+    assert "preempttype" not in made
+    made = settings(slurm_tiers=[*tiers, {"name": "x", "qos": {"preempt": ["gold"]}}])
+    assert (made["preempttype"], made["preemptmode"]) == ("preempt/qos", "REQUEUE")
+    made = settings(slurm_tiers=tiers, slurm_settings={"accountingstorageenforce": "limits", "PriorityWeightQOS": None})
+    assert made["accountingstorageenforce"] == "limits", "a site's settings win"
+    assert "priorityweightqos" not in made
+
+
+def test_programs_of_jobs_and_channels_are_named() -> None:
+    made = settings(slurm_imex_dev_major=4)
+    assert "taskprolog" not in made
+    assert made["switchparameters"] == "imex_channel_count=2047,imex_dev_major=4"
+    made = settings(imex_job_prolog_dir="/p", imex_owner="job", imex_job_policy="run")
+    programs = ("/p/*", "/etc/slurm/epilog.d/*", "/usr/local/libexec/nvlink-imex-job")
+    assert (made["prolog"], made["epilog"], made["taskprolog"]) == programs

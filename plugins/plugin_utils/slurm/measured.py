@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import F
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_lines
 
 
 @dataclass
@@ -46,7 +46,7 @@ def of_run(fabric: Fabric, register: str, hostvars: Any) -> Trays:
             found.addresses[tray] = address
         if not isinstance(answer, Mapping) or answer.get("failed") or answer.get("unreachable"):
             continue
-        record, channels, findings = conf.accepted(tray, answer)
+        record, channels, findings = node_lines.accepted(tray, answer)
         found.findings += findings
         if record is not None:
             found.measured[row["slurm_node"]] = record

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Render the files of a new Slurm: slurm.conf, its node lines, gres.conf, cgroup.conf. Pure.
+"""The node lines of a new Slurm, and what slurm.conf and gres.conf have of its trays. Pure.
 
 The fabric file alone decides which nodes exist; their hardware comes from the trays that answered in this run and, for
 all others, from the present node lines. So neither a run of one tray nor a tray that is down changes the line of
@@ -29,8 +29,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run overwrites changes made here.\n"
 # The driver's number of channels unless NVreg_ImexChannelCount is set.
 DRIVER_CHANNELS = 2048
-# Longer hostlists are split by clique, so that the file stays readable.
-MAX_HOSTLIST = 1500
 
 T = TypeVar("T")
 
@@ -48,41 +46,28 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Site:
-    """The site's settings. hosts: controller name -> address, empty where it resolves; the first is the primary."""
+class Settings:
+    """The site's settings of the nodes, as the options of slurm_step with the same names."""
 
-    cluster_name: str
-    hosts: Mapping[str, str]
-    auth: str = "munge"
-    user: str = "slurm"
-    conf_dir: str = "/etc/slurm"
-    state_dir: str = "/var/lib/slurm/slurmctld"
-    spool_dir: str = "/var/lib/slurm/slurmd"
-    log_dir: str = "/var/log/slurm"
-    accounting_host: str = ""
     imex: bool = True
     imex_channel_count: int = 0
-    imex_dev_major: int = 0
     gres: str = "files"
     gpu_type: str = ""
-    health_check: str = ""
-    prolog: str = ""
-    epilog: str = ""
-    task_prolog: str = ""
-    tiers: Sequence[Mapping[str, object]] = ()
     memory_step: int = 1024
-    settings: Mapping[str, object] = field(default_factory=dict)
-    cgroup: Mapping[str, object] = field(default_factory=dict)
     node: Mapping[str, object] = field(default_factory=dict)
-    partitions: Sequence[Mapping[str, object]] = ()
-    lines: Sequence[str] = ()
 
 
 @dataclass
 class Rendered:
-    """The texts by file name, and the findings."""
+    """lines: the file of node lines. gpus: hostlist of nodes -> their number of GPUs. memory_per_cpu: MiB.
 
-    texts: dict[str, str]
+    channels: the number of IMEX channels.
+    """
+
+    lines: str
+    gpus: dict[str, int]
+    memory_per_cpu: int
+    channels: int
     findings: list[Finding]
 
 
@@ -186,13 +171,13 @@ def _by_clique(nodes: Iterable[Node]) -> dict[str, list[Node]]:
 
 
 def render(
-    site: Site,
+    site: Settings,
     nodes: Sequence[Node],
     measured: Mapping[str, Record],
     channels: Mapping[str, int],
     before: Mapping[str, str],
 ) -> Rendered:
-    """Render the files of a cluster.
+    """What the files of a cluster have of its trays.
 
     measured, channels: node name -> what ``accepted`` has of this run's trays; before: the present files by name.
     SlurmError where no tray was ever measured.
@@ -206,23 +191,7 @@ def render(
     # Memory per CPU of a job that requests none: with memory as a resource, Slurm's default is all of it.
     shares = [record["RealMemory"] // record["CPUs"] for record in records.values()]
     per_cpu = _shared(shares, len(nodes), _number(settings.get("defmempercpu", "")))
-    return Rendered(
-        {
-            cluster.CONF: _conf(site, per_cpu, count),
-            cluster.NODES: _node_lines(site, nodes, records),
-            cluster.GRES: _gres(site, nodes),
-            cluster.CGROUP: HEADER + _settings({**CGROUP, **site.cgroup}),
-        },
-        findings,
-    )
-
-
-CGROUP = {
-    "CgroupPlugin": "autodetect",
-    "ConstrainCores": "yes",
-    "ConstrainRAMSpace": "yes",
-    "ConstrainDevices": "yes",
-}
+    return Rendered(_lines(site, nodes, records), _gpus(nodes), per_cpu, count, findings)
 
 
 def _records(
@@ -313,111 +282,39 @@ def _channel_findings(count: int, driver_counts: Mapping[str, int], nodes: Seque
     return found
 
 
-def _conf(site: Site, per_cpu: int, channels: int) -> str:
-    hosts = [f"{name}({address})" if address and address != name else name for name, address in site.hosts.items()]
-    accounting = bool(site.accounting_host)
-    switch = f"imex_channel_count={channels}" + (
-        f",imex_dev_major={site.imex_dev_major}" if site.imex_dev_major else ""
-    )
-    settings: dict[str, object] = {
-        "ClusterName": site.cluster_name,
-        "SlurmUser": site.user,
-        "SlurmdUser": "root",
-        "AuthType": f"auth/{site.auth}",
-        "CredType": f"cred/{site.auth}",
-        "StateSaveLocation": site.state_dir,
-        "SlurmctldPidFile": "/run/slurmctld/slurmctld.pid",
-        "SlurmdPidFile": "/run/slurm/slurmd.pid",
-        "SlurmdSpoolDir": site.spool_dir,
-        "SlurmctldLogFile": f"{site.log_dir}/slurmctld.log",
-        "SlurmdLogFile": f"{site.log_dir}/slurmd.log",
-        "SlurmctldParameters": "enable_configless",
-        "ReturnToService": 2,
-        # A partition that an operator has drained stays so.
-        "ReconfigFlags": "KeepPartState",
-        "ProctrackType": "proctrack/cgroup",
-        "TaskPlugin": "task/cgroup,task/affinity",
-        "JobAcctGatherType": "jobacct_gather/cgroup",
-        "MpiDefault": "none",
-        "PrologFlags": "Alloc,Contain",
-        "SelectType": "select/cons_tres",
-        "SelectTypeParameters": "CR_Core_Memory",
-        "DefMemPerCPU": per_cpu or None,
-        "GresTypes": "gpu" if site.gres != "none" else None,
-        "AccountingStorageType": "accounting_storage/slurmdbd" if accounting else None,
-        "AccountingStorageHost": site.accounting_host or None,
-        "AccountingStorageTRES": "gres/gpu" if accounting and site.gres != "none" else None,
-        "SwitchType": "switch/nvidia_imex" if site.imex else None,
-        "SwitchParameters": switch if site.imex else None,
-        "HealthCheckProgram": site.health_check or None,
-        "HealthCheckInterval": 300 if site.health_check else None,
-        "HealthCheckNodeState": "ANY,CYCLE" if site.health_check else None,
-        "Prolog": site.prolog or None,
-        "Epilog": site.epilog or None,
-        "TaskProlog": site.task_prolog or None,
-        **_tier_settings(site.tiers),
-    }
-    by_lower = {key.lower(): key for key in settings}
-    for key, value in site.settings.items():
-        settings[by_lower.get(key.lower(), key)] = value
-    body = "".join(f"SlurmctldHost={host}\n" for host in hosts) + _settings(settings)
-    partitions = "".join(_line("PartitionName", partition) for partition in site.partitions)
-    extra = "".join(f"{line}\n" for line in site.lines)
-    return f"{HEADER}{body}Include {cluster.NODES}\n{partitions}{extra}"
+def _lines(site: Settings, nodes: Sequence[Node], records: Mapping[str, Record]) -> str:
+    """One line for the trays of a clique that are of one kind; those with an address have their own."""
+    kinds: dict[tuple[str, bool, str], list[Node]] = {}
+    for node in nodes:
+        keys = [f"{key}={value}" for key, value in _frozen(records[node.name])]
+        if node.gpus and site.gres != "none":
+            keys.append(f"Gres=gpu:{f'{site.gpu_type}:' if site.gpu_type else ''}{node.gpus}")
+        keys += [f"{key}={_value(value)}" for key, value in _with_features(site.node, node.features).items()]
+        kinds.setdefault((node.clique, bool(node.address), " ".join(keys)), []).append(node)
+    lines = [HEADER]
+    for (_clique, has_address, keys), members in kinds.items():
+        names = [_folded(members)]
+        if has_address:
+            # In the order of the addresses.
+            names = [",".join(node.name for node in members), f"NodeAddr={','.join(node.address for node in members)}"]
+        lines.append(f"NodeName={' '.join(names)} {keys}\n")
+    return "".join(lines)
 
 
-def _tier_settings(tiers: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Settings that tiers need: without them QoS are not enforced, and refused jobs stay pending for ever."""
-    if not tiers:
-        return {}
-    preempts = any(isinstance(qos := tier.get("qos"), Mapping) and qos.get("preempt") for tier in tiers)
-    return {
-        "AccountingStorageEnforce": "associations,limits,qos",
-        "EnforcePartLimits": "ALL",
-        "PriorityType": "priority/multifactor",
-        "PriorityWeightQOS": 1000,
-        "PreemptType": "preempt/qos" if preempts else None,
-        # For jobs of a QoS without a preempt_mode.
-        "PreemptMode": "REQUEUE" if preempts else None,
-    }
+def _gpus(nodes: Sequence[Node]) -> dict[str, int]:
+    kinds: dict[tuple[str, int], list[Node]] = {}
+    for node in nodes:
+        if node.gpus:
+            kinds.setdefault((node.clique, node.gpus), []).append(node)
+    return {_folded(members): gpus for (_clique, gpus), members in kinds.items()}
 
 
-def _settings(settings: Mapping[str, object]) -> str:
-    return "".join(f"{key}={_value(value)}\n" for key, value in settings.items() if value not in (None, ""))
+def _folded(members: Sequence[Node]) -> str:
+    return fold(natural_sorted(node.name for node in members))
 
 
 def _value(value: object) -> str:
     return ("YES" if value else "NO") if isinstance(value, bool) else str(value)
-
-
-def _line(first: str, keys: Mapping[str, object]) -> str:
-    """One NodeName or PartitionName line; the name may be given as `name` or by Slurm's own key."""
-    rest = dict(keys)
-    name = rest.pop(first, None) or rest.pop("name", None)
-    if not name:
-        raise SlurmError(
-            f"An entry of the option partitions has no name: add the key name (it has"
-            f" {', '.join(map(str, keys)) or 'no key'})."
-        )
-    return " ".join([f"{first}={name}", *(f"{key}={_value(value)}" for key, value in rest.items())]) + "\n"
-
-
-def _node_lines(site: Site, nodes: Sequence[Node], records: Mapping[str, Record]) -> str:
-    """One line for each kind of tray, or for each clique of it where the hostlist is long or nodes have addresses."""
-    kinds: dict[tuple[tuple[tuple[str, int], ...], int, tuple[str, ...]], list[Node]] = {}
-    for node in nodes:
-        kinds.setdefault((_frozen(records[node.name]), node.gpus, node.features), []).append(node)
-    lines = [HEADER]
-    for (frozen, gpus, features), members in kinds.items():
-        rest = [f"{key}={value}" for key, value in frozen]
-        if gpus and site.gres != "none":
-            rest.append(f"Gres={_gres_name(site)}:{gpus}")
-        rest += [f"{key}={_value(value)}" for key, value in _with_features(site.node, features).items()]
-        for group in _groups(members):
-            addressed = [f"NodeAddr={','.join(n.address or n.name for n in group)}"] if group[0].address else []
-            names = ",".join(n.name for n in group) if addressed else _folded(group)
-            lines.append(" ".join([f"NodeName={names}", *addressed, *rest]) + "\n")
-    return "".join(lines)
 
 
 def _with_features(node: Mapping[str, object], features: Sequence[str]) -> Mapping[str, object]:
@@ -427,36 +324,3 @@ def _with_features(node: Mapping[str, object], features: Sequence[str]) -> Mappi
     key = next((key for key in sorted(node, key=str.lower) if key.lower() in ("feature", "features")), "Features")
     there = [word.strip() for word in str(node.get(key, "")).split(",") if word.strip()]
     return {**node, key: ",".join(dict.fromkeys([*there, *features]))}
-
-
-def _groups(members: list[Node]) -> list[list[Node]]:
-    if not any(node.address for node in members) and len(_folded(members)) <= MAX_HOSTLIST:
-        return [members]
-    groups: dict[tuple[str, bool], list[Node]] = {}
-    for node in members:
-        groups.setdefault((node.clique, bool(node.address)), []).append(node)
-    return list(groups.values())
-
-
-def _folded(members: Sequence[Node]) -> str:
-    return fold(natural_sorted(node.name for node in members))
-
-
-def _gres_name(site: Site) -> str:
-    return f"gpu:{site.gpu_type}" if site.gpu_type else "gpu"
-
-
-def _gres(site: Site, nodes: Sequence[Node]) -> str:
-    """gres.conf: GPUs by NVML, by device file, or none; slurmd ignores a GPU without a device file."""
-    if site.gres != "files":
-        return HEADER + ("AutoDetect=nvml\n" if site.gres == "autodetect" else "")
-    kind = f" Type={site.gpu_type}" if site.gpu_type else ""
-    kinds: dict[int, list[Node]] = {}
-    for node in nodes:
-        if node.gpus:
-            kinds.setdefault(node.gpus, []).append(node)
-    lines = []
-    for gpus, members in kinds.items():
-        devices = "/dev/nvidia0" if gpus == 1 else f"/dev/nvidia[0-{gpus - 1}]"
-        lines += [f"NodeName={_folded(group)} Name=gpu{kind} File={devices}\n" for group in _groups(members)]
-    return HEADER + "".join(lines)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The configuration files of a new Slurm cluster: every node of the fabric file, also of trays that did not answer."""
+"""The nodes of a new Slurm cluster: every node of the fabric file, also of trays that did not answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf as slurm_conf
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.conf import Rendered, Site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_lines
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_lines import Rendered, Settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,34 +29,41 @@ GRACE = {
     "RealMemory": 877568,
 }
 OTHER = {**GRACE, "RealMemory": 1024000}
-SITE = Site(
-    "nvl", {"ctl": "198.51.100.2"}, accounting_host="ctl", partitions=[{"name": "all", "Nodes": "ALL", "Default": True}]
-)
+SITE = Settings()
 
 
 def rendered(
     of: Fabric,
     measured: dict[str, Any],
-    before: dict[str, str] | None = None,
-    site: Site = SITE,
+    before: Rendered | None = None,
+    site: Settings = SITE,
     channels: tuple[int, ...] = (),
 ) -> Rendered:
     counts = dict(zip(of.trays, channels, strict=False))
-    return slurm_conf.render(site, slurm_conf.nodes_of(of, None, {}, {}), measured, counts, before or {})
+    return node_lines.render(site, node_lines.nodes_of(of, None, {}, {}), measured, counts, files(before))
 
 
-def lines(made: Rendered, name: str = cluster.NODES) -> list[str]:
-    return made.texts[name].splitlines()[1:]
+def files(made: Rendered | None) -> dict[str, str]:
+    """The files of slurmctld with what they have of the trays."""
+    if made is None:
+        return {}
+    conf = f"DefMemPerCPU={made.memory_per_cpu}\nSwitchParameters=imex_channel_count={made.channels}\n"
+    return {cluster.NODES: made.lines, cluster.CONF: conf}
 
 
-def test_trays_of_one_kind_are_one_line() -> None:
-    of = fabric(racks=2)
+def lines(made: Rendered) -> list[str]:
+    return made.lines.splitlines()[1:]
+
+
+def test_trays_of_one_kind_are_one_line_a_clique() -> None:
+    of = fabric(racks=2, split=())
     made = rendered(of, dict.fromkeys(of.trays, GRACE))
     assert lines(made) == [
-        "NodeName=r[01-02]t[01-18] CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72 ThreadsPerCore=1"
+        f"NodeName={rack}t[01-18] CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72 ThreadsPerCore=1"
         " RealMemory=877568 Gres=gpu:4"
+        for rack in ("r01", "r02")
     ]
-    assert lines(made, cluster.GRES) == ["NodeName=r[01-02]t[01-18] Name=gpu File=/dev/nvidia[0-3]"]
+    assert made.gpus == {"r01t[01-18]": 4, "r02t[01-18]": 4}
     assert made.findings == []
 
 
@@ -72,8 +79,8 @@ def test_trays_of_one_kind_are_one_line() -> None:
 def test_features_of_rack_and_clique_follow_the_sites(given: dict[str, Any], expected: str | None) -> None:
     of = fabric(racks=2, split=(2,))
     site = replace(SITE, node=given)
-    nodes = slurm_conf.nodes_of(of, None, {}, {}, features=True)
-    made = slurm_conf.render(site, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
+    nodes = node_lines.nodes_of(of, None, {}, {}, features=True)
+    made = node_lines.render(site, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
     places = [(of.cliques[view.clique]["domain"], view.clique) for view in of.blocks(None)]
     for line, place in zip(lines(made), places, strict=True):
         if expected is None:
@@ -83,15 +90,15 @@ def test_features_of_rack_and_clique_follow_the_sites(given: dict[str, Any], exp
             assert len(words) == len(set(words))
         else:
             assert line.endswith(f" {expected.format(','.join(dict.fromkeys(place)))}")
-    assert len(lines(rendered(of, dict.fromkeys(of.trays, GRACE), site=site))) == 1
+    assert "r02a" not in "".join(lines(rendered(of, dict.fromkeys(of.trays, GRACE)))).lower()
 
 
 def test_a_run_of_one_tray_changes_the_line_of_that_tray_alone() -> None:
     of = fabric(racks=1)
-    before = rendered(of, dict.fromkeys(of.trays, GRACE)).texts
-    assert rendered(of, {}, before).texts == before
+    before = rendered(of, dict.fromkeys(of.trays, GRACE))
+    assert rendered(of, {}, before) == before
     made = rendered(of, {"r01t03": OTHER}, before)
-    records = hardware.parse_nodes(made.texts[cluster.NODES])
+    records = hardware.parse_nodes(made.lines)
     assert records.pop("r01t03") == OTHER
     assert set(records) == {*of.trays} - {"r01t03"}
     assert all(record == GRACE for record in records.values())
@@ -100,7 +107,7 @@ def test_a_run_of_one_tray_changes_the_line_of_that_tray_alone() -> None:
 def test_a_tray_that_never_answered_gets_the_hardware_of_its_clique() -> None:
     of = fabric(racks=2)
     measured = {**dict.fromkeys(of.cliques and of.members["r01"], GRACE), "r02t01": OTHER, "r02t03": OTHER}
-    records = hardware.parse_nodes(rendered(of, measured).texts[cluster.NODES])
+    records = hardware.parse_nodes(rendered(of, measured).lines)
     assert set(records) == set(of.trays)
     assert records["r02t02"] == OTHER, "its clique's, not the most common one"
     assert records["r02t18"] == GRACE, "no tray of its clique answered"
@@ -125,8 +132,10 @@ def test_without_any_measurement_nothing_is_invented() -> None:
 )
 def test_channels_fit_the_smallest_driver(driver_counts: tuple[int, ...], before: str, count: int) -> None:
     of = fabric(racks=1)
-    made = rendered(of, dict.fromkeys(of.trays, GRACE), {cluster.CONF: before}, channels=driver_counts)
-    assert cluster.settings(made.texts[cluster.CONF])["switchparameters"] == f"imex_channel_count={count}"
+    counts = dict(zip(of.trays, driver_counts, strict=False))
+    nodes = node_lines.nodes_of(of, None, {}, {})
+    made = node_lines.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, {cluster.CONF: before})
+    assert made.channels == count
 
 
 @pytest.mark.parametrize(
@@ -150,46 +159,21 @@ def test_channels_that_cannot_serve_the_cluster_are_findings(
     assert {row["code"] for row in made.findings} == codes
 
 
-def test_the_sites_settings_override_the_defaults_in_any_case() -> None:
+def test_the_sites_keys_are_on_every_line() -> None:
     of = fabric(racks=1)
-    site = replace(
-        SITE,
-        settings={
-            "selecttypeparameters": "CR_Core",
-            "HealthCheckInterval": None,
-            "PriorityType": "priority/multifactor",
-        },
-        cgroup={"ConstrainDevices": False},
-        node={"Weight": 10},
-        lines=["NodeName=login CPUs=4"],
-        gpu_type="gb200",
-        health_check="/x",
-    )
+    site = Settings(node={"Weight": 10, "Drain": True}, gpu_type="gb200")
     made = rendered(of, dict.fromkeys(of.trays, GRACE), site=site)
-    conf = made.texts[cluster.CONF]
-    assert "SelectTypeParameters=CR_Core\n" in conf
-    assert conf.lower().count("selecttypeparameters") == 1
-    assert "HealthCheckInterval" not in conf
-    assert "PriorityType=priority/multifactor\n" in conf
-    assert "DefMemPerCPU=6094\n" in conf
-    assert "PartitionName=all Nodes=ALL Default=YES\n" in conf
-    assert conf.endswith("NodeName=login CPUs=4\n")
-    assert lines(made)[0].endswith("Gres=gpu:gb200:4 Weight=10")
-    assert "ConstrainDevices=NO\n" in made.texts[cluster.CGROUP]
-
-
-def test_without_gres_no_file_names_gpus() -> None:
-    of = fabric(racks=1)
-    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, gres="none", imex=False, accounting_host=""))
-    text = "".join(made.texts.values())
-    assert not any(word in text.lower() for word in ("gres", "gpu:", "imex", "accounting"))
+    assert lines(made)[0].endswith("Gres=gpu:gb200:4 Weight=10 Drain=YES")
+    assert made.memory_per_cpu == 6094
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=Settings(gres="none"))
+    assert "Gres" not in made.lines
 
 
 def test_addresses_are_in_the_order_of_their_names() -> None:
     of = fabric(racks=2)
     addresses = {name: f"198.51.100.{number}" for number, name in enumerate(of.trays, 11) if name.startswith("r01")}
-    nodes = slurm_conf.nodes_of(of, None, {}, addresses)
-    made = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
+    nodes = node_lines.nodes_of(of, None, {}, addresses)
+    made = node_lines.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
     first, *others = lines(made)
     names, given = (
         dict(word.split("=") for word in first.split()[:2])[key].split(",") for key in ("NodeName", "NodeAddr")
@@ -197,40 +181,6 @@ def test_addresses_are_in_the_order_of_their_names() -> None:
     assert dict(zip(names, given, strict=True)) == addresses
     assert all("NodeAddr" not in line for line in others)
 
-
-def test_a_partition_without_a_name_is_one_sentence() -> None:
-    of = fabric(racks=1)
-    with pytest.raises(SlurmError, match=r"An entry of the option partitions has no name: .* \(it has Nodes\)\."):
-        rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, partitions=[{"Nodes": "ALL"}]))
-
-
-def conf(site: Site) -> dict[str, str]:
-    of = fabric(racks=1)
-    return cluster.settings(rendered(of, dict.fromkeys(of.trays, GRACE), site=site).texts[cluster.CONF])
-
-
-def test_tiers_turn_on_the_settings_that_they_need() -> None:
-    assert "accountingstorageenforce" not in conf(SITE)
-    tiers = [{"name": "all", "all": True}, {"name": "gold", "qos": {"priority": 10}}]
-    made = conf(replace(SITE, tiers=tiers))
-    assert made["accountingstorageenforce"] == "associations,limits,qos"
-    assert made["enforcepartlimits"] == "ALL"
-    assert int(made["priorityweightqos"]) > 0
-    assert "preempttype" not in made
-    made = conf(replace(SITE, tiers=[*tiers, {"name": "x", "qos": {"preempt": ["gold"]}}]))
-    assert (made["preempttype"], made["preemptmode"]) == ("preempt/qos", "REQUEUE")
-    made = conf(replace(SITE, tiers=tiers, settings={"accountingstorageenforce": "limits", "PriorityWeightQOS": None}))
-    assert made["accountingstorageenforce"] == "limits", "a site's settings win"
-    assert "priorityweightqos" not in made
-
-
-def test_programs_of_jobs_are_named_where_a_site_has_them() -> None:
-    assert not {"prolog", "epilog", "taskprolog"} & set(conf(SITE))
-    made = conf(replace(SITE, prolog="/etc/slurm/prolog.d/*", epilog="/e/*", task_prolog="/t"))
-    assert (made["prolog"], made["epilog"], made["taskprolog"]) == ("/etc/slurm/prolog.d/*", "/e/*", "/t")
-
-
-# ------------------------------------------------------------------------------------------------------ one odd tray
 
 ODD = "r01t02"
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -246,14 +196,14 @@ ANSWERS = st.fixed_dictionaries(
 )
 
 
-def slurm(of: Fabric, answers: dict[str, Any], before: dict[str, str]) -> Rendered:
+def slurm(of: Fabric, answers: dict[str, Any], before: Rendered | None) -> Rendered:
     """The files of a run with these answers of trays."""
     measured, channels = {}, {}
     for tray, answer in answers.items():
-        record, count, _findings = slurm_conf.accepted(tray, answer)
+        record, count, _findings = node_lines.accepted(tray, answer)
         measured.update({tray: record} if record is not None else {})
         channels.update({tray: count} if count is not None else {})
-    return slurm_conf.render(SITE, slurm_conf.nodes_of(of, None, {}, {}), measured, channels, before)
+    return node_lines.render(SITE, node_lines.nodes_of(of, None, {}, {}), measured, channels, files(before))
 
 
 HONEST = {"hardware": GRACE, "channel_count": 2048}
@@ -265,18 +215,17 @@ def test_any_answer_of_one_tray_changes_nothing_of_the_others(
 ) -> None:
     of = fabric(racks=1, trays=4, split=())
     honest = dict.fromkeys(of.trays, HONEST)
-    expected = slurm(of, honest, {}).texts
+    expected = slurm(of, honest, None)
     others = {ODD: answer} if is_alone and not is_first_run else {**honest, ODD: answer}
-    made = slurm(of, others, {} if is_first_run else expected).texts
-    assert made[cluster.CONF] == expected[cluster.CONF]
-    assert made[cluster.GRES] == expected[cluster.GRES]
-    records = hardware.parse_nodes(made[cluster.NODES])
+    made = slurm(of, others, None if is_first_run else expected)
+    assert (files(made)[cluster.CONF], made.gpus) == (files(expected)[cluster.CONF], expected.gpus)
+    records = hardware.parse_nodes(made.lines)
     assert set(records) == set(of.trays)
     mine = records.pop(ODD)
     assert all(record == GRACE for record in records.values())
-    assert all(0 < value <= slurm_conf.MAX_MEMORY for value in mine.values())
+    assert all(0 < value <= node_lines.MAX_MEMORY for value in mine.values())
     # Healed by the next honest run.
-    assert hardware.parse_nodes(slurm(of, honest, made).texts[cluster.NODES])[ODD] == GRACE
+    assert hardware.parse_nodes(slurm(of, honest, made).lines)[ODD] == GRACE
 
 
 @pytest.mark.parametrize(
@@ -291,7 +240,7 @@ def test_any_answer_of_one_tray_changes_nothing_of_the_others(
     ],
 )
 def test_impossible_hardware_is_a_finding_of_its_tray(change: dict[str, Any], words: str) -> None:
-    record, count, findings = slurm_conf.accepted(ODD, {"hardware": {**GRACE, **change}, "channel_count": -1})
+    record, count, findings = node_lines.accepted(ODD, {"hardware": {**GRACE, **change}, "channel_count": -1})
     assert (record, count) == (None, None)
     assert [(row["code"], row["tray"]) for row in findings] == [("slurm_hardware_assumed", ODD)] * 2
     assert words in findings[0]["message"]
@@ -299,8 +248,8 @@ def test_impossible_hardware_is_a_finding_of_its_tray(change: dict[str, Any], wo
 
 def test_real_hardware_is_accepted() -> None:
     without_slurmd = {"hardware": None, "channel_count": None}
-    assert slurm_conf.accepted(ODD, HONEST) == (GRACE, 2048, [])
-    assert slurm_conf.accepted(ODD, without_slurmd) == (None, None, [])
+    assert node_lines.accepted(ODD, HONEST) == (GRACE, 2048, [])
+    assert node_lines.accepted(ODD, without_slurmd) == (None, None, [])
     virtual = {
         "CPUs": 2,
         "Boards": 1,
@@ -309,17 +258,17 @@ def test_real_hardware_is_accepted() -> None:
         "ThreadsPerCore": 2,
         "RealMemory": 980,
     }
-    assert slurm_conf.accepted(ODD, {"hardware": virtual})[0] == virtual
+    assert node_lines.accepted(ODD, {"hardware": virtual})[0] == virtual
 
 
 def test_a_smaller_driver_is_a_finding_of_its_tray_and_changes_no_other() -> None:
     of = fabric(racks=1)
     counts = {**dict.fromkeys(of.trays, 2048), ODD: 2}
-    nodes = slurm_conf.nodes_of(of, None, {}, {})
-    made = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, {})
-    assert cluster.settings(made.texts[cluster.CONF])["switchparameters"] == "imex_channel_count=2047"
+    nodes = node_lines.nodes_of(of, None, {}, {})
+    made = node_lines.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, {})
+    assert made.channels == 2047
     assert [(row["code"], row["tray"]) for row in made.findings] == [("slurm_channels_few", ODD)]
     # What an earlier release has made of such a tray does not stay.
     lowered = {cluster.CONF: "SwitchParameters=imex_channel_count=1\n"}
-    healed = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, lowered)
-    assert healed.texts[cluster.CONF] == made.texts[cluster.CONF]
+    healed = node_lines.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, lowered)
+    assert healed.channels == made.channels
