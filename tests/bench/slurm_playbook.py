@@ -77,8 +77,7 @@ def _runs(made: Slurmctld, racks: int, scratch: Path) -> list[tuple[str, float, 
     inventory.write_text(json.dumps({"slurm_controller": {"hosts": {"ctl": variables}}}))
     conf = {
         "fabric_file": str(file),
-        "slurm_topology_conf_dir": str(made.conf_dir),
-        "verify_slurm_conf_dir": str(made.conf_dir),
+        "slurm_conf_dir": str(made.conf_dir),
         "slurm_topology_override": ["block_vanishes", "nodes_lose_block", "block_shrinks"],
     }
 

@@ -138,7 +138,7 @@ class Site:
     def play(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
         variables = {
             "fabric_file": str(self.fabric),
-            "slurm_topology_conf_dir": str(self.slurmctld.conf_dir),
+            "slurm_conf_dir": str(self.slurmctld.conf_dir),
             "slurm_topology_bin_dir": str(self.slurmctld.bin_dir),
             "slurm_topology_timeout": 60,
             "ansible_connection": "local",

@@ -211,7 +211,7 @@ def test_trays_of_a_slurm_with_another_conf_dir_are_drained_and_resumed(fleet: F
         inventory = fleet.folder / "slurm.json"
         inventory.write_text(json.dumps(tree))
         given = {"fabric_file": str(fleet.file), "rollout_slurm_bin_dir": str(slurm.bin_dir), "drain_trays": "r02"}
-        given["rollout_slurm_conf_dir"] = str(slurm.conf_dir)
+        given["slurm_conf_dir"] = str(slurm.conf_dir)
         command = ("ansible-playbook", "-i", inventory, "-e", json.dumps(given))
         ansible(*command, "rackscale.nvlink.drain")
         assert drained(slurm) == dict.fromkeys(RACK_2, "nvlink: drain")

@@ -406,7 +406,7 @@ def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_pat
         python.chmod(0o755)
         hosts[one.host] = {
             "ansible_python_interpreter": str(python),
-            "slurm_topology_conf_dir": str(one.conf_dir),
+            "slurm_conf_dir": str(one.conf_dir),
             "slurm_topology_bin_dir": str(one.bin_dir),
         }
     inventory = tmp_path / "hosts.json"

@@ -36,7 +36,17 @@ PATTERNS = {
 }
 """Variable -> its default, of those that are the hosts of a play."""
 
-REMOVED = frozenset({"capture_hosts", "k8s_topology_tray_cliques"})
+REMOVED = frozenset(
+    {
+        "benchmark_conf_dir",
+        "capture_hosts",
+        "k8s_topology_tray_cliques",
+        "rollout_slurm_conf_dir",
+        "slurm_tiers_conf_dir",
+        "slurm_topology_conf_dir",
+        "verify_slurm_conf_dir",
+    }
+)
 """Variables that were removed; each has a heading in docs/upgrading.md."""
 
 # In a short name two letters change too much of it: temp_dir is no demo_dir, and vendor_dir no render_dir.

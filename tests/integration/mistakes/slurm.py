@@ -96,10 +96,9 @@ def local(**variables: Any) -> Step:
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
             "slurm_topology_bin_dir": f"{site}/bin",
-            "slurm_topology_conf_dir": f"{site}/etc",
+            "slurm_conf_dir": f"{site}/etc",
             "slurm_topology_rehearse": "never",
             "slurm_topology_timeout": 10,
-            "slurm_conf_dir": f"{site}/etc",
             "slurm_state_dir": f"{site}/state",
             # A row that is not stopped ends here.
             "slurm_controller_packages": ["no-such-package"],
@@ -202,14 +201,14 @@ MISTAKES = [
         long=True,
     ),
     Mistake(
-        f"{DRAIN} -e drain_trays=r01t01 -e rollout_slurm_bin_dir={{site}}/bin -e rollout_slurm_conf_dir={{site}}/etc",
+        f"{DRAIN} -e drain_trays=r01t01 -e rollout_slurm_bin_dir={{site}}/bin -e slurm_conf_dir={{site}}/etc",
         f"slurmctld calls r01t01.example.com r01t01: set fabric_slurm_node: {SHORT} for the group nvlink, then",
         prepare=domain(running()),
         long=True,
     ),
     Mistake(
         "rackscale.nvlink.drain --tags spares -e spares_active=1 -e spares_promote=r01t01"
-        " -e rollout_slurm_bin_dir={site}/bin -e rollout_slurm_conf_dir={site}/etc",
+        " -e rollout_slurm_bin_dir={site}/bin -e slurm_conf_dir={site}/etc",
         "slurmctld does not know r01t01. Name nodes as scontrol show nodes does, or correct slurm_node in the fabric"
         " file.",
         prepare=running(nodes=["r01t02", "r02t01", "r02t02"]),
