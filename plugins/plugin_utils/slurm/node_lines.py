@@ -292,12 +292,12 @@ def _lines(site: Settings, nodes: Sequence[Node], records: Mapping[str, Record])
         keys += [f"{key}={_value(value)}" for key, value in _with_features(site.node, node.features).items()]
         kinds.setdefault((node.clique, bool(node.address), " ".join(keys)), []).append(node)
     lines = [HEADER]
-    for (_clique, has_address, keys), members in kinds.items():
+    for (_clique, has_address, rest), members in kinds.items():
         names = [_folded(members)]
         if has_address:
             # In the order of the addresses.
             names = [",".join(node.name for node in members), f"NodeAddr={','.join(node.address for node in members)}"]
-        lines.append(f"NodeName={' '.join(names)} {keys}\n")
+        lines.append(f"NodeName={' '.join(names)} {rest}\n")
     return "".join(lines)
 
 
