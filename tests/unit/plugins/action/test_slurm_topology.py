@@ -70,7 +70,14 @@ def test_a_cluster_that_the_file_lacks_is_one_sentence(
 def test_the_module_receives_the_blocks_of_one_or_of_all_clusters(
     run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], wanted: Any, nodes: Any
 ) -> None:
-    given, _result = module_options(run_action, monkeypatch, clustered(tmp_path, *names), {}, cluster=wanted)
+    given: dict[str, Any] = {}
+
+    def execute(self: Any, **options: Any) -> dict[str, Any]:
+        given.update(options["module_args"])
+        return {"changed": False}
+
+    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    run_action(ActionModule, fabric_file=clustered(tmp_path, *names), cluster=wanted)
     if isinstance(nodes, dict):
         assert {row["name"]: row["blocks"][0]["nodes"] for row in given["clusters"]} == nodes
     else:
