@@ -90,6 +90,8 @@ def test_only_an_inactive_unit_is_started(
 
 
 OLD, NEW = b"old\n", b"new\n"
+# Seconds for an answer of a slurmctld that never gives one, or runs what it should in no case.
+NEVER = 3.0
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     return fake
 
 
-def change(slurm: FakeSlurm, data: bytes | None = NEW, **more: object) -> daemon.Transaction:
+def change(slurm: FakeSlurm, data: bytes | None = NEW, patience: float = 60.0, **more: object) -> daemon.Transaction:
     wanted = (data or b"").decode()
     options: dict[str, object] = {
         "what": "the new topology",
@@ -114,10 +116,10 @@ def change(slurm: FakeSlurm, data: bytes | None = NEW, **more: object) -> daemon
         "load": daemon.Transaction.reconfigure,
         "stamps": conf_folder.stamps(str(slurm.conf_dir)),
         "log": str(slurm.log),
-        "seconds": 2.0,
+        "seconds": patience,
         **more,
     }
-    client = programs.Slurm(str(slurm.bin_dir), 1.0, str(slurm.conf_dir))
+    client = programs.Slurm(str(slurm.bin_dir), patience, str(slurm.conf_dir))
     # The options of a test replace some of these by others of the same types, which mypy cannot see in a dict.
     return daemon.Transaction(client, str(slurm.conf_dir), {str(slurm.file): data}, **options)  # type: ignore[arg-type]
 
@@ -154,7 +156,9 @@ def test_a_refused_change_is_restored_with_the_reason_of_the_log(
 
 def test_another_running_state_than_the_written_one_is_restored(slurm: FakeSlurm) -> None:
     slurm.on_reconfigure("exit 0", times=1)
-    assert failure(change(slurm)).startswith("slurmctld runs another topology; the old files were restored, and")
+    assert failure(change(slurm, patience=NEVER)).startswith(
+        "slurmctld runs another topology; the old files were restored, and"
+    )
     assert slurm.file.read_bytes() == OLD
 
 
@@ -201,7 +205,7 @@ def test_an_edit_during_the_write_is_not_overwritten(
 
 def test_an_edit_after_the_write_outlives_a_rollback(slurm: FakeSlurm) -> None:
     slurm.on_reconfigure(f"echo 'of an editor' > {slurm.file}; exit 1", times=1)
-    assert "topology.conf, which another program has changed meanwhile, stays" in failure(change(slurm))
+    assert "topology.conf, which another program has changed meanwhile, stays" in failure(change(slurm, patience=NEVER))
     assert slurm.file.read_bytes() == b"of an editor\n"
 
 
@@ -281,7 +285,7 @@ def test_a_rollback_before_a_late_reconfigure_undoes_no_live_change(drained: Fak
 def test_a_slurmctld_that_does_not_answer_is_repaired(drained: FakeSlurm) -> None:
     drained.on_reconfigure("exit 1", times=9)
     os.system(drained.exits)
-    assert "live changes" not in failure(change(drained, override=OVERRIDE))
+    assert "live changes" not in failure(change(drained, override=OVERRIDE, patience=NEVER))
 
 
 # ---------------------------------------------------------------------------------------------------- a dead slurmctld
@@ -297,7 +301,7 @@ def test_a_slurmctld_that_exits_after_a_refused_reconfigure_is_started(slurm: Fa
 
 def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(slurm: FakeSlurm) -> None:
     slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
-    assert failure(change(slurm)) == (
+    assert failure(change(slurm, patience=NEVER)) == (
         "slurmctld does not answer since scontrol reconfigure (no answer in time); the old files were restored, and"
         " slurmctld, which no longer answered and was restarted, runs as before."
     )
@@ -309,14 +313,14 @@ def test_a_slurmctld_that_hangs_and_does_not_stop_is_killed(slurm: FakeSlurm, mo
     monkeypatch.setattr(daemon, "RESTART_SECONDS", 0.5)
     slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
     slurm.does_not_stop()
-    assert "which no longer answered and was restarted, runs as before." in failure(change(slurm))
+    assert "which no longer answered and was restarted, runs as before." in failure(change(slurm, patience=NEVER))
     assert "kill --signal=SIGKILL slurmctld.service" in slurm.calls("systemctl")
 
 
 def test_without_a_unit_the_error_says_what_to_do(slurm: FakeSlurm) -> None:
     slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
     (slurm.bin_dir / "systemctl").write_text("#!/bin/sh\nexit 1\n")
-    assert failure(change(slurm)).endswith(
+    assert failure(change(slurm, patience=NEVER)).endswith(
         "; the old files were restored, but slurmctld does not answer and slurmctld.service does not restart it: read"
         " its log, end the process if it hangs, and start it."
     )
