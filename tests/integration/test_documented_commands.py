@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.domain_probe import CHANNEL
 
 from . import pages
 from .conftest import SCENARIOS, RunningLab, lab_command, running_lab
@@ -84,6 +86,19 @@ def test_the_commands_of_a_page_run_with_a_fabric_file(configured: Path, tmp_pat
     if page in READ_A_VERDICT:
         shell.type(VERIFY)
     shell.follow(page)
+
+
+def test_the_log_of_a_pod_is_what_its_command_prints(tmp_path: Path) -> None:
+    """In a folder that has the channel as a container has it; the lab starts no containers."""
+    page = "docs/quick-start-kubernetes.md"
+    _domain, job = yaml.safe_load_all(pages.files(page)["compute-domain.yaml"])
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    channel = tmp_path / CHANNEL.removeprefix("/")
+    channel.parent.mkdir(parents=True)
+    channel.touch()
+    command = [part.replace("/dev/", f"{tmp_path}/dev/") for part in container["command"]]
+    log = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"\n$ kubectl logs job/{job['metadata']['name']}\n{log}```\n" in (pages.CHECKOUT / page).read_text()
 
 
 @pytest.mark.parametrize("command", [c for page in pages.pages() for c in pages.commands(page)], ids=str)
