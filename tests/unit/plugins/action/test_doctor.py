@@ -46,7 +46,9 @@ def hostvars() -> HostVars:
 def test_a_site_without_a_fabric_file_sets_it_next(
     hostvars: HostVars, monkeypatch: pytest.MonkeyPatch, run_action: Callable[..., dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(doctor.doctor, "evaluate", lambda *_given: ([], SimpleNamespace(trays={name: {} for name in TRAYS})))
+    monkeypatch.setattr(
+        doctor.doctor, "evaluate", lambda *_given: ([], SimpleNamespace(trays={name: {} for name in TRAYS}))
+    )
     options = {"task_vars": {"hostvars": hostvars, "groups": {}}, "step": "evaluate", "trays": TRAYS}
     assert "Next: set fabric_file" in run_action(doctor.ActionModule, **options)["text"][-1]
     text = run_action(doctor.ActionModule, **options, fabric_file="/fabric.json")["text"]
