@@ -163,7 +163,7 @@ def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     assert "4 trays, 4 placed, 0 moved, 0 stale, 0 conflict, 0 unplaced: review " in message(proposed)
     assert [line.split()[:4] for line in shown(proposed)[:2]] == [
         ["tray", "from", "to", "why"],
-        ["r01t01", "none", "r01", "placed"],
+        ["r01t[01-02]", "none", "r01", "placed"],
     ]
     assert "\nr01t01: none -> r01 (placed " in proposed
     review = site.path.with_name("fabric.proposed.md").read_text()

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -99,7 +100,7 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
     refused = refuses(shared)
     try:
         log = shared.log.read_text()[start_of_log:]
-        linted = rules.hits(candidate)
+        linted = [(rule, worded(found)) for rule, found in rules.hits(candidate)]
         if rules.slurmctld_refuses(candidate):
             assert refused, f"the linter calls it fatal, slurmctld accepted it: {linted}"
             assert "fatal: " in log
