@@ -107,7 +107,7 @@ class Soak:
         }
         hosts = sorted((paths.state_of(racks.name) / "hosts").glob("r*t*"))
         trays = (_tray(json.loads((host / "hardware.json").read_text()), host.name) for host in hosts)
-        self.model = RackModel(trays, seed, real=True, imex=imex_every > 0, new_ids=new_ids)
+        self.model = RackModel(trays, seed, imex=imex_every > 0, new_ids=new_ids)
         self.domains: Domains | None = None
         if imex_every:
             lab_command("packages", "--name", racks.name, str(imex.packages()))

@@ -3,10 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Random events from a seed: outages, GPU faults, replaced trays, and NVLink partitions with other trays or other IDs.
 
-An event is written as settings of the lab (`lab set TRAY KEY=VALUE`), so that one history serves the model, which
-applies them to simulated facts, and racks that run. Those have more that can break: drivers and their tools, slurmctld,
-files, and a run itself. The expected state is kept here, without the code under test: the clique that every tray
-reported last.
+An event is written as settings of the lab (`lab set TRAY KEY=VALUE`), or happens to slurmctld, to a file or to a run.
+The expected state is kept here, without the code under test: the clique that every tray reported last.
 """
 
 from __future__ import annotations
@@ -34,8 +32,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     "less bandwidth": ("degraded_bandwidth=true",),
     "another driver": ("driver_version=570.172.08",),
 }
-FAULTS = {**DETACHING, **HARMLESS}
-# Faults of the tools that report the facts; the model has no such tools.
+# Faults of the tools that report the facts.
 NO_FACTS: dict[str, tuple[str, ...]] = {
     "a GPU off the bus": ("gpu0.lost=true",),
     "no driver loaded": ("nvml=no_driver", "smi=no_driver"),
@@ -44,7 +41,7 @@ NVML_FAULTS: dict[str, tuple[str, ...]] = {
     "NVML hangs": ("nvml=hang",),
     "no NVML": ("nvml=no_library",),
 }
-TOOLS = {**NO_FACTS, **NVML_FAULTS}
+FAULTS = {**DETACHING, **HARMLESS, **NO_FACTS, **NVML_FAULTS}
 # Events outside the trays: to a run of the playbook and to the files and daemons that it manages.
 OPERATOR = (
     "site killed on its way",
@@ -96,22 +93,19 @@ class Event:
 class RackModel:
     """The racks of one seed.
 
-    real: with events of tools and of the operator. imex: with events of IMEX. new_ids: racks get other cluster UUIDs
-    and clique IDs, and are split per tray; not with IMEX, whose record (domains.py) is by these IDs.
+    imex: with events of IMEX. new_ids: racks get other cluster UUIDs and clique IDs, and are split per tray; not with
+    IMEX, whose record (domains.py) is by these IDs.
     """
 
-    def __init__(
-        self, trays: Iterable[Tray], seed: int, real: bool = False, imex: bool = False, new_ids: bool = False
-    ) -> None:
+    def __init__(self, trays: Iterable[Tray], seed: int, imex: bool = False, new_ids: bool = False) -> None:
         self.trays = {tray.name: tray for tray in trays}
         self.random = random.Random(seed)
-        self.faults = {**FAULTS, **TOOLS} if real else FAULTS
         # Racks with an event since all trays were queried, and those with new IDs, which have no other event then.
         self._touched: set[str] = set()
         self._with_new_ids: set[str] = set()
         self._new_id = 2000
         self.ids = [self._split_per_tray, self._rebuild, self._renumber] if new_ids else []
-        self.more = [*([self._operate] if real else []), *([self._disturb_imex] if imex else [])]
+        self.more = [self._operate, *([self._disturb_imex] if imex else [])]
 
     def inject(self) -> Event:
         """Inject one event. Repairs are as likely as faults, so a site is rarely all broken or all healthy."""
@@ -142,8 +136,8 @@ class RackModel:
         tray = self._some(tray for tray in self.trays.values() if tray.on and not tray.fault)
         if tray is None:
             return None
-        tray.fault = self.random.choice(sorted(self.faults))
-        return Event(f"{tray.name}: {tray.fault}", {tray.name: self.faults[tray.fault]})
+        tray.fault = self.random.choice(sorted(FAULTS))
+        return Event(f"{tray.name}: {tray.fault}", {tray.name: FAULTS[tray.fault]})
 
     def _repair(self) -> Event | None:
         tray = self._some(tray for tray in self.trays.values() if tray.on and tray.fault)

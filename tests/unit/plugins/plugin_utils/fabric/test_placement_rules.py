@@ -20,7 +20,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Identity, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, slurm_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -466,6 +467,15 @@ def the_site_sets_at_most_one_cluster_of_each_kind_for_a_tray(run: Run) -> None:
         ]
         assert members == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
     fabric_file.check(run.after.as_dict(), "fabric.json")
+
+
+@rule
+def slurm_has_each_placed_tray_in_one_block_and_in_a_file(run: Run) -> None:
+    fabric = run.after
+    blocks = [block for cluster in fabric.slurm_clusters or [None] for block in slurm_blocks.blocks(fabric, cluster)]
+    placed = [tray for tray in fabric.trays.values() if not fabric.slurm_clusters or "slurm_cluster" in tray]
+    assert sorted(node for block in blocks for node in block.nodes) == sorted(tray["slurm_node"] for tray in placed)
+    assert all(slurm_files.render(fabric, run.placement.state).values())
 
 
 # --- gates ---
