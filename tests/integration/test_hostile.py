@@ -58,15 +58,6 @@ def test_an_injected_fact_is_a_variable_by_ansible_s_defaults(tmp_path: Path, pi
     assert "SEEN nothing True more" in off
 
 
-@pytest.mark.long
-@PIPELINING
-def test_only_the_named_modules_lie(tmp_path: Path, pipelining: str) -> None:
-    python = hostile.write_python(tmp_path / "python", {"extra": "more"}, only=r"\.ping$")
-    assert "SEEN nothing True none" in defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining)
-    python = hostile.write_python(tmp_path / "python", {"extra": "more"}, only=r"\.stat$")
-    assert "SEEN nothing True more" in defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining)
-
-
 @pytest.mark.lab
 @pytest.mark.long
 @PIPELINING

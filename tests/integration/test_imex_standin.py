@@ -5,7 +5,7 @@
 """What nvidia-imex and nvidia-imex-ctl are published to print and do, for the stand-in and the real daemon.
 
 By default for the stand-in of tests/lab/imex, as its package installs it. With LAB_IMEX=real the same scenarios run on
-the installed `nvidia-imex --nogpu`; what needs a GPU's driver or a fault to order is then left out, with its reason.
+the installed `nvidia-imex --nogpu`. What needs a GPU's driver or a fault to order is in the stories of the role imex.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 REAL = os.environ.get("LAB_IMEX") == "real"
 # The real one comes back to a lost peer after 15, 31, 62, ... s.
 PATIENCE = 150.0 if REAL else 60.0
-standin_only = pytest.mark.skipif(REAL, reason="the real daemon would need a GPU's driver, or takes no orders to fail")
 
 
 def _load(name: str) -> Any:
@@ -52,15 +51,10 @@ Fleet = Any  # nodes_of_lab.Nodes; the module is not on the path of a type check
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = build.build(tmp_path_factory.mktemp("imex"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def programs(packages: Path) -> Path:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not REAL:
-        return packages / f"tree-{build.VERSIONS[0]}" / "usr" / "bin"
+        folder: Path = build.program(tmp_path_factory.mktemp("imex"))
+        return folder
     found = shutil.which("nvidia-imex")
     assert found, "LAB_IMEX=real, and nvidia-imex is not installed"
     return Path(found).parent
@@ -77,19 +71,6 @@ def nodes(three: Fleet) -> Fleet:
     three.reset()
     three.configure()
     return three
-
-
-@pytest.fixture(scope="module")
-def two_with_gpus(programs: Path) -> Iterator[Fleet]:
-    with Nodes(2, programs, gpu=True) as nodes:
-        yield nodes
-
-
-@pytest.fixture
-def gpu_nodes(two_with_gpus: Fleet) -> Fleet:
-    two_with_gpus.reset()
-    two_with_gpus.configure()
-    return two_with_gpus
 
 
 def start_all(nodes: Fleet) -> None:
@@ -185,71 +166,4 @@ def test_a_member_that_dies_is_lost_and_reconnects(nodes: Fleet) -> None:
     status_is(nodes[0], "UP")
 
 
-@standin_only
-def test_a_lost_member_is_recovering_without_end_where_the_grace_time_is_none(nodes: Fleet) -> None:
-    nodes.configure(IMEX_NODE_DISCONNECTED_GRACE_TIME=-1)
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    nodes[1].stop("KILL")
-    cell_is(nodes, 0, 1, "RECOVERING")
-
-
-@standin_only
-def test_closed_ports(nodes: Fleet) -> None:
-    """Closed 50000 shows in the rows of the others; closed 50005 only makes the member unreadable."""
-    start_all(nodes)
-    status_is(nodes[0], "UP")
-    nodes[1].hook(imex_block="cmd")
-    domain = nodes[0].domain()
-    assert (domain["nodes"]["1"]["status"], domain["nodes"]["1"]["version"]) == ("UNAVAILABLE", "")
-    assert (domain["status"], nodes[0].row(0)["1"]) == ("DEGRADED", "CONNECTED")
-    nodes[1].stop()
-    nodes[1].hook(imex_block="peer")
-    nodes[1].start()
-    cell_is(nodes, 1, 0, "CONNECTED")
-    cell_is(nodes, 0, 1, "DISCONNECTED")
-
-
 # The driver, and faults to order.
-
-
-@standin_only
-def test_another_driver_version_does_not_start(gpu_nodes: Fleet) -> None:
-    gpu_nodes[0].hook(driver_version="570.172.08")
-    assert gpu_nodes[0].start().returncode != 0
-    log = gpu_nodes[0].read("/run/imex/log")
-    assert "is not matching with current GPU driver version" in log
-    gpu_nodes[0].hook(driver_version=build.VERSIONS[0])
-    assert gpu_nodes[0].start().returncode == 0
-    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY", PATIENCE)
-    assert gpu_nodes[0].domain()["nodes"]["0"]["version"] == build.VERSIONS[0]
-
-
-@standin_only
-def test_members_of_two_versions_do_not_connect_until_one_is_changed(gpu_nodes: Fleet, packages: Path) -> None:
-    ours = gpu_nodes[1].programs
-    gpu_nodes[1].programs = packages / f"tree-{build.VERSIONS[2]}" / "usr" / "bin"
-    try:
-        start_all(gpu_nodes)
-        cell_is(gpu_nodes, 0, 1, "VERSION_MISMATCH")
-        cell_is(gpu_nodes, 1, 0, "VERSION_MISMATCH")
-        assert "!V!" in gpu_nodes[0].ctl("-N").stdout.partition("Nodes:")[2]
-        gpu_nodes[1].stop()
-    finally:
-        gpu_nodes[1].programs = ours
-    gpu_nodes[1].start()
-    status_is(gpu_nodes[0], "UP")
-
-
-@standin_only
-def test_after_an_unclean_stop_it_waits_for_its_importers(gpu_nodes: Fleet) -> None:
-    gpu_nodes[0].hook(imex_imports=True)
-    start_all(gpu_nodes)
-    status_is(gpu_nodes[0], "UP")
-    wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk", PATIENCE)
-    gpu_nodes[1].stop()
-    gpu_nodes[0].stop("KILL")
-    gpu_nodes[0].start()
-    wait_until(lambda: gpu_nodes[0].state() == "WAITING_FOR_RECOVERY", "it waits", PATIENCE)
-    gpu_nodes[1].start()
-    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY once its importer is back", PATIENCE)

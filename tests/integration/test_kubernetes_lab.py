@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +17,6 @@ from nvlab.kubernetes import chart, domains, driver, nodes, plane
 from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
-from .commands import environment
 from .conftest import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
@@ -37,17 +34,6 @@ DOMAIN = {
     "metadata": {"name": "work"},
     "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "work-channel"}}},
 }
-# Prints the observations of a source, or its error message.
-OBSERVE = """
-import json, sys
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-try:
-    result = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:00:00Z")
-except NvlinkError as error:
-    sys.exit(str(error))
-print(json.dumps({row.tray: row.identity for row in result.observations}))
-"""
 Found = TypeVar("Found")
 
 
@@ -92,21 +78,6 @@ def slices(running: ControlPlane) -> list[str]:
 def label(running: ControlPlane, node: str) -> str | None:
     found: str | None = running.api().get(f"{nodes.PATH}/{node}")["metadata"]["labels"].get(nodes.CLIQUE)
     return found
-
-
-def observe(running: ControlPlane, kubeconfig: Path, **options: Any) -> Any:
-    """The observations of the source kubernetes, {tray: identity}, or its error message."""
-    given = json.dumps({"kubeconfig": str(kubeconfig), "timeout": 5, **options})
-    done = running.run(
-        "env",
-        f"PYTHONPATH={environment()['ANSIBLE_COLLECTIONS_PATH']}",
-        sys.executable,
-        "-c",
-        OBSERVE,
-        given,
-        check=False,
-    )
-    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 
 
 def workload(replicas: int, trays: list[str]) -> dict[str, Any]:
@@ -156,64 +127,6 @@ def test_a_compute_domain_lives_and_ends_as_with_the_driver(release: ControlPlan
     )
     assert domains.KEY not in api.get(f"{nodes.PATH}/r01t01")["metadata"]["labels"]
     assert api.find(template) is None
-
-
-@NEWEST_KUBERNETES
-def test_a_compute_domain_follows_its_workload_and_a_node_that_reboots(release: ControlPlane) -> None:
-    """It grows, shrinks, gets a lost daemon back, and a node that was off joins it again."""
-    api = release.api()
-    uid = api.create(DEFAULT, DOMAIN)["metadata"]["uid"]
-    pair, clique = ["r01t01", "r01t02"], f"{uid}.{label(release, 'r01t01')}"
-    api.create(DEPLOYMENTS, workload(1, pair))
-
-    def members() -> dict[str, str]:
-        return cliques(release).get(clique, {})
-
-    def daemons() -> set[str]:
-        found = api.items(f"api/v1/namespaces/dra/pods?labelSelector={domains.KEY}%3D{uid}")
-        return {pod["metadata"]["uid"] for pod in found if driver.is_ready(pod)}
-
-    def scale(replicas: int) -> None:
-        api.patch(f"{DEPLOYMENTS}/work", {"spec": {"replicas": replicas}})
-        until(f"{replicas} of {len(pair)} nodes", lambda: list(members().values()) == ["Ready"] * replicas)
-
-    def labelled() -> list[str]:
-        return [name for name in pair if domains.KEY in api.get(f"{nodes.PATH}/{name}")["metadata"]["labels"]]
-
-    for replicas in (2, 1, 2):
-        scale(replicas)
-        until("the nodes' labels follow", lambda: sorted(members()) == labelled())
-    before = daemons()
-    release.kubectl("delete", "pod", "-n", "dra", "--field-selector=spec.nodeName=r01t02", "-l", f"{domains.KEY}={uid}")
-    until("another daemon", lambda: len(daemons()) == len(daemons() - before) + 1 == len(pair))
-    until("all are Ready", lambda: members() == dict.fromkeys(pair, "Ready"))
-
-    boot = api.get(f"{nodes.PATH}/r01t02")["status"]["nodeInfo"]["bootID"]
-    driver.set_faults(release.directory, "r01t02", {"power": "off"})
-    until("the node is lost", lambda: not nodes.is_ready(api.get(f"{nodes.PATH}/r01t02")))
-    # The domain does not report it.
-    assert (members(), api.get(f"{DEFAULT}/work")["status"]["status"]) == (dict.fromkeys(pair, "Ready"), "Ready")
-    driver.set_faults(release.directory, "r01t02", {"power": "on"})
-    asked = time.monotonic()
-    stages = {
-        "node": lambda: _schedulable(api.get(f"{nodes.PATH}/r01t02"), boot),
-        "plugin": lambda: f"r01t02-{domains.DOMAIN_DRIVER}" in slices(release),
-        "label": lambda: f"{uid}.{label(release, 'r01t02')}" == clique,
-        "daemon": lambda: members().get("r01t02") == "Ready",
-        "domain": lambda: api.get(f"{DEFAULT}/work")["status"]["status"] == "Ready",
-    }
-    for stage, reached in stages.items():
-        until(stage, reached)
-        print(f"{stage}: {time.monotonic() - asked:.1f} s after the reboot")
-    assert members() == dict.fromkeys(pair, "Ready")
-    api.delete(f"{DEPLOYMENTS}/work")
-    api.delete(f"{DEFAULT}/work")
-    until("the domain is gone", lambda: not api.items(domains.DOMAINS) and not api.items(CLIQUES))
-
-
-def _schedulable(node: dict[str, Any], before: str) -> bool:
-    """Whether a node has booted since (its boot ID is another, however reachable it was) and takes pods again."""
-    return node["status"]["nodeInfo"]["bootID"] != before and nodes.is_ready(node) and not node["spec"].get("taints")
 
 
 def cliques(running: ControlPlane) -> dict[str, dict[str, str]]:

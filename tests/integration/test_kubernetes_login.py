@@ -22,12 +22,23 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible, environment
 from .conftest import OLDEST_KUBERNETES
-from .test_kubernetes_lab import FOUR, OBSERVE, names
+from .test_kubernetes_lab import FOUR, names
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
 RULES = [users.rule("", ["nodes"], ["get", "list"]), users.rule("apps", ["daemonsets"], ["list"])]
 VERSION = "client.authentication.k8s.io/v1"
+# Prints the observations of a source, or its error message.
+OBSERVE = """
+import json, sys
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+try:
+    result = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:00:00Z")
+except NvlinkError as error:
+    sys.exit(str(error))
+print(json.dumps({row.tray: row.identity for row in result.observations}))
+"""
 EVERYTHING = ["r01t01", "r01t02", "r01t03", "r01t04"]
 # In a mount namespace of its own, at the paths that a kubelet gives a pod.
 POD = """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -59,13 +58,6 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) 
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
         time.sleep(0.05)
-
-
-def pending_signals(pid: int) -> set[int]:
-    """The signals that a stopped process has been sent and not seen (proc_pid_status(5), ShdPnd)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    mask = int(re.findall(r"^ShdPnd:\s*([0-9a-f]+)$", status, re.MULTILINE)[0], 16)
-    return {number for number in signal.valid_signals() if mask >> (number - 1) & 1}
 
 
 @contextlib.contextmanager
@@ -140,17 +132,6 @@ def test_down_removes_what_a_killed_up_left() -> None:
     assert left_behind(name) == []
 
 
-def test_down_ends_a_running_up() -> None:
-    name = f"busy-{os.getpid()}"
-    with starting(name, hosts=0) as up:
-        up.send_signal(signal.SIGSTOP)  # it must not be done before `down` finds it, however slow the machine is
-        with subprocess.Popen([sys.executable, str(LAB), "down", "--name", name]) as down:
-            wait_until(lambda: signal.SIGTERM in pending_signals(up.pid), "down's SIGTERM to up")
-            up.send_signal(signal.SIGCONT)
-        assert (down.returncode, up.wait(timeout=60)) == (0, 128 + signal.SIGTERM)
-    assert left_behind(name) == []
-
-
 def test_down_leaves_a_reused_pid_alone() -> None:
     name = f"reused-{os.getpid()}"
     with subprocess.Popen(["sleep", "600"]) as unrelated:
@@ -164,13 +145,3 @@ def test_down_leaves_a_reused_pid_alone() -> None:
             assert left_behind(name) == []
         finally:
             unrelated.kill()
-
-
-@pytest.mark.long
-def test_a_slurmctld_that_refuses_its_configuration_ends_the_lab(tmp_path: Path) -> None:
-    name, file = f"fatal-{os.getpid()}", tmp_path / "fatal.yml"
-    file.write_text("slurm: {select_type: select/none}\nracks: [{trays: 1}]\n")
-    done = lab_command("up", "--name", name, "--scenario", str(file), check=False)
-    assert done.returncode == 1
-    assert re.fullmatch(r"lab: slurmctld does not start: .*fatal: .*\n", done.stderr)
-    assert left_behind(name) == []

@@ -70,9 +70,9 @@ class Namespace:
 class Node(Namespace):
     """One member: its files under /run/imex, its daemon, its ctl."""
 
-    def __init__(self, hub: Namespace, number: int, programs: Path, gpu: bool = False) -> None:
+    def __init__(self, hub: Namespace, number: int, programs: Path) -> None:
         super().__init__()
-        self.programs, self.gpu = programs, gpu
+        self.programs = programs
         self.address = f"{NETWORK}.{11 + number}"
         port = f"port{number}"
         # The node's pid means something out here only, so this one command enters nothing but the hub's network.
@@ -94,19 +94,13 @@ class Node(Namespace):
         merged = {**CONFIG, **{key: str(value) for key, value in settings.items()}}
         self.write("config.cfg", "".join(f"{key}={value}\n" for key, value in merged.items()))
 
-    def hook(self, **hooks: Any) -> None:
-        self.write("hooks", json.dumps(hooks))
-
     def start(self, *options: str, timeout: float = 15.0) -> subprocess.CompletedProcess[str]:
-        """Start the daemon as its unit does."""
-        extra = [] if self.gpu else ["--nogpu"]
-        hooks = "NVIDIA_IMEX_STANDIN_HOOKS=/run/imex/hooks"
-        command = ["env", hooks, str(self.programs / "nvidia-imex"), "-c", "/run/imex/config.cfg", *extra, *options]
+        """Start the daemon as its unit does, without a GPU."""
+        command = [str(self.programs / "nvidia-imex"), "-c", "/run/imex/config.cfg", "--nogpu", *options]
         return self.run(*command, timeout=timeout)
 
     def ctl(self, *options: str, timeout: float = 15.0) -> subprocess.CompletedProcess[str]:
-        hooks = "NVIDIA_IMEX_STANDIN_HOOKS=/run/imex/hooks"
-        command = ["env", hooks, str(self.programs / "nvidia-imex-ctl"), "-c", "/run/imex/config.cfg", *options]
+        command = [str(self.programs / "nvidia-imex-ctl"), "-c", "/run/imex/config.cfg", *options]
         return self.run(*command, timeout=timeout)
 
     def pids(self) -> list[str]:
@@ -139,14 +133,14 @@ class Node(Namespace):
 class Nodes:
     """Some nodes on one bridge: `with Nodes(4, programs) as nodes:`."""
 
-    def __init__(self, count: int, programs: Path, gpu: bool = False) -> None:
+    def __init__(self, count: int, programs: Path) -> None:
         self.hub = Namespace()
         self.all: list[Node] = []
         try:
             _check(self.hub.run(*["ip", "link", "add", "hub0", "type", "bridge", "forward_delay", "0"]))
             _check(self.hub.run(*["ip", "link", "set", "hub0", "up"]))
             for number in range(count):
-                self.all.append(Node(self.hub, number, programs, gpu))
+                self.all.append(Node(self.hub, number, programs))
         except BaseException:
             self.close()
             raise
@@ -179,10 +173,6 @@ class Nodes:
             if node.pids():
                 node.stop("KILL")
             node.run("sh", "-c", "rm -rf /run/imex/* /run/nvidia-imex /run/nvidia-imex-standin.session")
-
-    def cut(self, number: int) -> None:
-        """Pull a node's cable."""
-        _check(self.hub.run("ip", "link", "set", f"port{number}", "nomaster"))
 
 
 def wait_until(condition: Any, what: str, seconds: float = 60.0) -> None:

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library, tray
-from nvlab import bundle, cli, gpus
+from nvlab import bundle, gpus
 from nvlab.errors import LabError
 
 BUNDLES = sorted((Path(__file__).resolve().parents[2] / "bundles").glob("*"))
@@ -200,14 +200,6 @@ def test_an_answer_adds_no_line_to_the_stand_in() -> None:
     place = {"chassis_serial": "1\nfault crash"}
     gpu = {"index": 0, "pdi": "0x1\nfault crash", "platform": place, "uuid": "a\nfault b"}
     assert bundle.standin_text({"nvml.json": json.dumps({"gpus": [gpu]})}).count("\nfault") == 0
-
-
-def test_a_bundle_and_a_number_of_racks_contradict_each_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = archive(tmp_path, {"s/bundle.json": INDEX})
-    assert cli.main(["up", "--from", str(path), "--racks", "2"]) == 1
-    assert "leave out --scenario, --racks and --trays" in capsys.readouterr().err
 
 
 def test_the_files_of_a_tray_are_those_of_the_bundle(tmp_path: Path) -> None:

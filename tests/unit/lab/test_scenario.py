@@ -11,7 +11,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from nvlab import gpus as gpus_module
-from nvlab import scenario, slurm
+from nvlab import scenario
 from nvlab.errors import LabError
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "lab" / "scenarios"
@@ -77,25 +77,3 @@ def test_rubin_systems_have_the_facts_of_their_kind(file: str, gpus: int, attach
     facts = fabric_facts.assemble(by_smi, backend=None, observed_at="", hostname="r01t01", addresses=[])
     assert (facts["attached"], facts["driver_version"]) == (attached, "615.23")
     assert [row["code"] for row in facts["findings"]] == ([] if attached else ["fabric_not_supported"])
-
-
-def test_a_rack_has_settings_of_all_its_trays() -> None:
-    rack = {"trays": 2, "gpus": 1, "settings": {"name": "NVIDIA GB300", "clique": 5}}
-    parsed = scenario.parse({"racks": [rack], "trays": {"r01t02": {"clique": 6, "gpu0.lost": True}}})
-    assert [tray.settings for tray in parsed.trays] == [
-        {"name": "NVIDIA GB300", "clique": "5"},
-        {"name": "NVIDIA GB300", "clique": "6", "gpu0.lost": "true"},
-    ]
-
-
-def test_slurm_conf_has_the_scenarios_settings() -> None:
-    wanted = {
-        "topology_plugin": "topology/block",
-        "prolog_flags": "Alloc",
-        "select_type": "select/linear",
-        "conf": ["Foo=1"],
-    }
-    lines = slurm.slurm_conf(scenario.parse({"slurm": wanted})).splitlines()
-    assert {"TopologyPlugin=topology/block", "PrologFlags=Alloc", "SelectType=select/linear", "Foo=1"} <= set(lines)
-    assert "SelectTypeParameters=CR_Core" not in lines
-    assert not [line for line in lines if line.startswith("AccountingStorage")]
