@@ -10,39 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import docs_files
-
-TABLE = "| a | b |\n|---|:-:|\n"
-
-
-def test_a_picture_with_an_open_element_is_no_svg() -> None:
-    assert [line for line, _text in docs_files.svg_problems("<svg>\n<text>\n</svg>\n")] == [3]
-    assert not [*docs_files.svg_problems("<svg>\n<text/>\n</svg>\n")]
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "part"),
-    [
-        (f"{TABLE}| 1 |\n", 3, "1 of the header's 2 cells"),
-        (f"{TABLE}| 1 | `x|y` |\n", 3, "3 of the header's 2 cells"),
-        (f"{TABLE}| 1 | 2 |\nText.\n", 4, "1 of the header's 2 cells"),
-        (f"{TABLE}| 1 | 2 |\n\n| 3 | 4 |\n", 5, "is in no table"),
-        ("| a | b |\n|---|\n", 2, "other columns"),
-    ],
-)
-def test_a_broken_table_is_found(text: str, line: int, part: str) -> None:
-    ((found, sentence),) = docs_files.table_problems(text)
-    assert found == line
-    assert part in sentence
-
-
-def test_tables_with_escaped_pipes_and_examples_in_code_are_whole() -> None:
-    code = "```text\n| 1 |\n```\n\n    | 1 |\n\n<!-- | 1 |\n| 2 | -->\n"
-    text = f"{TABLE}| `x\\|y` | \\| |\n  | 1 |  |\n# Heading\n\n{code}\n{TABLE}|1|2|\n"
-    assert not [*docs_files.table_problems(text)]
 
 
 def test_a_link_leads_to_a_file_and_to_a_heading_of_it() -> None:
@@ -71,12 +40,16 @@ def test_a_checkout_has_its_problems_by_file_and_line(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     (tmp_path / "docs").mkdir()
     (tmp_path / docs_files.HASHES).write_text(docs_files.hashes(tmp_path))
-    (tmp_path / "README.md").write_text("[d](docs)\n")
+    table = "| a | b |\n|---|:-:|\n"
+    (tmp_path / "README.md").write_text(f"[d](docs)\n\n{table}| `x\\|y` | \\| |\n\n```text\n| 1 |\n```\n")
     assert not [*docs_files.problems(tmp_path)]
-    (tmp_path / "README.md").write_text("\n[d](doc)\n")
+    (tmp_path / "README.md").write_text(f"\n[d](doc)\n\n{table}| 1 | `x|y` |\n\n| 3 | 4 |\n")
     (tmp_path / "docs" / "x.svg").write_text("<svg>")
     (tmp_path / docs_files.SHOWN[0]).write_text("changed")
     found = [*docs_files.problems(tmp_path)]
-    assert [problem.split()[0] for problem in found] == ["README.md:2:", "docs/report.png:1:", "docs/x.svg:1:"]
-    assert docs_files.SHOWN[0] in found[1]
-    assert "make screenshot" in found[1]
+    of_readme = ["README.md:2:", "README.md:6:", "README.md:8:"]
+    assert [problem.split()[0] for problem in found] == [*of_readme, "docs/report.png:1:", "docs/x.svg:1:"]
+    assert "3 of the header's 2 cells" in found[1]
+    assert "is in no table" in found[2]
+    assert docs_files.SHOWN[0] in found[3]
+    assert "make screenshot" in found[3]

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +25,6 @@ def test_test_and_test_all_share_no_gate_and_hold_all() -> None:
     assert of["unit"] < of["check"] < of["test"]
     assert not of["test"] & of["all"]
     assert of["test"] | of["all"] == {gate.name for gate in gates.GATES}
-
-
-def test_a_name_that_is_no_gate_ends_the_run() -> None:
-    with pytest.raises(SystemExit, match="gates: nonsense is not a gate"):
-        gates.select(["nonsense"])
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
@@ -54,11 +48,3 @@ def test_a_gate_without_a_test_is_a_failure(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(gates, "LOGS", tmp_path)
     gate = replace(gates.GATES[0], name="it", line=f"python -m pytest --rootdir={tmp_path} {tmp_path}")
     assert gates.run(gate, {**os.environ, "PYTHONPATH": str(TOOLS)}).failed == 1
-
-
-def test_make_knows_each_level() -> None:
-    makefile = (TOOLS.parents[1] / "Makefile").read_text()
-    called = subprocess.run(
-        ["grep", "-oP", r"gates\.py \K\w+"], input=makefile, capture_output=True, text=True, check=True
-    ).stdout
-    assert called.split() == list(gates.LEVELS)
