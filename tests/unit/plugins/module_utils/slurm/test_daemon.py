@@ -33,17 +33,6 @@ def test_files_are_replaced_and_restored(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["slurm.conf", "topology.conf"]
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir()
-    target, link = tmp_path / "shared" / "topology.conf", tmp_path / "topology.conf"
-    target.write_text("old")
-    link.symlink_to(target)
-    conf_folder.Files(str(target)).put(str(link), b"new")
-    assert link.is_symlink()
-    assert target.read_text() == "new"
-    assert Path(f"{target}.previous").read_text() == "old"
-
-
 def test_the_fatal_message_is_read_from_slurmctlds_log(tmp_path: Path) -> None:
     log = tmp_path / "slurmctld.log"
     log.write_text("[x] fatal: of yesterday\n")

@@ -68,14 +68,6 @@ def test_without_clusters_the_file_has_no_such_key() -> None:
     assert site.fabric.slurm_clusters == []
 
 
-def test_a_tray_without_observation_or_setting_keeps_its_clusters() -> None:
-    site = shared()
-    before = fabric_file.serialise(site.fabric)
-    site.site.clear()
-    site.down.update(R02)
-    assert (site.discover(now=LATER).changes, fabric_file.serialise(site.fabric)) == ([], before)
-
-
 def test_the_site_moves_an_unreachable_tray_to_another_cluster_with_a_reason() -> None:
     site = shared()
     site.down.add("r02t02")

@@ -8,8 +8,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import signal
-import stat
 import subprocess
 import sys
 import textwrap
@@ -231,29 +229,6 @@ def test_the_state_file_is_optional(path: str) -> None:
 # --- writing ---
 
 
-def test_writing_keeps_the_mode_and_leaves_no_other_file(tmp_path: Path) -> None:
-    target = tmp_path / "fabric.json"
-    target.write_text("old")
-    target.chmod(0o640)
-    storage.write_atomic(str(target), b"new")
-    assert target.read_text() == "new"
-    assert stat.S_IMODE(target.stat().st_mode) == 0o640
-    assert [child.name for child in tmp_path.iterdir()] == ["fabric.json"]
-
-
-def test_only_a_link_that_was_chosen_is_written_through(tmp_path: Path) -> None:
-    (tmp_path / "repository").mkdir()
-    real = tmp_path / "repository" / "fabric.json"
-    real.write_text("old")
-    (tmp_path / "fabric.json").symlink_to(real)
-    storage.write_atomic(str(tmp_path / "fabric.json"), b"new", follow=True)
-    assert (tmp_path / "fabric.json").is_symlink()
-    assert real.read_text() == "new"
-    storage.write_atomic(str(tmp_path / "fabric.json"), b"newer")
-    assert not (tmp_path / "fabric.json").is_symlink()
-    assert real.read_text() == "new"
-
-
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     where = tmp_path / "none" / "fabric.json"
     with pytest.raises(FabricFileError, match=rf"^{where}: cannot be written \(No such file or directory\); "):
@@ -264,30 +239,6 @@ def python(code: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), *arguments], stdout=subprocess.PIPE, text=True
     )
-
-
-# Dies by SIGKILL at the call of os that is named, in the middle of a write.
-KILLED = """
-    import os, signal, sys
-    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
-    def die(*_args, **_more):
-        os.kill(os.getpid(), signal.SIGKILL)
-    if sys.argv[2] == "last":
-        storage.os.fsync = lambda fd, calls=[]: calls.append(fd) or (die() if len(calls) == 2 else None)
-    else:
-        setattr(storage.os, sys.argv[2], die)
-    storage.write_atomic(sys.argv[1], b"new" * 100_000)
-"""
-
-
-@pytest.mark.parametrize("step", ["open", "fchmod", "fsync", "replace", "last"])
-def test_a_kill_at_any_step_leaves_a_complete_file_and_the_next_write_works(tmp_path: Path, step: str) -> None:
-    target = tmp_path / "fabric.json"
-    target.write_bytes(b"old" * 100_000)
-    assert python(KILLED, str(target), step).wait(30) == -signal.SIGKILL
-    assert target.read_bytes() == (b"new" if step == "last" else b"old") * 100_000
-    storage.write_atomic(str(target), b"newer")
-    assert target.read_bytes() == b"newer"
 
 
 HOLDER = """

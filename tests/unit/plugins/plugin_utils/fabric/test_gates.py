@@ -22,7 +22,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric
     LATER,
     NOW,
     Site,
-    codes,
     kinds,
 )
 from hypothesis import given
@@ -193,19 +192,6 @@ def test_an_old_observation_is_an_objection(observed_at: str, old: bool) -> None
 # --- overrides ---
 
 
-def test_an_overridden_gate_does_not_object_and_is_recorded() -> None:
-    site = placed()
-    for name in R02:
-        site.attach(name, site.uuid_of("r01t01"))
-    site.policy = Policy(override=("moved_percent", "unknown_trays"))
-    placement = site.discover(now=LATER)
-    assert [row["code"] for row in placement.objections] == ["domain_merged"]
-    assert [(row["gate"], row["when"]) for row in placement.fabric.overrides] == [("moved_percent", LATER)]
-    assert placement.fabric.overrides[0]["what"].startswith("4 of 8 placed trays would move in one run")
-    before = fabric_file.serialise(placement.fabric)
-    assert fabric_file.serialise(site.discover().fabric) == before
-
-
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
@@ -232,35 +218,6 @@ def mixed(site: Site, name: str, most: int = 3) -> None:
     """Put the first GPUs of a tray into clique 7 of its domain."""
     for gpu in site.gpus(name)[:most]:
         gpu["fabric"]["clique_id"] = 7
-
-
-def test_keep_keeps_the_place_and_gives_none() -> None:
-    site = placed()
-    site.facts["r01t05"] = Site(racks=1, trays_per_rack=5).facts["r01t05"]
-    before = site.fabric
-    mixed(site, "r01t02")
-    mixed(site, "r01t05")
-    placement = site.discover()
-    assert placement.fabric == before
-    assert (site.state_of("r01t02"), site.state_of("r01t05")) == ("conflict", "unplaced")
-
-
-def test_error_stops_the_run_and_names_the_trays() -> None:
-    site = placed()
-    mixed(site, "r01t02")
-    site.policy = Policy(conflict_policy="error")
-    with pytest.raises(NvlinkError, match=r"^conflict_policy: is error, and the GPUs of r01t02 are in different cliq"):
-        site.discover()
-
-
-def test_the_majority_moves_no_tray_without_a_named_override() -> None:
-    site = placed()
-    before = site.fabric
-    mixed(site, "r01t02")
-    site.policy = Policy(conflict_policy="majority")
-    placement = site.discover()
-    assert (placement.fabric, placement.objections, site.state_of("r01t02")) == (before, [], "conflict")
-    assert {"mixed_cliques", "tray_not_attached"} <= codes(placement, "r01t02")
 
 
 def test_the_majority_moves_a_tray_with_a_recorded_override() -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import ipaddress
 from collections.abc import Collection
 from typing import Any
@@ -91,13 +90,6 @@ def codes(placement: Placement, tray: str | None = None) -> set[str]:
 
 
 # --- what is one domain, what is one clique (test_shapes.py has the systems that exist) ---
-
-
-def test_clique_id_zero_is_a_clique() -> None:
-    site = Site()
-    site.attach("r01t01", clique_id=0)
-    site.discover()
-    assert site.fabric.cliques[site.clique_of("r01t01")]["clique_id"] == 0
 
 
 def test_the_fields_of_a_tray_in_the_file() -> None:
@@ -280,27 +272,6 @@ def test_more_than_26_cliques_in_a_domain_have_names() -> None:
 
 
 # --- one GPU, one tray ---
-
-
-def test_a_second_name_for_a_known_tray_changes_nothing() -> None:
-    site = Site()
-    before = site.discover().fabric
-    site.facts["a00"] = copy.deepcopy(site.facts["r01t01"])
-    placement = site.discover()
-    assert placement.fabric.trays == before.trays
-    assert (site.state_of("a00"), site.state_of("r01t01")) == ("unplaced", "present")
-    assert "illegal_tray_name" in codes(placement, "a00")
-
-
-def test_two_trays_that_swapped_their_slots_are_both_replaced() -> None:
-    site = Site()
-    site.discover()
-    one, other = site.facts["r01t01"], site.facts["r01t02"]
-    one["gpus"], other["gpus"] = other["gpus"], one["gpus"]
-    placement = site.discover(now=LATER)
-    assert kinds(placement) == {"r01t01": "replaced", "r01t02": "replaced"}
-    assert site.fabric.trays["r01t01"]["why"].startswith("replaced 2026-12-24: attached in clique ")
-    assert codes(placement, "r01t01") == {"tray_replaced"}
 
 
 def test_names_that_all_shift_by_one_while_the_first_tray_is_down_change_nothing() -> None:
