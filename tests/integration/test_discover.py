@@ -192,30 +192,6 @@ def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_move_is_checked_proposed_tampered_with_and_accepted(discovered: Site) -> None:
-    site = discovered
-    before = site.files()
-    site.move("r02t02", 5)
-    result = site.discover("--check", "--diff")
-    assert "\nr02t02: r02 -> r02a (moved " in result
-    assert message(result).endswith(": check mode writes no proposal; run discover without --check to write one")
-    assert site.files() == before
-
-    sha256 = sha256_of(site.discover())
-    proposal = site.path.with_name("fabric.proposed.json")
-    sound = proposal.read_text()
-    proposal.write_text(sound.replace('"clique": "r02a"', '"clique": "r01"'))
-    assert "fabric was changed after it was proposed" in site.accept("-e", f"fabric_proposal={sha256}", check=False)
-    proposal.write_text(sound)
-    site.path.write_bytes(before["fabric.json"] + b"\n")
-    assert "has changed since the proposal was made" in site.accept("-e", f"fabric_proposal={sha256}", check=False)
-    site.path.write_bytes(before["fabric.json"])
-    site.accept("-e", f"fabric_proposal={sha256}", "--limit", "localhost")
-    assert site.fabric()["trays"]["r02t02"]["clique"] == "r02a"
-    assert site.path.with_name("fabric.json.previous").read_bytes() == before["fabric.json"]
-
-
-@pytest.mark.long
 def test_a_proposal_of_another_job_is_accepted_by_its_sum_and_file_alone(discovered: Site, tmp_path: Path) -> None:
     """The project folder is only read by the job that discovers, whose state folder is gone when another accepts."""
     site, before = discovered, discovered.files()

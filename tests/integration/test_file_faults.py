@@ -72,16 +72,6 @@ def test_accept_keeps_every_file(site: Site, tmp_path: Path) -> None:
     )
 
 
-def test_discover_keeps_every_file(site: Site, tmp_path: Path) -> None:
-    inventory = f"{site.directory}/hosts.yml"
-    arguments = ["-i", inventory, "rackscale.nvlink.discover", "-e", f"fabric_file={tmp_path}/full/fabric.json"]
-    arguments += ["-e", "fabric_accept=gates", "-e", "fabric_moved_percent=100"]
-    printed = on_a_full_disk(tmp_path / "full", site.path.parent, *arguments)
-    assert "status=2" in printed
-    assert "cannot be written (No space left on device); free space on its file system" in printed
-    assert "left: fabric.audit.jsonl\nfabric.json\nfabric.state.json\nfiller\n" in printed
-
-
 def test_two_proposals_at_once_are_one_proposal_and_an_error_that_names_the_other_run(site: Site) -> None:
     """Both discover at the same time; each ends with a proposal, or says that the other one is writing it."""
     arguments = ["-i", f"{site.directory}/hosts.yml", "rackscale.nvlink.discover", "-e", f"fabric_file={site.path}"]

@@ -55,12 +55,6 @@ def test_a_play_sees_flat_variables_and_templates_nothing(tmp_path: Path) -> Non
     }
 
 
-def test_groups_exist_while_empty() -> None:
-    done = ansible("ansible", "-i", CONFIGS / "no_state.nvlink.yml", "nvlink_unhealthy:nvlink_stale", "--list-hosts")
-    assert "Could not match" not in done.stderr
-    assert "hosts (0)" in done.stdout
-
-
 BAD = {
     "unknown key": ("source: [simulation]\n", "'source' is not a known option; did you mean sources?"),
     "broken YAML": ("sources: [fabric_file\n", "YAML parsing failed"),

@@ -20,6 +20,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import examples, schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.render.test_schedulers import pods_of
 from nvlab.kubernetes import chart, domains, nodes
 from nvlab.kubernetes.plane import ControlPlane
 
@@ -188,19 +189,8 @@ def test_the_server_accepts_the_pods_of_every_example(api: Any) -> None:
     for row in rows:
         if row["kind"] in PATHS:
             api.create(f"{PATHS[row['kind']]}{strict}", row)
-    templates = [template for row in rows for template in pod_templates(row)]
+    templates = [template for row in rows for template in pods_of(row)]
     assert len(templates) > 10
     for index, template in enumerate(templates):
         body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": f"t{index}"}, "template": template}
         api.create(f"{PATHS['PodTemplate']}{strict}", body)
-
-
-def pod_templates(value: Any) -> list[dict[str, Any]]:
-    """All templates of pods inside an object."""
-    if isinstance(value, list):
-        return [found for part in value for found in pod_templates(part)]
-    if not isinstance(value, dict):
-        return []
-    if "containers" in value.get("spec", {}):
-        return [value]
-    return [found for part in value.values() for found in pod_templates(part)]

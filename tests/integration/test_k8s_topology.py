@@ -30,7 +30,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
-    NODE,
     Cluster,
     Kind,
     KubernetesError,
@@ -337,19 +336,6 @@ def test_a_partition_change_moves_labels_and_hyper_nodes_and_absent_removes_them
     assert all(CLIQUE not in site.labels(node) for node in TEXTS)
 
 
-def test_two_writers_block_every_change_and_one_writes_alone(site: Site) -> None:
-    daemon_set(site, "gfd", command=["gpu-feature-discovery"])
-    for node, text in TEXTS.items():
-        label(site, node, {CLIQUE: text})
-    plan = site.apply()
-    assert (plan.writer, plan.findings) == ("gfd", [])
-    assert not any(what.startswith("Node ") for _action, what in steps(plan))
-    daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
-    stopped = site.plan(schedulers.describe(FABRIC, name="second"))
-    assert (stopped.writer, codes(stopped)) == ("multiple", ["k8s_clique_label_writers"])
-    assert stopped.blockers
-
-
 def test_a_later_writer_takes_the_label_over_without_a_gap(site: Site) -> None:
     site.apply()
     daemon_set(site, "gfd", command=["gpu-feature-discovery"])
@@ -542,12 +528,6 @@ def test_a_missing_right_in_the_middle_is_named_and_the_next_run_continues(site:
     assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 1
     assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
     assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 0
-
-
-def test_a_list_is_read_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server.PAGE", 3)
-    cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
-    assert [k8s_labels.name(row) for row in site.inside(lambda: cluster.items(NODE))] == sorted(TEXTS)
 
 
 # At the end, because the controllers take their time to come back to a server that was away.

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from .commands import ansible, unchanged
+from .commands import ansible
 from .conftest import RunningLab, running_lab
 from .slurm_site import fabric as fabric_of
 from .slurmctld import EACH_SUITE
@@ -368,24 +368,6 @@ def test_manual_changes_of_tiers_are_overwritten_and_the_sites_objects_kept(tier
 
 @pytest.mark.long
 @newer
-def test_a_qos_and_a_partition_of_the_site_are_never_changed(cluster: Cluster) -> None:
-    before = cluster.records()
-    wrong = [
-        {"name": "one", "blocks": ["r01a"], "qos": {"name": "site", "priority": 1}, "accounts": ["nosuch"]},
-        {"name": "all", "blocks": ["r01a"]},
-        {"name": "three", "blocks": ["r01b"], "qos": {"grp_tres": {"gres/gpu": 4}}},
-        {"name": "four", "blocks": ["r01b"], "allow_qos": ["nosuch"]},
-    ]
-    assert codes(cluster.apply(wrong, ok=False, create_accounts=False)) >= {
-        "object_unmanaged",
-        "slurm_conf_inconsistent",
-        "slurm_tier_unknown",
-    }
-    assert cluster.records() == before
-
-
-@pytest.mark.long
-@newer
 def test_removing_a_tier_removes_only_its_own_objects(tiers: Cluster) -> None:
     site = "sacctmgr -nP show qos site format=Name,Priority,GrpTRES,Flags; sacctmgr -nP show assoc account=other wopi"
     own = tiers.shell(site)
@@ -575,29 +557,6 @@ def test_segments_are_enforced_where_slurm_can(cluster: Cluster) -> None:
     assert "SegmentSize=2" in cluster.run("scontrol", "show", "job", chosen)
     one = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N1", "--wrap", "sleep 900")
     assert "SegmentSize=1" not in cluster.run("scontrol", "show", "job", one)
-
-
-@pytest.mark.long
-@newer
-def test_the_playbook_applies_the_tiers_of_a_site(cluster: Cluster, tmp_path: Path) -> None:
-    variables = tmp_path / "site.yml"
-    variables.write_text(
-        yaml.safe_dump(
-            {
-                "fabric_file": str(cluster.fabric),
-                "slurm_tiers": [{**GOLD, "qos": {**GOLD["qos"], "preempt": []}}],
-                "slurm_tiers_manage_conf": True,
-                "slurm_tiers_create_accounts": True,
-            }
-        )
-    )
-    playbook = "rackscale.nvlink.slurm"
-    run: Callable[[], Any] = lambda: ansible(  # noqa: E731
-        "ansible-playbook", playbook, "-i", cluster.racks.inventory, "-e", f"@{variables}", "--tags", "tiers"
-    )
-    assert "changed=1" in run().stdout
-    assert cluster.partition("gold")["Nodes"] == "r01t[01-02]"
-    assert unchanged(run().stdout)
 
 
 @pytest.mark.long

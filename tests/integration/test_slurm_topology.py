@@ -226,25 +226,6 @@ def test_a_refused_topology_is_rolled_back(slurmctld: Slurmctld) -> None:
     assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
 
 
-@pytest.mark.long
-def test_a_slurmctld_that_dies_meanwhile_starts_with_the_old_file(slurmctld: Slurmctld) -> None:
-    job = submit(slurmctld, "r01t01", "r01t02")
-    assert slurmctld.run("scontrol", "reconfigure").returncode == 0  # it saves its state with it
-    before = state(slurmctld)
-    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
-    desired.survey.slurm.timeout = 3
-    slurmctld.program(
-        "scontrol",
-        f'[ "$1" = reconfigure ] && {slurmctld.real("pkill")} -9 "^slurmctld"\nexec {slurmctld.real("scontrol")} "$@"',
-    )
-    with pytest.raises(SlurmError, match=r"the old files were restored, but slurmctld does not answer .* start it\."):
-        applying.apply(desired)
-    assert contents(slurmctld) == before[0]
-    slurmctld.launch()
-    assert state(slurmctld) == before
-    assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
-
-
 @newer
 def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
