@@ -190,6 +190,6 @@ def test_a_run_of_site_without_changes_prints_few_lines(tmp_path: Path) -> None:
     # The first run places the trays.
     for callback, most in (("default", 1000), ("default", MAX_DEFAULT), (CHOSEN["ANSIBLE_STDOUT_CALLBACK"], 35)):
         command = ("ansible-playbook", "rackscale.nvlink.site", "-i", inventory, "-e", json.dumps(given))
-        lines = ansible(*command, ANSIBLE_STDOUT_CALLBACK=callback).stdout.splitlines()
+        lines = ansible(*command, ANSIBLE_STDOUT_CALLBACK=callback, COLUMNS="120").stdout.splitlines()
         assert len(lines) <= most, "\n".join([f"{len(lines)} lines", *lines])
     assert lines[-2].startswith("  Site: 8 trays; phases: discover, imex, verify, report. Next: ")
