@@ -67,11 +67,14 @@ def _hosts(loader: Any, task_vars: Variables) -> list[str]:
     At most MAX_HOSTS: to read ten thousand hosts takes as long as the rest of a playbook.
     """
     run = dict.fromkeys(map(str, task_vars.get("ansible_play_hosts_all") or ()))
+    chosen = dict.fromkeys(["localhost", *(name for name in _files_of_hosts(loader) if name in run)])
     groups: Mapping[str, list[str]] = task_vars.get("groups") or {}
-    of_groups = (next((host for host in members if host in run), "localhost") for members in groups.values())
-    with_files = (name for name in _files_of_hosts(loader) if name in run)
+    for members in sorted(groups.values(), key=len):
+        inside = [str(host) for host in members if host in run]
+        if inside and chosen.keys().isdisjoint(inside):
+            chosen[inside[0]] = None
     # Any host may have a variable of its own in an inventory file.
-    return list(dict.fromkeys(["localhost", *with_files, *map(str, of_groups), *run]))[:MAX_HOSTS]
+    return list({**chosen, **run})[:MAX_HOSTS]
 
 
 def _files_of_hosts(loader: Any) -> Iterator[str]:

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES, words
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import (
+    OWN_PREFIXES,
+    VARIABLES,
+    words,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,8 +27,6 @@ from hypothesis import strategies as st
         ("render_dri", "render_dir"),
         ("sites_accept", "site_accept"),
         ("slurm_teirs", "slurm_tiers"),
-        ("site_tary_hsots", "site_tray_hosts"),
-        ("verify_fabrc_fiel", "verify_fabric_file"),
         ("fabric_colour", ""),
     ],
 )
@@ -53,6 +55,26 @@ def test_a_removed_variable_and_a_pattern_of_the_inventory_have_a_remedy() -> No
         assert f"#### {sentence.rpartition('#')[2].rstrip('.')}\n" in page
     assert not site_variables.pattern_sentences(given, set())
     assert "put these hosts into the group nvlink, or" in site_variables.pattern_sentences(given, {"imex_hosts"})[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "distance"),
+    [
+        ("abc", "acb", 1),
+        ("abc", "ab", 1),
+        ("abc", "abcde", 2),
+        ("abcd", "badc", 2),
+        ("abc", "xyz", 3),
+    ],
+)
+def test_edits(one: str, other: str, distance: int) -> None:
+    assert site_variables.edits(one, other) == distance
+
+
+@given(st.text("ab_", max_size=7), st.text("ab_", max_size=7))
+def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
+    assert site_variables.edits(one, other) == site_variables.edits(other, one)
+    assert (site_variables.edits(one, other) == 0) == (one == other)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +179,15 @@ def test_a_variable_in_a_template_of_another_one_is_read() -> None:
 
 
 @given(st.sampled_from(sorted(VARIABLES)), st.data())
-def test_no_name_with_one_other_letter_is_passed_over(known: str, data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(known) - 1))
-    new = data.draw(st.text("abcxyz_", max_size=2))
-    name = known[:place] + new + known[place + 1 :]
+def test_no_name_within_two_edits_is_passed_over(known: str, data: st.DataObject) -> None:
+    name = known
+    is_short = len(known) <= site_variables.MAX_SHORT + 2 and not known.startswith(OWN_PREFIXES)
+    for _edit in range(1 if is_short else 2):
+        place = data.draw(st.integers(0, len(name) - 1))
+        new = data.draw(st.text("abcxyz_", max_size=2))
+        name = name[:place] + new + name[place + 1 :] if len(new) < 2 else name[:place] + new[:1] + name[place:]
     if name in VARIABLES or name in words() or name.startswith("_"):
         return
-    assert site_variables.unknown({name})[name] in VARIABLES
+    found = site_variables.unknown({name})
+    assert found[name] in VARIABLES
+    assert site_variables.edits(name, found[name]) <= 2
