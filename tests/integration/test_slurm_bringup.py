@@ -23,17 +23,9 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from . import hostile
 from .commands import ansible
 
-GRACE = {
-    "CPUs": 144,
-    "Boards": 1,
-    "SocketsPerBoard": 2,
-    "CoresPerSocket": 72,
-    "ThreadsPerCore": 1,
-    "RealMemory": 877568,
-}
 TRAYS = ("r01t01", "r01t02", "r01t03", "r01t04")
 ODD, *OTHERS = TRAYS
-HONEST: dict[str, Any] = {"hardware": GRACE, "channel_count": 2048}
+HONEST: dict[str, Any] = {"hardware": fabrics.GRACE, "channel_count": 2048}
 
 
 class Site:
@@ -147,7 +139,7 @@ def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expe
     assert failed(output) == {"ctl": 0, ODD: 1, **dict.fromkeys(OTHERS, 0)}, output
     assert re.search(rf"The facts of {ODD} set slurm_", output)
     records = hardware.parse_nodes(made[cluster.NODES])
-    assert records == dict.fromkeys(TRAYS, GRACE)
+    assert records == dict.fromkeys(TRAYS, fabrics.GRACE)
 
 
 def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site) -> None:

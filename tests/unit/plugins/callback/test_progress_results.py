@@ -75,7 +75,10 @@ def test_unreachable_hosts_with_one_cause_share_a_line(printed: list[str]) -> No
 def test_a_terminal_shows_the_running_task_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     plugin, asked, written = callback(), task("Ask"), []
     monkeypatch.setattr(progress, "ANSIBLE_COLOR", False)
-    display = lambda text, newline=True, **_more: written.append(text + "\n" * newline)  # noqa: E731
+
+    def display(text: str, newline: bool = True, **_more: Any) -> None:
+        written.append(text + "\n" * newline)
+
     plugin._display = SimpleNamespace(verbosity=0, columns=20, display=display)
     plugin._play, plugin._interval, plugin._is_terminal = "Trays", 10, True
     plugin.v2_playbook_on_task_start(asked, False)

@@ -9,6 +9,16 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 
+GRACE = {
+    "CPUs": 144,
+    "Boards": 1,
+    "SocketsPerBoard": 2,
+    "CoresPerSocket": 72,
+    "ThreadsPerCore": 1,
+    "RealMemory": 877568,
+}
+"""What slurmd -C reports of a GB200 tray."""
+
 
 def fabric(racks: int = 2, trays: int = 18, split: tuple[int, ...] = (2,), first_index: int = 0) -> Fabric:
     """Racks r01, r02, ...; a split one has two cliques of half its trays, named with a and b."""

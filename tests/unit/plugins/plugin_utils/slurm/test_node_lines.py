@@ -18,16 +18,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_lines 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..fabrics import fabric
+from ..fabrics import GRACE, fabric
 
-GRACE = {
-    "CPUs": 144,
-    "Boards": 1,
-    "SocketsPerBoard": 2,
-    "CoresPerSocket": 72,
-    "ThreadsPerCore": 1,
-    "RealMemory": 877568,
-}
 OTHER = {**GRACE, "RealMemory": 1024000}
 SITE = Settings()
 
