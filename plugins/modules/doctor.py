@@ -422,6 +422,9 @@ nvml:
           description: The platform information.
           type: dict
           contains:
+            fabric_guid:
+              description: The GUID of the GPU in hexadecimal.
+              type: str
             chassis_serial:
               description: The chassis serial number.
               type: str

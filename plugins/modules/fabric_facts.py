@@ -284,7 +284,16 @@ ansible_facts:
               type: int
               sample: 2
             fabric_guid:
-              description: The GUID under which the NVLink switches know the GPU, as hexadecimal text.
+              description:
+                - The GUID under which the NVLink switches know the GPU, as hexadecimal text; nvidia-smi prints it as
+                  GPU Fabric GUID. Null where the driver has none, as before Blackwell.
+              returned: success
+              type: str
+              sample: "0x0a1b2c3d4e5f6071"
+            pdi:
+              description:
+                - The Per-Device Identifier, as hexadecimal text. It equals the GPU's C(fabric_guid) on GB200 and GB300,
+                  not on HGX B200 and VR200.
               returned: success
               type: str
               sample: "0x0a1b2c3d4e5f6071"

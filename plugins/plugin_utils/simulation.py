@@ -179,7 +179,8 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
                 "pci_bus_id": f"{(index // 2 * 16 + 8 + index % 2):08X}:01:00.0",
                 # Real trays enumerate their modules as 2, 1, 4, 3.
                 "module_id": (index ^ 1) + 1 if index ^ 1 < gpu_count else index + 1,
-                "fabric_guid": "0x" + random[index * 16 + 4 : index * 16 + 12].hex(),
+                # On a GB200 both numbers are one.
+                **dict.fromkeys(("fabric_guid", "pdi"), "0x" + random[index * 16 + 4 : index * 16 + 12].hex()),
                 "mig_enabled": False,
                 "recovery_action": "none",
                 "fabric": {
@@ -239,7 +240,7 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
     state = fabric["state"]
     completed = state == "completed"
     mig = {True: "Enabled", False: "Disabled", None: None}[gpu["mig_enabled"]]
-    guid = gpu["fabric_guid"] or "0x0000000000000000"
+    no_guid = "0x0000000000000000"
     return {
         "product_name": gpu["name"],
         "product_brand": "NVIDIA",
@@ -250,7 +251,7 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
         "mig_devices": "None",
         "serial": None,
         "uuid": gpu["uuid"],
-        "pdi": guid,
+        "pdi": gpu["pdi"] or no_guid,
         "minor_number": gpu["index"],
         "platformInfo": {
             "chassis_serial_number": (facts["chassis_serial"] or "") if platform else None,
@@ -259,7 +260,7 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
             "host_id": facts["host_id"],
             "peer_type": "Switch Connected" if platform else None,
             "module_id": gpu["module_id"],
-            "gpu_fabric_guid": guid if platform else None,
+            "gpu_fabric_guid": (gpu["fabric_guid"] or no_guid) if platform else None,
         },
         "c2c_mode": "Enabled",
         "gpu_recovery_action": _text(constants.RECOVERY_ACTIONS, gpu["recovery_action"], "recovery_action"),
@@ -349,7 +350,8 @@ def nvml_standin_text(
             f"name {_line(gpu['name'])}",
             f"pci {_line(gpu['pci_bus_id'])}",
             f"module {_line(gpu['module_id'])}",
-            f"pdi {gpu['fabric_guid'] or '0x0'}",
+            f"pdi {gpu['pdi'] or '0x0'}",
+            f"guid {gpu['fabric_guid'] or '0x0'}",
             f"mig {'-' if gpu['mig_enabled'] is None else int(gpu['mig_enabled'])}",
             f"recovery {_line(_number(constants.RECOVERY_ACTIONS, gpu['recovery_action'], 'recovery_action'))}",
             f"platform {platform}",

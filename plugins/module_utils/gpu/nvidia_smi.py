@@ -268,6 +268,7 @@ def _gpu(index: int, element: Any, notes: list[HostFinding]) -> Gpu:
         # Documents of nvsmi_device_v12.dtd (driver 535.54, for one) and early ones of v13 have no platformInfo.
         gpu["module_id"] = check.number("gpu_module_id", read_text("gpu_module_id"), UINT8)
     gpu["fabric_guid"] = check.guid("fabric_guid", read_text("platformInfo", "gpu_fabric_guid"))
+    gpu["pdi"] = check.guid("pdi", read_text("pdi"))
     gpu["mig_enabled"] = _flag(
         "mig_enabled", read_text("mig_mode", "current_mig"), {"enabled": True, "disabled": False}, check
     )

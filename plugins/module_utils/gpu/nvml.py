@@ -281,6 +281,8 @@ def _query_platform(call: Callable[..., bool]) -> Raw | None:
             # The serial fills 13 of its 16 bytes on Blackwell; a full one need not end in a NUL.
             serial = bytes(info.chassisSerialNumber).split(b"\0", 1)[0]
             return {
+                # The GUID fills 8 of its 16 bytes, the first one most significant.
+                "fabric_guid": f"0x{bytes(info.ibGuid[:8]).hex()}",
                 "chassis_serial": serial.decode("ascii", "replace"),
                 "slot_number": info.slotNumber,
                 "tray_index": info.trayIndex,
@@ -432,16 +434,30 @@ def _gpu(raw: Raw, notes: list[HostFinding]) -> Gpu:
     gpu["module_id"] = check.number("module_id", raw.get("module_id"), UINT8)
     gpu["mig_enabled"] = _word({0: (False,), 1: (True,)}, "mig_enabled", raw.get("mig"), check)
     gpu["recovery_action"] = _word(constants.RECOVERY_ACTIONS, "recovery_action", raw.get("recovery_action"), check)
+    gpu["pdi"] = check.guid("pdi", f"0x{raw['pdi']:x}" if raw.get("pdi") else None)
     platform = raw["platform"]
-    if platform is not None:
+    if platform is not None and _has_place(platform):
         gpu["platform"] = {
             "chassis_serial": check.serial("chassis_serial", platform["chassis_serial"]),
             **{key: check.number(key, platform[key], UINT8) for key in ("slot_number", "tray_index", "host_id")},
         }
-        # nvidia-smi prints the PDI as GPU Fabric GUID where there is platform information, so both backends agree.
-        gpu["fabric_guid"] = check.guid("fabric_guid", f"0x{raw['pdi']:x}" if raw.get("pdi") else None)
+        gpu["fabric_guid"] = check.guid("fabric_guid", platform["fabric_guid"])
     gpu["fabric"] = _fabric(raw["fabric"], check)
     return gpu
+
+
+def _has_place(platform: Raw) -> bool:
+    """Whether the platform information names a place.
+
+    For a GPU before Blackwell the driver returns success, host 1 and otherwise zeros, where nvidia-smi prints N/A
+    (observed on an H200, driver 580.159.04).
+    """
+    return bool(
+        int(platform["fabric_guid"], 16)
+        or platform["chassis_serial"]
+        or platform["slot_number"]
+        or platform["tray_index"]
+    )
 
 
 def _fabric(raw: Raw, check: Checker) -> Fabric:

@@ -105,6 +105,7 @@ class Gpu(TypedDict):
     pci_bus_id: str | None
     module_id: int | None
     fabric_guid: str | None
+    pdi: str | None
     mig_enabled: bool | None
     recovery_action: str | None
     fabric: Fabric
@@ -131,6 +132,7 @@ def unknown_gpu(index: int) -> Gpu:
         "pci_bus_id": None,
         "module_id": None,
         "fabric_guid": None,
+        "pdi": None,
         "mig_enabled": None,
         "recovery_action": None,
         "fabric": {

@@ -43,7 +43,7 @@ _ELEMENTS: dict[str, Kind] = {
 """Elements of nvidia-smi -q -x, R535 to R615."""
 _KEYS: dict[str, Kind] = {
     "uuid": Substitutes.uuid,
-    "pdi": Substitutes.guid,
+    **dict.fromkeys(("fabric_guid", "pdi"), Substitutes.guid),
     "chassis_serial": Substitutes.serial,
     **dict.fromkeys(("host", "hostName"), Substitutes.name),
     "problem": Substitutes.removed,

@@ -181,6 +181,7 @@ def standin_text(texts: Files, nvml_fault: str | None = None) -> str:
             f"pci {_line(gpu.get('pci_bus_id'))}",
             f"module {_line(gpu.get('module_id'))}",
             f"pdi {_line(gpu.get('pdi') or '0x0')}",
+            f"guid {_line(platform.get('fabric_guid') or '0x0')}",
             f"mig {_line(gpu.get('mig'))}",
             f"recovery {_line(gpu.get('recovery_action'))}",
             f"platform {' '.join(_line(one) for one in place if one is not None) or '-'}",

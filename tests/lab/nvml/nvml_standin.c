@@ -43,7 +43,7 @@ typedef struct {
     int lost;
     int has_fabric, has_platform;
     long module, mig, recovery; /* -1: not supported */
-    unsigned long long pdi;
+    unsigned long long pdi, guid;
     char uuid[LINE], name[LINE], pci[LINE], chassis[LINE];
     unsigned int state, status, clique, mask, summary;
     unsigned int slot, tray, host;
@@ -109,6 +109,8 @@ static void parse_gpu(gpu_t *gpu, const char *key, const char *value)
         gpu->recovery = number_or_unsupported(value);
     } else if (strcmp(key, "pdi") == 0) {
         gpu->pdi = strtoull(value, NULL, 0);
+    } else if (strcmp(key, "guid") == 0) {
+        gpu->guid = strtoull(value, NULL, 0);
     } else if (strcmp(key, "platform") == 0) {
         gpu->has_platform = sscanf(value, "%u %u %u %1023s", &gpu->slot, &gpu->tray, &gpu->host, gpu->chassis) >= 3;
     } else if (strcmp(key, "fabric") == 0) {
@@ -532,6 +534,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t handle, nvmlPlatformI
         return NVML_ERROR_NOT_SUPPORTED;
     /* Both versions have the same bytes under other names. */
     memset((char *)info + sizeof info->version, 0, sizeof *info - sizeof info->version);
+    for (int byte = 0; byte < 8; byte++)
+        info->ibGuid[byte] = (unsigned char)(gpu->guid >> (56 - 8 * byte));
     memcpy(info->chassisSerialNumber, gpu->chassis, strnlen(gpu->chassis, sizeof info->chassisSerialNumber));
     info->slotNumber = (unsigned char)gpu->slot;
     info->trayIndex = (unsigned char)gpu->tray;

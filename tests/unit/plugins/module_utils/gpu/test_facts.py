@@ -311,7 +311,7 @@ def _trays(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...]]:
     platform = draw(st.booleans())
     facts["chassis_serial"] = draw(st.sampled_from([None, "1820925000123", "ABC-12.x_9"])) if platform else None
     for key in ("slot_number", "tray_index", "host_id"):
-        facts[key] = draw(st.integers(0, 255)) if platform else None
+        facts[key] = draw(st.integers(int(key == "slot_number"), 255)) if platform else None
     same = draw(st.none() | _fabrics())
     gpus = facts["gpus"] = facts["gpus"][:count]
     for gpu in gpus:
@@ -321,6 +321,7 @@ def _trays(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...]]:
         gpu["module_id"] = draw(st.none() | st.integers(0, 255))
         guid = draw(st.none() | st.integers(1, 2**64 - 1))
         gpu["fabric_guid"] = None if guid is None or not platform else f"0x{guid:016x}"
+        gpu["pdi"] = draw(st.none() | st.integers(1, 2**64 - 1).map("0x{:016x}".format))
         gpu["mig_enabled"] = draw(st.sampled_from([None, True, False]))
         gpu["recovery_action"] = draw(
             st.sampled_from([None, *(word for word, _text in constants.RECOVERY_ACTIONS.values())])

@@ -44,6 +44,7 @@ def test_a_healthy_gb200_tray() -> None:
         "pci_bus_id": "00000000:3F:00.0",
         "module_id": 1,
         "fabric_guid": "0x5e1f00aa00c3d101",
+        "pdi": "0x5e1f00aa00c3d101",
         "mig_enabled": False,
         "recovery_action": "none",
         "fabric": {

@@ -210,6 +210,17 @@ def test_a_serial_that_fills_its_field_is_read_to_its_end(standin: Tray) -> None
     assert nvml.read(20).gpus[0]["platform"]["chassis_serial"] == "1234567890123456"
 
 
+def test_platform_information_without_a_place_is_none(standin: Tray) -> None:
+    """An H200 with driver 580.159.04: success, host 1 and otherwise zeros, and a PDI; nvidia-smi prints N/A."""
+    facts = trays.tray(gpus_per_tray=1)
+    facts.update(chassis_serial=None, slot_number=0, tray_index=0, host_id=1)
+    facts["gpus"][0]["fabric_guid"] = None
+    standin(facts)
+    gpu = nvml.read(20).gpus[0]
+    assert set(gpu["platform"].values()) == {None}
+    assert (gpu["fabric_guid"], gpu["pdi"]) == (None, facts["gpus"][0]["pdi"])
+
+
 def test_hostile_text_is_null_and_a_finding(standin: Tray) -> None:
     facts = trays.tray(gpus_per_tray=1)
     facts["gpus"][0]["name"] = "{{ lookup('pipe', 'id') }}"
@@ -290,6 +301,7 @@ def test_every_mask_has_a_meaning_or_a_finding(mask: int, summary: int) -> None:
                         "platform": st.none()
                         | st.fixed_dictionaries(
                             {
+                                "fabric_guid": st.integers(0, 2**64 - 1).map("0x{:016x}".format),
                                 "chassis_serial": st.text(max_size=16),
                                 "slot_number": st.integers(0, 255),
                                 "tray_index": st.integers(0, 255),

@@ -167,8 +167,15 @@ def tray(number: int) -> bundle.Host:
     xml = xml.replace("<processes>", "<processes><process_name>/home/jdoe/secret.py</process_name>")
     data = struct.pack("<I16sIIB3xIB3x", 0x3000028, CLUSTER.bytes, 0, 7, 3, 170, 1).hex()
     structs = [{"version": 4, "code": 13, "bytes": ""}, {"version": 3, "code": 0, "bytes": data}]
-    known = {"code": 0, "platform": {"chassis_serial": facts["chassis_serial"]}, "structs": structs}
-    gpus = [{**known, "index": gpu["index"], "uuid": gpu["uuid"], "pdi": gpu["fabric_guid"]} for gpu in facts["gpus"]]
+    gpus: list[dict[str, Any]] = [
+        {
+            **{key: gpu[key] for key in ("index", "uuid", "pdi")},
+            "code": 0,
+            "platform": {"chassis_serial": facts["chassis_serial"], "fabric_guid": gpu["fabric_guid"]},
+            "structs": structs,
+        }
+        for gpu in facts["gpus"]
+    ]
     name = f"gb7n{number:02d}"
     answer: dict[str, Any] = {
         "versions": {"driver": "580.173.02"},
@@ -205,7 +212,7 @@ def test_a_bundle_has_what_the_tools_printed_and_no_name_of_the_site() -> None:
     raw = json.loads(made.files[f"trays/{one}/nvml.json"])
     for gpu, other in zip(readings.gpus, raw["gpus"]):
         assert gpu["uuid"] == other["uuid"]
-        assert gpu["fabric_guid"] == other["pdi"]
+        assert (gpu["fabric_guid"], gpu["pdi"]) == (other["platform"]["fabric_guid"], other["pdi"])
         assert gpu["platform"]["chassis_serial"] == other["platform"]["chassis_serial"]
         data = bytes.fromhex(other["structs"][1]["bytes"])
         assert gpu["fabric"]["cluster_uuid"] == str(uuid.UUID(bytes=data[4:20]))
@@ -240,7 +247,8 @@ Domain State: ~w"""
 IMEX = """{"nodes": {"0": {"host": "~w", "hostName": "~a", "new": ["~w"], "at": ~d, "connections": {"0": {"host": "~a"},
 "~w": {"host": "~w"}}}, "~w": {}}, "status": "@~w"}"""
 NVML = """{"problem": "~w failed", "driver_version": "#~w", "count": 1, "gpus": [{"index": 0, "code": 0, "name": "~w@x",
-"uuid": "GPU-~u", "pdi": "~g", "platform": {"chassis_serial": "~d"}, "structs": [{"version": 9, "bytes": "~d"}]}]}"""
+"uuid": "GPU-~u", "pdi": "~g", "platform": {"chassis_serial": "~d",
+"fabric_guid": "~g"}, "structs": [{"version": 9, "bytes": "~d"}]}]}"""
 FACTS = """{"versions": {"kernel": "6.8.0-~w", "driver": "~w", "imex_package": "1:580.1-~w"}, "findings": [{"code": "x",
 "severity": "error", "message": "~w", "values": {"hosts": ["~w"]}, "tray": "~w", "gpu": 1}]}"""
 SETTINGS = """AccountingStorageHost AccountingStoragePass AccountingStorageUser AuthInfo ClusterName Epilog MailProg
