@@ -28,7 +28,13 @@ def molecule(command: str, scenario: str) -> None:
     done = subprocess.run(
         [str(tools / "molecule"), command, "-s", scenario],
         cwd=CHECKOUT,
-        env={**os.environ, "PATH": path, "NO_COLOR": "1", "PY_COLORS": "0"},
+        env={
+            **os.environ,
+            "PATH": path,
+            "NO_COLOR": "1",
+            "PY_COLORS": "0",
+            "LAB_NAME": f"test-{os.getpid()}-{scenario}",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -42,8 +48,7 @@ def molecule(command: str, scenario: str) -> None:
 
 @pytest.fixture
 def default() -> Iterator[str]:
-    """The scenario without the lab that a run before it may have left, and whose lab goes at the end."""
-    molecule("destroy", "default")
+    """The scenario, whose lab goes at the end."""
     yield "default"
     molecule("destroy", "default")
 
