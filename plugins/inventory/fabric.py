@@ -419,14 +419,12 @@ keyed_groups:
     prefix: state
 """
 
-import functools
 import hashlib
 import json
 import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleOptionsError, AnsibleParserError
@@ -597,17 +595,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         min_answer = merging.percent("min_answer", self._option("min_answer"))
 
         def query() -> merging.Merged:
-            answers = (
-                replace(
-                    merging.query(
-                        name,
-                        functools.partial(sources.observe, name, options, now, trays, self.display),
-                        None if name in sources.TRAY_SOURCES else trays,
-                    ),
-                    hints=name in sources.HINTS,
-                )
-                for name, options in live_options.items()
-            )
+            answers = (sources.query(name, options, now, trays, self.display) for name, options in live_options.items())
             return merging.merge(answers, min_answer, has_fabric_file, nodes)
 
         if not self.get_option("cache"):

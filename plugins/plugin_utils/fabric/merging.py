@@ -83,15 +83,17 @@ def percent(option: str, value: Any) -> float:
     return number
 
 
-def query(source: str, observe: Callable[[], SourceResult], targets: Collection[str] | None = None) -> Answer:
+def query(
+    source: str, observe: Callable[[], SourceResult], targets: Collection[str] | None = None, hints: bool = False
+) -> Answer:
     """Query a source; an outage becomes an answer with its failure, a wrong option is raised."""
     try:
         result = observe()
     except NvlinkError as error:
         if not isinstance(error, OutageError):
             raise
-        return Answer(source, failure=str(error).rstrip("."))
-    return Answer(source, result.observations, targets, findings=result.findings, blocks=result.blocks)
+        return Answer(source, failure=str(error).rstrip("."), hints=hints)
+    return Answer(source, result.observations, targets, "", True, hints, result.findings, result.blocks)
 
 
 def merge(

@@ -36,6 +36,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     states,
     trays,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
@@ -88,18 +89,17 @@ def place(
     targets: Collection[str],
     now: str,
     policy: Policy,
-    notes: Collection[Finding] = (),
-    running: Collection[blocks.Running] = (),
-    unclaimed: Collection[blocks.Running] = (),
+    sources: Merged | None = None,
     earlier: Earlier | None = None,
 ) -> Placement:
     """Compute the next fabric and state; PlacementError if the site's settings contradict each other.
 
     observations: at most one for each target. A target without one gave no answer; observations of other trays are
-    ignored. now: UTC as in 2026-11-21T05:00:00Z. notes: findings about the sources, for the state. running: all blocks
-    of a running Slurm, whose names and positions are reserved. unclaimed: those of them without a known tray; the
-    fabric keeps them reserved. earlier: what of a pending proposal is part of `previous`.
+    ignored. now: UTC as in 2026-11-21T05:00:00Z. sources: findings about the sources, for the state, and the blocks of
+    a running Slurm: no other clique gets their names and positions, and those without a known tray stay reserved.
+    earlier: what of a pending proposal is part of `previous`.
     """
+    sources = sources or Merged([], [])
     previous = previous or Fabric()
     naming.check(earlier.accepted if earlier else previous, policy)
     answers = {observation.tray: observation for observation in observations}
@@ -118,7 +118,7 @@ def place(
     networks = addresses.networks(policy.imex_networks)
     imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
     placed = trays.place(known, observed, claimed, names, imex, policies, now, policy)
-    fabric, mismatches = blocks.assign(known, observed, claimed, names, placed, running, unclaimed)
+    fabric, mismatches = blocks.assign(known, observed, claimed, names, placed, sources.blocks, sources.unclaimed)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
     findings += operations.smaller(fabric, observed)
     state = states.observe(previous_state, observed, claimed, fabric.trays, findings, now)
@@ -130,7 +130,9 @@ def place(
     verdict = gates.check(step, state.trays, policy, earlier.overrides if earlier else ())
     return Placement(
         replace(fabric, overrides=[*fabric.overrides, *verdict.overridden]) if verdict.overridden else fabric,
-        replace(state, findings=[*notes, *state.findings, *verdict.findings, *naming.unused(fabric, policy)]),
+        replace(
+            state, findings=[*sources.findings, *state.findings, *verdict.findings, *naming.unused(fabric, policy)]
+        ),
         [*step.changes],
         verdict.objections,
         step.mixed,

@@ -9,8 +9,10 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import KEEP_BLOCK, LEAVE_OUT, OWN_BLOCK
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
@@ -115,3 +117,34 @@ class Policy:
     def expected_in(self) -> dict[str, str]:
         """Declared tray -> its expected domain or clique."""
         return {tray: name for name, trays in self.expected.items() for tray in trays}
+
+
+def of_options(options: Mapping[str, Any], groups: Collection[str]) -> Policy:
+    """The policy in the options of the module fabric_file; groups: see Policy."""
+    return Policy(
+        imex_networks=tuple(options["imex_network"]),
+        # YAML reads an unquoted serial as a number.
+        domain_names={str(key): str(name) for key, name in options["domain_names"].items()},
+        expected_trays=options["expected_trays"],
+        moved_percent=options["moved_percent"],
+        conflict_policy=options["conflict_policy"],
+        tray_partitions=options["tray_partitions"],
+        expected=names_of("expected", options["expected"], "r01t[01-18]"),
+        max_age=options["max_age"],
+        override=tuple(options["override"]),
+        groups=groups,
+    )
+
+
+def names_of(option: str, given: Mapping[Any, Any], example: str) -> dict[str, list[str]]:
+    """The names below each key of an option, each a hostlist or a list of hostlists; example: one for the message."""
+    found = {}
+    for key, value in given.items():
+        try:
+            lists = value if isinstance(value, (list, tuple)) else [value]
+            found[str(key)] = [name for text in lists for name in expand(str(text))]
+        except HostlistError as error:
+            raise PlacementError(
+                f"{option}: {key} is not a hostlist ({str(error).rstrip('.')}); write it as {example}"
+            ) from None
+    return found

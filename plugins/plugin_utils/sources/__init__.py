@@ -20,10 +20,12 @@ of its progress:
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
@@ -54,13 +56,13 @@ class NullReporter:
         """Drop the message."""
 
 
-def check_names(names: Any) -> list[str]:
+def check_names(names: Any, known: Sequence[str] = KNOWN) -> list[str]:
     """Check the names of sources in their order of trust; SourceError for an unknown name, a duplicate, or no name."""
     if not isinstance(names, list) or not names:
-        raise SourceError(f"sources: must be a list of one or more of {', '.join(KNOWN)}")
+        raise SourceError(f"sources: must be a list of one or more of {', '.join(known)}")
     for name in names:
-        if name not in KNOWN:
-            raise SourceError(f"sources: {shown(name)} is not a known source{nearest(name, KNOWN)}")
+        if name not in known:
+            raise SourceError(f"sources: {shown(name)} is not a known source{nearest(name, known)}")
         if names.count(name) > 1:
             raise SourceError(f"sources: {name} is listed twice; list it once")
     return names
@@ -74,3 +76,10 @@ def observe(
     more = (known or {}, reporter or NullReporter()) if source in TRAY_SOURCES else ()
     result: SourceResult = module.discover(options, now, *more)
     return result
+
+
+def query(source: str, options: Any, now: str, known: Mapping[str, str], reporter: Reporter) -> merging.Answer:
+    """The answer of one live source, as observe(), for merging."""
+    targets = None if source in TRAY_SOURCES else known
+    asked = functools.partial(observe, source, options, now, known, reporter)
+    return merging.query(source, asked, targets, source in HINTS)

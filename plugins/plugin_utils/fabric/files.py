@@ -1,0 +1,145 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The fabric file with its state file, proposal, lock and audit log, as one run reads and writes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    audit,
+    fabric_file,
+    proposal,
+    signature,
+    storage,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+
+
+class Files:
+    """The files of a run; writes nothing if dry. read() first."""
+
+    def __init__(
+        self, path: str, state_dir: str | None, now: str, dry: bool, who: Mapping[str, str], groups: Collection[str]
+    ) -> None:
+        """groups: of the inventory, which no tray may be named like. who: for the audit log."""
+        if state_dir and not os.path.isabs(state_dir):
+            raise fabric_file.FabricFileError(
+                f"state_dir: {state_dir!r} is not an absolute path; set one, such as /var/lib/nvlink"
+            )
+        # All files stay next to each other, and two runs lock the same one, also by a symbolic link.
+        self.path, self.state_dir, self.now, self.dry = os.path.realpath(path), state_dir or None, now, dry
+        self.proposal = proposal.proposal_path(path, self.state_dir)
+        self.markdown = f"{self.proposal.removesuffix('.json')}.md"
+        self._who, self._groups = who, groups
+        self.base: bytes | None = None
+        self.fabric: Fabric | None = None
+        self.state: State | None = None
+
+    @contextlib.contextmanager
+    def locked(self, proposes: bool) -> Iterator[None]:
+        """The locks against other writers of the files that a run may write; a dry run needs none.
+
+        With state_dir a run that only proposes takes the lock there, as the folder of the fabric file may be read-only.
+        """
+        own = [] if self.state_dir and proposes else [self.path]
+        state = [fabric_file.companion(self.path, "json", self.state_dir)] if self.state_dir else []
+        remedy = ", or set fabric_state_dir to a folder that is" if proposes and not self.state_dir else ""
+        with contextlib.ExitStack() as stack:
+            for path in () if self.dry else dict.fromkeys([*own, *state]):
+                stack.enter_context(storage.locked(path, self.now, remedy))
+            yield
+
+    def read(self) -> None:
+        """Read the files; the bytes of the fabric file are kept, since a proposal is made from exactly these."""
+        self.base = fabric_file.read_signed(self.path) if os.path.exists(self.path) else None
+        self.fabric = None if self.base is None else fabric_file.parse(self.base, self.path)
+        self.state = fabric_file.load_state(self.path, self.state_dir)
+
+    @property
+    def before(self) -> Fabric:
+        """The fabric of the file; an empty one where there is no file."""
+        return self.fabric or Fabric()
+
+    @property
+    def sha256(self) -> str | None:
+        """The sha256 of the current fabric file; None where there is none."""
+        return None if self.base is None else fabric_file.digest(self.base)
+
+    def differ(self, fabric: Fabric) -> bool:
+        """Whether this fabric differs from the file in content; the layout of the file does not matter."""
+        return fabric.as_dict() != self.before.as_dict()
+
+    def check_groups(self, fabric: Fabric) -> None:
+        """FabricFileError for a tray with the name of a group of the inventory."""
+        fabric_file.check_groups(fabric, self._groups, self.path)
+
+    def write_fabric(self, data: bytes, fabric: Fabric, what: str) -> str:
+        """Write the fabric file, after a line in the audit log; the old one becomes <path>.previous. Its sha256.
+
+        data: the bytes of the fabric. what: the word for the audit log.
+        """
+        self.check_groups(fabric)
+        sha256 = fabric_file.digest(data)
+        if not self.dry:
+            overrides = [row for row in fabric.overrides if row not in self.before.overrides]
+            audit.record(self.path, self._who, self.now, what, self.sha256, sha256, overrides)
+            if self.base is not None:
+                storage.write_atomic(f"{self.path}.previous", self.base)
+            storage.write_atomic(self.path, data)
+            # It was that of the old file; ssh-keygen asks before it replaces one.
+            if os.path.exists(signature.signature_path(self.path)):
+                storage.remove(signature.signature_path(self.path))
+        return sha256
+
+    def write_state(self, state: State) -> None:
+        """Write the state file."""
+        self._write(fabric_file.state_path(self.path, self.state_dir), fabric_file.serialise(state))
+
+    def write_proposal(self, proposed: proposal.Proposal) -> None:
+        """Write the proposal."""
+        self._write(self.proposal, proposed.encode())
+
+    def write_markdown(self, text: str) -> None:
+        """Write the proposal's Markdown, unless it is there."""
+        with contextlib.suppress(fabric_file.FabricFileError):
+            if fabric_file.read(self.markdown) == text.encode():
+                return
+        self._write(self.markdown, text.encode())
+
+    def _write(self, path: str, data: bytes) -> None:
+        if not self.dry:
+            storage.write_atomic(path, data)
+
+    def drop_proposal(self) -> bool:
+        """Remove the proposal and its Markdown, if there is one; whether there was one."""
+        exists = os.path.exists(self.proposal)
+        for file in (self.proposal, self.markdown):
+            if os.path.exists(file) and not self.dry:
+                storage.remove(file)
+        return exists
+
+    def last_proposal(self) -> proposal.Proposal | None:
+        """The pending proposal; None also for an invalid one, which is replaced."""
+        with contextlib.suppress(fabric_file.FabricFileError):
+            return proposal.load_proposal(self.proposal)
+        return None
+
+    def difference(self, sha256: str) -> str:
+        """The line of a difference for the file as a whole."""
+        return f"{self.path}: sha256 {self.sha256 or 'none'} -> {sha256}"
+
+    def to_sign(self) -> str:
+        """What remains to do where the site requires a signature."""
+        return f"; sign it before the next run: {signature.command(self.path)}" if signature.required() else ""
+
+    def accept_command(self, sha256: str) -> str:
+        """The command that accepts the proposal."""
+        words = ["ansible-playbook", "rackscale.nvlink.accept", "-e", f"fabric_file={self.path}"]
+        if self.state_dir:
+            words += ["-e", f"fabric_state_dir={self.state_dir}"]
+        return shlex.join([*words, "-e", f"fabric_proposal={sha256}"])

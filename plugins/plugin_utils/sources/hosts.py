@@ -1,0 +1,152 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Ansible holds of each host: the registered result of its facts, and the variables that the site sets for it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
+from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    CLUSTER_NAME,
+    HOST_ADDRESS,
+    NODE_NAME,
+    shown,
+)
+
+VARIABLES = {"imex_network"} | {
+    f"fabric_{option}" for option in ARGUMENT_SPEC if option not in ("fabric_file", "trays")
+}
+"""The variables by which the playbook discover sets the options of the module fabric_file."""
+
+_WORD = re.compile(r"\w+")
+# An empty cluster: the tray is in none.
+_NODE, _CLUSTER = (NODE_NAME, "host name"), (re.compile(f"({CLUSTER_NAME.pattern})?"), "cluster name")
+_SETTINGS = {"slurm_node": _NODE, "kubernetes_node": _NODE, "slurm_cluster": _CLUSTER, "kubernetes_cluster": _CLUSTER}
+"""Field of an observation, which is the name of the site's variable after fabric_ -> the form of its values."""
+
+
+class Hosts:
+    """The variables of all hosts. Only those that the site itself wrote are templated.
+
+    A host whose facts set a variable of this collection is refused: neither its settings nor any answer about it are
+    used. evaluate: a template and the variables that it may use -> its value.
+    """
+
+    def __init__(self, hostvars: Any, evaluate: Callable[[str, Variables], Any]) -> None:
+        self._hostvars, self._evaluate = hostvars, evaluate
+
+    def registered(self, trays: Sequence[str], register: str) -> list[Observation]:
+        """An observation of each tray with its settings, from the results that a task of this run has registered.
+
+        The variables are read without templating: the answer of a tray must never be a template, and templating is
+        slow for ten thousand hosts.
+        """
+        if not trays:
+            raise PlacementError(
+                "trays: is empty, so no tray was observed in this run; check the pattern of the trays and --limit"
+            )
+        observations, registered = [], False
+        own, misplaced = self._variables("localhost") or {}, set()
+        for name in map(str, trays):
+            variables = self._variables(name)
+            if variables is None:
+                raise PlacementError(f"trays: {shown(name)} is not a host of the inventory; correct the list")
+            registered = registered or register in variables
+            observations.append(self._applied(ansible_facts.observe(name, variables.get(register)), variables))
+            differ = {row for row in variables.keys() & VARIABLES if variables[row] != own.get(row)}
+            if differ and not trust.foreign_variables(variables.get("ansible_facts")):
+                misplaced |= differ
+        if misplaced:
+            # Ignored without a word, these would silently lose their effect.
+            raise PlacementError(
+                f"{', '.join(sorted(misplaced))}: set for trays with another value than for localhost, where it is "
+                "read; set it for the group all, for localhost or on the command line"
+            )
+        if not registered:
+            # A misspelt name of the variable must not make every tray stale.
+            raise PlacementError(
+                f"observations: no tray has a result registered as {register!r}; set the name that this run registers"
+            )
+        return observations
+
+    def applied(self, observation: Observation) -> Observation:
+        """The observation with the node names, address and clusters that the site sets for its tray.
+
+        PlacementError for an expression of the site that fails, and for an invalid name.
+        """
+        variables = self._variables(observation.tray)
+        return observation if variables is None else self._applied(observation, variables)
+
+    def _applied(self, observation: Observation, variables: Variables) -> Observation:
+        foreign = trust.foreign_variables(variables.get("ansible_facts"))
+        if foreign:
+            return ansible_facts.refuse(observation.tray, observation.source, foreign)
+        changes: dict[str, Any] = {}
+        try:
+            for field, (form, noun) in _SETTINGS.items():
+                value = self._setting(observation.tray, variables, f"fabric_{field}")
+                if value is not None and not form.fullmatch(str(value)):
+                    raise PlacementError(
+                        f"fabric_{field}: is {str(value)[:80]!r} for {observation.tray}, which is not a {noun}; "
+                        "correct it"
+                    )
+                if value is not None:
+                    changes[field] = str(value)
+            with contextlib.suppress(AnsibleError):
+                address = self._value(variables, "ansible_host")
+                if isinstance(address, str) and HOST_ADDRESS.fullmatch(address):
+                    changes["ansible_host"] = str(address)
+        except _OverriddenError as error:
+            return ansible_facts.refuse(observation.tray, observation.source, error.names)
+        return replace(observation, **changes) if changes else observation
+
+    def _variables(self, name: str) -> Variables | None:
+        """The variables of a host, not templated; None for a name that is not in the inventory."""
+        if self._hostvars is None or name not in self._hostvars:
+            return None
+        found: Variables = self._hostvars.raw_get(name)
+        return found
+
+    def _setting(self, host: str, variables: Variables, name: str) -> Any:
+        try:
+            return self._value(variables, name)
+        except AnsibleError as error:
+            raise PlacementError(
+                f"{name}: cannot be evaluated for {host} ({error}); use variables of the inventory, no facts"
+            ) from None
+
+    def _value(self, variables: Variables, name: str) -> Any:
+        """A variable of the site; its template sees no facts, by which a tray could take another's name."""
+        value = variables.get(name)
+        if not isinstance(value, str) or "{" not in value:
+            return value
+        facts = {str(name) for name in variables.get("ansible_facts") or ()}
+        # Ansible never makes this one a variable.
+        hidden = {"ansible_facts", *facts, *(f"ansible_{name}" for name in facts)} - {"ansible_host"}
+        try:
+            return self._evaluate(value, {name: own for name, own in variables.items() if name not in hidden})
+        except AnsibleError:
+            used = sorted(hidden.intersection(_WORD.findall(value)))
+            if used and "ansible_facts" not in used:
+                raise _OverriddenError(used) from None
+            raise
+
+
+class _OverriddenError(Exception):
+    """Facts of a host have the names of variables that a template of the site uses."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self.names = names
