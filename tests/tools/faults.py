@@ -109,14 +109,14 @@ FAULTS = (
     # The status of a node whose kubelet is gone is Unknown.
     Fault("lost_node_is_ready", "kubernetes", "plugins/plugin_utils/dra/domains.py",
           'row.get("status") != "True"', 'row.get("status") == "False"'),
-    Fault("reserved_position_reused", "fabric", "plugins/plugin_utils/fabric/blocks.py",
-          " | {*previous.reserved_blocks.items()}", ""),
+    Fault("reserved_position_reused", "fabric", "plugins/plugin_utils/fabric/placement.py",
+          "*self._reserved, *(position", "*(position"),
     Fault("blocks_in_order_of_names", "fabric", "plugins/plugin_utils/fabric/model.py",
           "[*own, *reserved], key=lambda view: view.position", "[*own, *reserved], key=lambda view: view.name"),
     # A clique ID alone, without its cluster UUID.
     Fault("clique_id_of_another_domain", "fabric", "plugins/plugin_utils/fabric/identity.py",
           "identity[0] == identities[name][0]\n        and (len(", "(len("),
-    Fault("placed_by_hand_is_present", "fabric", "plugins/plugin_utils/fabric/states.py",
+    Fault("placed_by_hand_is_present", "fabric", "plugins/plugin_utils/fabric/placement.py",
           "_given_place(tray, STALE)", "_given_place(tray, PRESENT)"),
     Fault("gate_that_never_objects", "fabric", "plugins/plugin_utils/fabric/gates.py",
           "known = {serial for domain in step.previous", "known = {serial for domain in step.fabric"),

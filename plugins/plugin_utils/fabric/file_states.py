@@ -28,9 +28,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import kept_domains, merge_pending
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Earlier, Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
+    Earlier,
+    Placement,
+    mark_accepted,
+    mark_pending,
+    place,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted, mark_pending
 
 _NOTHING: Result = {"changed": False, "changes": [], "findings": [], "diff": []}
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, partitions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
@@ -39,7 +39,7 @@ class Step:
 
     observed_at: tray -> time of its observation in this run. mixed: trays that enter a clique although some of their
     GPUs are in another one. old: trays of the pending proposal whose observation was older than max_age in their run.
-    unplaced: as in partitions.alone().
+    unplaced: as in identity.alone().
     """
 
     previous: Fabric
@@ -244,7 +244,7 @@ def _more_chassis(step: Step, policy: Policy) -> Iterator[Finding]:
 def _split_per_tray(step: Step, policy: Policy) -> Iterator[Finding]:
     """Trays that enter cliques of their own in a domain that is split per tray, where the site has not decided."""
     entered, sizes = set(step.trays("placed", "moved")), Counter(_domains_of(step.fabric).values())
-    single = partitions.alone(step.fabric, {}, step.unplaced)
+    single = identity.alone(step.fabric, {}, step.unplaced)
     for name in natural_sorted(step.fabric.domains):
         domain = step.fabric.domains[name]
         trays = single.get(domain["cluster_uuid"], set())

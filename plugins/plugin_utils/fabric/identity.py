@@ -1,10 +1,19 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Second step of a placement: known domains and cliques whose cluster UUID or clique ID changed. Pure.
+"""Which domain and clique a tray is in, and their names: the first steps of a placement, in this order. Pure.
 
-The fabric manager generates these values: a fabric that is built again has another cluster UUID, partitions that are
-created again have other clique IDs, and the GPUs stay. So a domain or clique is recognised by its GPUs, where:
+- collect(): which observations place their tray. A GPU belongs to one tray: a second tray that claims it is in conflict
+  and changes nothing.
+- follow(): known domains and cliques whose cluster UUID or clique ID changed.
+- decide(): NVLink domains that are split per tray, and the policy of the site for them. NVIDIA's infra-controller can
+  give each idle tray an NVLink partition of its own, and moves its GPUs to that of a tenant when it creates an instance
+  (issue 1559). What such a domain should be to Slurm is for the site to decide.
+- assign(): names of domains and cliques, assigned once, stable, never reused.
+
+The fabric manager generates cluster UUIDs and clique IDs: a fabric that is built again has another cluster UUID,
+partitions that are created again have other clique IDs, and the GPUs stay. So a domain or clique is recognised by its
+GPUs, where:
 
 - more than half of the GPUs that the fabric file gives it report the new value,
 - more than half of the known GPUs that report the new value are its own, where another domain or clique of which most
@@ -20,21 +29,132 @@ a domain is split per tray, the last tray of a clique would take its name away f
 
 from __future__ import annotations
 
+import itertools
+import string
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    KEEP_BLOCK,
     Clique,
     Domain,
     Fabric,
     Identity,
     Observation,
     natural_sorted,
+    tray_finding,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
+    ASK,
+    ERROR,
+    MAJORITY,
+    PlacementError,
+    Policy,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, NODE_NAME
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The attached trays of a run.
+
+    trays: the observations that place their tray, each with an identity. rivals: rejected tray -> the owner of the GPUs
+    that it claims. mixed: trays that may enter the clique of most of their GPUs, since the policy overrides the gate
+    mixed_cliques.
+    """
+
+    trays: dict[str, Observation]
+    rivals: dict[str, str]
+    mixed: set[str]
+    findings: list[Finding]
+
+    def identity(self, tray: str) -> Identity:
+        """The clique in which a tray of `trays` is attached."""
+        return cast(Identity, self.trays[tray].identity)
+
+
+def collect(previous: Fabric, observed: Mapping[str, Observation], policy: Policy) -> Claims:
+    """Collect the attached trays, without those that claim a GPU of another tray.
+
+    PlacementError for GPUs in different cliques where conflict_policy is error.
+    """
+    inconsistent = [name for name, observation in observed.items() if observation.inconsistent]
+    if inconsistent and policy.conflict_policy == ERROR:
+        raise PlacementError(
+            f"conflict_policy: is error, and the GPUs of {summarize(inconsistent)} are in different cliques; "
+            "give each tray one NVLink partition, or use keep"
+        )
+    trays: dict[str, Observation] = {}
+    mixed: set[str] = set()
+    findings: list[Finding] = []
+    for name, observation in observed.items():
+        identity = observation.identity
+        if observation.inconsistent and policy.conflict_policy == MAJORITY:
+            clique = observation.majority
+            # A tray that is placed there already keeps its place like any other in conflict.
+            placed = previous.trays.get(name)
+            if clique is not None and (placed is None or previous.identity(placed["clique"]) != clique):
+                if "mixed_cliques" in policy.override:
+                    mixed.add(name)
+                    identity = clique
+                else:
+                    what = (
+                        f"has most of its GPUs in clique {clique[0]}.{clique[1]}, but not all, and is not placed there"
+                    )
+                    remedy = "give its GPUs one NVLink partition, or name mixed_cliques in override"
+                    findings.append(tray_finding(name, "mixed_cliques", what, remedy))
+        if identity is None:
+            continue
+        if name in LOCALHOST or name in policy.groups:
+            what = f"has the name of {'the controller' if name in LOCALHOST else 'a group of the inventory'}"
+            findings.append(tray_finding(name, "illegal_tray_name", what, "rename it in its source"))
+        elif NODE_NAME.fullmatch(name):
+            trays[name] = observation if name not in mixed else replace(observation, identity=identity)
+        else:
+            what = "has a name that is not valid in a Slurm hostlist"
+            findings.append(tray_finding(name, "illegal_tray_name", what, "rename it in the inventory"))
+    known = {name: tray["gpu_uuids"] for name, tray in previous.trays.items()}
+    rivals = _double_claims(known, {name: claim.gpu_uuids for name, claim in trays.items()})
+    for name, owner in rivals.items():
+        del trays[name]
+        what = f"reports GPUs of {owner}"
+        findings.append(tray_finding(name, "illegal_tray_name", what, "give each tray a single name in the inventory"))
+    return Claims(trays, rivals, mixed, findings)
+
+
+def _double_claims(known: Mapping[str, Collection[str]], claims: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Map each tray whose claim is dropped to the tray that keeps the GPU.
+
+    known: tray -> its GPUs in the fabric file, where a GPU has one tray. claims: tray -> GPUs that it reports now.
+    A GPU goes to its tray in the fabric, unless that tray now reports others; else to the first tray by name. A tray
+    whose claim is dropped falls back to its GPUs in the fabric, which another tray may claim in turn.
+    """
+    claims = dict(claims)
+    claimants: dict[str, set[str]] = defaultdict(set)
+    for name, gpus in {**known, **claims}.items():
+        for gpu in gpus:
+            claimants[gpu].add(name)
+    contested = sorted(gpu for gpu, names in claimants.items() if len(names) > 1)
+    dropped: dict[str, str] = {}
+    while contested:
+        gpu_uuid = contested.pop()
+        names = natural_sorted(claimants[gpu_uuid])
+        owner = next((name for name in names if gpu_uuid in known.get(name, ())), None) or next(iter(names), None)
+        for name in names:
+            if name == owner or owner is None:
+                continue
+            for gpu in claims.pop(name):
+                claimants[gpu].discard(name)
+            for gpu in known.get(name, ()):
+                claimants[gpu].add(name)
+                contested.append(gpu)
+            dropped[name] = owner
+    return dropped
+
 
 V = TypeVar("V", bound=Hashable)
 
@@ -184,3 +304,213 @@ def _recognised(
             if group not in unchanged and gpus * 2 > sizes[group] and gpus > others:
                 found[group] = value
     return found
+
+
+# One tray that leaves a clique of two is no split per tray.
+_MIN_TRAYS = 2
+
+
+def decide(fabric: Fabric, claims: Claims, policy: Policy, unplaced: int) -> tuple[Claims, dict[str, str]]:
+    """The claims where trays keep their block, and cluster UUID -> policy of the domains to which one applies.
+
+    unplaced: as in alone().
+
+    The policy of the site precedes that of the fabric file; without either the gate tray_partitions decides.
+    """
+    known = {row["cluster_uuid"]: row.get("tray_partitions", ASK) for row in fabric.domains.values()}
+    policies: dict[str, str] = {}
+    trays = dict(claims.trays)
+    for uuid, names in alone(fabric, {name: claims.identity(name) for name in claims.trays}, unplaced).items():
+        chosen = known.get(uuid, ASK) if policy.tray_partitions == ASK else policy.tray_partitions
+        if chosen == ASK:
+            continue
+        policies[uuid] = chosen
+        for name in names & claims.trays.keys() & fabric.trays.keys() if chosen == KEEP_BLOCK else ():
+            place = fabric.identity(fabric.trays[name]["clique"])
+            if place[0] == uuid:
+                trays[name] = replace(trays[name], identity=place)
+    return replace(claims, trays=trays), policies
+
+
+def alone(fabric: Fabric, reported: Mapping[str, Identity], unplaced: int = 0) -> dict[str, set[str]]:
+    """Cluster UUID -> the trays that are each alone in a clique, of domains that are split per tray or have a policy.
+
+    A domain is split per tray where at least half of its trays, and at least two, are each alone. reported: observed
+    tray -> its clique; all others are where the fabric has them. unplaced: the number of trays without a place that
+    gave no answer; each of them may share a clique with one that seems alone.
+    """
+    cliques = {name: fabric.identity(tray["clique"]) for name, tray in fabric.trays.items()}
+    cliques.update(reported)
+    sizes = Counter(cliques.values())
+    trays: Counter[str] = Counter(uuid for uuid, _clique_id in cliques.values())
+    single: dict[str, set[str]] = defaultdict(set)
+    for name, identity in cliques.items():
+        if sizes[identity] == 1:
+            single[identity[0]].add(name)
+    split = {uuid for uuid, names in single.items() if len(names) >= max(_MIN_TRAYS + unplaced, trays[uuid] / 2)}
+    decided = {row["cluster_uuid"] for row in fabric.domains.values() if "tray_partitions" in row}
+    return {uuid: single[uuid] for uuid in sorted(split | decided)}
+
+
+Chassis = set[tuple[str, str]]
+"""(cluster UUID, chassis serial)."""
+
+
+def assign(previous: Fabric, claims: Claims, policy: Policy) -> Names:
+    """Name the domains and cliques that have no name yet, in the order of the trays."""
+    chassis, findings = _confirmed_chassis(previous, claims)
+    names = Names(previous, _suggested(previous, claims, policy), chassis, findings)
+    names.name(claims)
+    return names
+
+
+def check_names(accepted: Fabric, policy: Policy) -> None:
+    """PlacementError where the site gives an accepted domain another name than it has, which would have no effect."""
+    for name, domain in accepted.domains.items():
+        given = policy.domain_names.get(domain["cluster_uuid"], name)
+        if given != name:
+            raise PlacementError(
+                f"domain_names: {domain['cluster_uuid']} is the NVLink domain {name}, and names stay as they are; "
+                f"write {name} instead of {given}, or remove it"
+            )
+
+
+def unused_names(fabric: Fabric, policy: Policy) -> Iterator[Finding]:
+    """A finding for each name that no domain of the fabric has."""
+    known: dict[str, set[str]] = defaultdict(set)
+    for name, domain in fabric.domains.items():
+        for key in (domain["cluster_uuid"], *domain["chassis_serials"]):
+            known[key].add(name)
+    for key, given in policy.domain_names.items():
+        if given not in fabric.domains:
+            has = f"is of NVLink domain {summarize(natural_sorted(known[key]))}" if known[key] else "is not known yet"
+            message = f"{given} in fabric_domain_names names no NVLink domain: {key} {has}; discover it, or correct it."
+            yield finding("name_conflict", message)
+
+
+def _suggested(previous: Fabric, claims: Claims, policy: Policy) -> dict[str, str]:
+    """Cluster UUID or chassis serial -> name of a new domain: the site's, else that under which it expects the trays.
+
+    A domain whose trays are expected under several names, or under one that is in use, has none of the latter.
+    """
+    expected: dict[str, set[str]] = defaultdict(set)
+    for name in claims.trays.keys() & policy.expected_in.keys():
+        expected[claims.identity(name)[0]].add(policy.expected_in[name])
+    names = dict(policy.domain_names)
+    taken = {*_used(previous), *names.values()}
+    for uuid, found in expected.items():
+        if len(found) == 1 and taken.isdisjoint(found):
+            names.setdefault(uuid, *found)
+    return names
+
+
+def _used(fabric: Fabric) -> set[str]:
+    return {*fabric.domains, *fabric.cliques, *(clique["block"]["name"] for clique in fabric.cliques.values())}
+
+
+def _confirmed_chassis(previous: Fabric, claims: Claims) -> tuple[Chassis, list[Finding]]:
+    """The chassis that a domain has or gets, and findings about the others.
+
+    Two trays must report a chassis that the domain does not have, so that no single tray can add one. A domain without
+    a serial takes those of single trays if no two of them agree, as in a rack of one tray.
+    """
+    known = {(row["cluster_uuid"], serial) for row in previous.domains.values() for serial in row["chassis_serials"]}
+    reported: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, claim in claims.trays.items():
+        if claim.chassis_serial:
+            reported[claims.identity(name)[0]][claim.chassis_serial] += 1
+    confirmed = set(known)
+    for uuid, serials in reported.items():
+        several = {serial for serial, trays in serials.items() if trays > 1}
+        first = not several and not any(domain == uuid for domain, _serial in known)
+        confirmed.update((uuid, serial) for serial in (serials if first else several))
+    findings = []
+    for name, claim in claims.trays.items():
+        if claim.chassis_serial and (claims.identity(name)[0], claim.chassis_serial) not in confirmed:
+            what = f"alone in its NVLink domain reports the chassis {claim.chassis_serial}"
+            remedy = "check its place and its baseboard controller"
+            findings.append(tray_finding(name, "tray_misplaced", what, remedy))
+    return confirmed, findings
+
+
+class Names:
+    """All domains and cliques that ever had a name, and those that get one in this run. None is removed or reused.
+
+    domains: all; new ones without chassis and size. cliques: new clique -> (domain, clique ID). places: claimed tray ->
+    clique. chassis: those that a domain has or gets.
+    """
+
+    def __init__(
+        self, fabric: Fabric, domain_names: Mapping[str, str], chassis: Chassis, findings: list[Finding]
+    ) -> None:
+        self.domains: dict[str, Domain] = dict(fabric.domains)
+        self.cliques: dict[str, tuple[str, int]] = {}
+        self.places: dict[str, str] = {}
+        self.chassis, self.findings = chassis, findings
+        self._clique_of = {fabric.identity(name): name for name in fabric.cliques}
+        self._domain_names = domain_names
+        self._domain_of = {domain["cluster_uuid"]: name for name, domain in fabric.domains.items()}
+        self._chassis_of = {name: set(domain["chassis_serials"]) for name, domain in fabric.domains.items()}
+        self._used = _used(fabric)
+
+    def name(self, claims: Claims) -> None:
+        """Name the domains and cliques that have no name yet, in the order of the trays."""
+        cliques: dict[str, dict[Identity, None]] = defaultdict(dict)
+        serials: dict[str, set[str]] = defaultdict(set)
+        for tray, claim in claims.trays.items():
+            identity = claims.identity(tray)
+            if identity not in self._clique_of:
+                cliques[identity[0]][identity] = None
+                if claim.chassis_serial and (identity[0], claim.chassis_serial) in self.chassis:
+                    serials[identity[0]].add(claim.chassis_serial)
+        for uuid, identities in cliques.items():
+            domain = self._domain_of.get(uuid)
+            alone = domain is None and len(identities) == 1
+            domain = domain or self._new_domain(uuid, natural_sorted(serials[uuid]))
+            names = iter([domain]) if alone else self._suffixed(domain)
+            for identity in identities:
+                name = next(names)
+                self._used.add(name)
+                self._clique_of[identity] = name
+                self.cliques[name] = (domain, identity[1])
+        self.places = {tray: self._clique_of[claims.identity(tray)] for tray in claims.trays}
+
+    def _new_domain(self, uuid: str, serials: Collection[str]) -> str:
+        names = [self._domain_names[key] for key in (uuid, *serials) if key in self._domain_names]
+        name = next((name for name in names if name not in self._used), None)
+        if name is None and uuid not in self._domain_names:
+            name = self._name_in_chassis(serials)
+        if name is None:
+            numbers = itertools.count(len(self.domains) + 1)
+            name = next(auto for auto in map("r{:02d}".format, numbers) if auto not in self._used)
+            if names:
+                message = (
+                    f"NVLink domain {uuid} is named {name}, since {names[0]} is in use; "
+                    "set another name in domain_names before you accept it."
+                )
+                self.findings.append(finding("name_conflict", message, domain=name))
+        self._used.add(name)
+        self._domain_of[uuid] = name
+        self._chassis_of[name] = set(serials)
+        self.domains[name] = {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 0}
+        return name
+
+    def _name_in_chassis(self, serials: Iterable[str]) -> str | None:
+        """A numbered name (hall_2) for a further domain of a chassis that the site names; None where it names none.
+
+        The mini-racks of Vera Rubin are several domains whose trays report the serial of one rack
+        (NVIDIA/infra-controller issue 4132).
+        """
+        for serial in serials:
+            name = self._domain_names.get(serial)
+            if name and serial in self._chassis_of.get(name, ()):
+                numbered = (f"{name}_{number}" for number in itertools.count(2))
+                taken = {*self._used, *self._domain_names.values()}
+                return next(word for word in numbered if word not in taken)
+        return None
+
+    def _suffixed(self, domain: str) -> Iterator[str]:
+        """Free clique names of a domain: r01a ... r01z, r01aa ..."""
+        words = (itertools.product(string.ascii_lowercase, repeat=size) for size in itertools.count(1))
+        names = (f"{domain}{''.join(word)}" for word in itertools.chain.from_iterable(words))
+        return (name for name in names if name not in self._used)

@@ -22,9 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Tray,
     TrayState,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import mark_pending, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_pending
 
 FORMAT = 4
 """Format of cached answers; to be raised with every change of Observation, Address or Finding."""

@@ -14,7 +14,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import F
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import may_be_a_tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
@@ -218,7 +217,7 @@ def too_few(answers: Sequence[Answer], merged: Merged, placed: Collection[str], 
         return ""
     rows = merged.observations
     reached = [row for row in rows if row.reachable]
-    no_trays = [row.tray for row in reached if row.tray not in placed and not may_be_a_tray(row)]
+    no_trays = [row.tray for row in reached if row.tray not in placed and not row.may_be_a_tray]
     hosts = {row.tray for row in rows}.union(*(answer.targets or () for answer in answers if not answer.hints))
     trays, answered = len(hosts) - len(no_trays), len(reached) - len(no_trays)
     if not answered:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 
 SCHEMA_VERSION = 1
@@ -30,6 +30,8 @@ PRESENT, STALE, CONFLICT, UNPLACED = "present", "stale", "conflict", "unplaced"
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
 _WORST_FIRST = (UNHEALTHY, DEGRADED, UNKNOWN, HEALTHY)
 
+# Findings of fabric_facts on a host without GPUs. A host with any other problem, such as an NVML that hangs, is a tray.
+_NO_GPU_CODES = frozenset({"addresses_unknown", "driver_missing", "fabric_unknown", "no_gpu"})
 _NUMBER = re.compile(r"([0-9]+)")
 
 
@@ -356,6 +358,12 @@ class Observation:
     ansible_host: str | None = None
     slurm_cluster: str | None = None
     kubernetes_cluster: str | None = None
+
+    @property
+    def may_be_a_tray(self) -> bool:
+        """Whether a host without a place may be a tray: it has GPUs, or a finding that one without GPUs cannot have."""
+        problems = (row for row in self.findings if row["severity"] != INFO and row["code"] not in _NO_GPU_CODES)
+        return bool(self.gpu_count or self.identity or any(problems)) or not self.reachable
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.blocks import reserved_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Block, Clusters, Fabric, Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import reserved_blocks
 
 
 def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fabric:

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
     WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations, partitions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     KEEP_BLOCK,
     Fabric,
@@ -99,7 +99,7 @@ def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Failure]:
 def _single(evidence: Evidence) -> dict[str, list[str]]:
     """Domain -> its trays that are alone in a clique and not there in the fabric file, where it is split per tray."""
     reported = {tray: now.identity for tray, now in evidence.observations.items() if now.identity}
-    single = partitions.alone(evidence.fabric, reported)
+    single = identity.alone(evidence.fabric, reported)
     found = {}
     for name, domain in evidence.fabric.domains.items():
         trays = single.get(domain["cluster_uuid"], set())

@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
+    Placement,
+    mark_accepted,
+    mark_pending,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted, mark_pending
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site, kinds
 
 NEW_UUID = "12345678-1234-4234-8234-123456789abc"

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import blocks, identity
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Observation,
     State,
@@ -17,6 +15,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_sorted,
     worst_health,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,9 +122,9 @@ def test_slurms_blocks_stand_in_the_order_of_their_positions_with_the_reserved_o
 
 def test_a_new_clique_gets_a_position_after_the_reserved_ones() -> None:
     previous = replace(fabrics.fabric(racks=1, trays=1, split=()), reserved_blocks={"old": 4})
-    names: Any = SimpleNamespace(cliques={"r02": ("r02", 1)}, domains={"r02": {"cluster_uuid": "of r02"}})
-    made = blocks._own_blocks(previous, {}, cast(Any, None), names, {}, ())
-    assert made["r02"]["block"] == {"name": "r02", "position": 5}
+    new = Observation(tray="r02t01", source="test", identity=("of r02", 1), gpu_uuids=("GPU-of-r02t01",))
+    made = place(previous, None, [new], ["r02t01"], "2026-11-21T05:00:00Z", Policy()).fabric
+    assert made.cliques["r02"]["block"] == {"name": "r02", "position": 5}
 
 
 def test_a_clique_whose_trays_join_another_domain_keeps_its_id() -> None:

@@ -13,9 +13,13 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
+    Placement,
+    mark_accepted,
+    mark_pending,
+    place,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted, mark_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from hypothesis import assume, given

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.blocks import Running
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, merge
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, Running, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
