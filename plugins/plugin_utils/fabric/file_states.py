@@ -130,7 +130,7 @@ def proposed(
     else:
         placement = _merge_with_pending(files, policy, merged, last, placement)
         if files.differ(placement.fabric):
-            result = _left_for_review(files, policy, last, placement, refusals)
+            result = _left_for_review(files, last, placement, refusals)
             state = mark_pending(placement.state, placement.fabric, placement.changes, files.fabric)
         else:
             refusals, result = [], _unchanged(files)
@@ -140,14 +140,14 @@ def proposed(
     summary = _summary(placement, state)
     words = ", ".join(f"{summary[word]} {word}" for word in ("placed", "moved", "stale", "conflict", "unplaced"))
     msg = f"{count(summary['trays'], 'tray')}, {words}: {result['msg']}"
-    targets = {row.tray for row in merged.observations}
+    targets, rows = {row.tray for row in merged.observations}, review.rows(placement.changes, placement.gates)
     if refusals and fails:
         result["failed"] = True
     return {
         **result,
         "is_refused": bool(refusals),
         "lines": [
-            *review.table(_rows(files, policy, placement), files.markdown if result["proposal_file"] else _HERE),
+            *review.table(rows, files.markdown if result["proposal_file"] else "the result of this task"),
             *(f"gate {row['code']} objects: {row['message']}" for row in placement.objections),
             *review.state_lines(placement.fabric, state, targets),
             msg,
@@ -164,9 +164,6 @@ def proposed(
         ],
         "msg": msg,
     }
-
-
-_HERE = "the result of this task"
 
 
 def _placed(files: Files, policy: Policy, merged: Merged, fabric: Fabric, earlier: Earlier | None = None) -> Placement:
@@ -234,7 +231,7 @@ def _accepted_by_gates(files: Files, placement: Placement) -> Result:
 
 
 def _left_for_review(
-    files: Files, policy: Policy, last: proposal.Proposal | None, placement: Placement, refusals: list[Finding]
+    files: Files, last: proposal.Proposal | None, placement: Placement, refusals: list[Finding]
 ) -> Result:
     """Write the proposal, unless the pending one is the same. refusals: of the gates that were to accept it."""
     new = proposal.propose(
@@ -253,7 +250,9 @@ def _left_for_review(
         files.write_proposal(new)
     command = files.accept_command(new.sha256)
     after = fabric_file.parse(new.data, files.path)
-    files.write_markdown(review.markdown(new, files.before, after, _rows(files, policy, placement), command))
+    files.write_markdown(
+        review.markdown(new, files.before, after, review.rows(placement.changes, placement.gates), command)
+    )
     is_written = repeated or not files.dry
     msg = "check mode writes no proposal; run discover without --check to write one"
     if is_written:
@@ -270,11 +269,6 @@ def _left_for_review(
         "diff": [files.difference(new.sha256)],
         "msg": msg,
     }
-
-
-def _rows(files: Files, policy: Policy, placement: Placement) -> list[review.Row]:
-    fabrics = (files.before, placement.fabric)
-    return review.rows(placement.changes, placement.objections, fabrics, policy.expected_in, placement.old)
 
 
 def _summary(placement: Placement, state: State) -> dict[str, int]:

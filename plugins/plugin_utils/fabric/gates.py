@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Last step of a placement: gates that stop its acceptance without review, and findings about domains and cliques.
 
-A gate or a finding is one function and a row in its table. A gate's name is the code of its finding.
+A gate or a finding is one function and a row in its table. A gate's name is the code of its finding; it also names the
+trays whose changes it objects to.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import datetime
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject, finding
@@ -27,6 +29,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 
 Changes = Sequence[Change]
 TrayStates = Mapping[str, TrayState]
+Objection = tuple[Finding, Collection[str]]
+"""A gate's finding, and the trays whose changes it objects to."""
 
 # Kinds of changes of a tray's place or identity.
 _OF_PLACE = ("placed", "moved", "replaced")
@@ -55,16 +59,32 @@ class Step:
         """The trays with a change of one of these kinds."""
         return [change["tray"] for change in self.changes if change["kind"] in kinds]
 
+    def left(self, domain: str) -> list[str]:
+        """The trays that move out of a clique of this domain."""
+        rows = (row for row in self.changes if row["kind"] == "moved")
+        return [row["tray"] for row in rows if self._domains.get(str(row["from"])) == domain]
+
+    def entered(self, domain: str, *kinds: str) -> list[str]:
+        """The trays with a change of one of these kinds, any if none is given, that are in this domain then."""
+        rows = (row for row in self.changes if not kinds or row["kind"] in kinds)
+        return [row["tray"] for row in rows if self._domains.get(str(row["to"])) == domain]
+
+    @cached_property
+    def _domains(self) -> dict[str, str]:
+        return {name: row["domain"] for name, row in {**self.previous.cliques, **self.fabric.cliques}.items()}
+
 
 @dataclass(frozen=True)
 class Verdict:
     """The result of all gates.
 
-    objections: findings of those that object. overridden: a row for the fabric file for each gate that would object.
-    old: trays whose place changes by an observation older than max_age. findings: about domains, cliques and clusters.
+    objections: findings of those that object. gates: tray -> the gates that object to its change.
+    overridden: a row for the fabric file for each gate that would object. old: trays whose place changes by an
+    observation older than max_age. findings: about domains, cliques and clusters.
     """
 
     objections: list[Finding]
+    gates: dict[str, list[str]]
     overridden: list[dict[str, Any]]
     old: list[str]
     findings: list[Finding]
@@ -78,20 +98,23 @@ def check(step: Step, trays: TrayStates, policy: Policy, pending: Collection[Map
     """
     accepted = {(row["gate"], row["what"]): dict(row) for row in pending}
     objections, overridden = [], []
-    for row in (row for gate in _GATES for row in gate(step, policy)):
+    gates: dict[str, list[str]] = defaultdict(list)
+    for row, concerned in (found for gate in _GATES for found in gate(step, policy)):
         before = accepted.get((row["code"], row["message"]))
         if before or row["code"] in policy.override:
             overridden.append(before or {"gate": row["code"], "when": step.now, "what": row["message"]})
         else:
             objections.append(row)
+            for tray in concerned:
+                gates[tray] = [*dict.fromkeys([*gates[tray], row["code"]])]
     findings = [row for of_fleet in _CHECKS for row in of_fleet(step.fabric, trays, policy)]
-    return Verdict(objections, overridden, _old(step, policy), findings)
+    return Verdict(objections, gates, overridden, _old(step, policy), findings)
 
 
 # --- gates ---
 
 
-def _moved_too_many(step: Step, policy: Policy) -> Iterator[Finding]:
+def _moved_too_many(step: Step, policy: Policy) -> Iterator[Objection]:
     moved, placed = len({*step.trays("moved"), *_changed_cluster(step)}), len(step.previous.trays)
     allowed = int(placed * policy.moved_percent / 100)
     if moved > (max(1, allowed) if policy.moved_percent else 0):
@@ -99,7 +122,7 @@ def _moved_too_many(step: Step, policy: Policy) -> Iterator[Finding]:
             f"{moved} of {count(placed, 'placed tray')} would move in one run, more than moved_percent "
             f"{policy.moved_percent:g}; review the proposal and accept it by its sha256 if this is intended."
         )
-        yield finding("moved_percent", message)
+        yield finding("moved_percent", message), step.trays("moved", "cluster")
 
 
 def _changed_cluster(step: Step) -> list[str]:
@@ -112,7 +135,7 @@ def _changed_cluster(step: Step) -> list[str]:
     return left
 
 
-def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
+def _merged_or_split(step: Step, policy: Policy) -> Iterator[Objection]:
     """A domain whose trays all join another one has merged; one whose trays divide, some into a new one, has split.
 
     A tray that moves to another domain is neither, nor is a domain whose cluster UUID changes as a whole (_other_ids).
@@ -127,7 +150,7 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
                 f"NVLink domain {new} takes all trays of {summarize(gone)}; check the NVLink switches "
                 "before you accept it."
             )
-            yield finding("domain_merged", message, domain=new)
+            yield finding("domain_merged", message, domain=new), [*step.left(new), *step.entered(new, "moved")]
     for old in natural_sorted(went):
         parts = natural_sorted(went[old])
         if len(parts) > 1 and not went[old] <= went.keys():
@@ -135,15 +158,16 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
                 f"NVLink domain {old} splits into {summarize(parts)}; check the NVLink switches before you accept it, "
                 "and if the fabric is built again, discover when all its trays report the new cluster UUID."
             )
-            yield finding("domain_split", message, domain=old)
+            yield finding("domain_split", message, domain=old), [*step.left(old), *step.entered(old, "moved")]
 
 
-def _other_ids(step: Step, policy: Policy) -> Iterator[Finding]:
+def _other_ids(step: Step, policy: Policy) -> Iterator[Objection]:
     """A known domain with another cluster UUID or other clique IDs; one that joins a new domain with new GPUs.
 
     Domains that report each other's cluster UUIDs are one finding.
     """
-    yield from identity.findings(step.previous, step.fabric)
+    for row in identity.findings(step.previous, step.fabric):
+        yield row, step.left(str(row["domain"]))
     came, went = _moves(step)
     whole = {old: min(new) for old, new in went.items() if len(new) == 1 and new != {old} and new <= went.keys()}
     exchanged = natural_sorted(old for old, new in whole.items() if came[new] == {old})
@@ -152,7 +176,7 @@ def _other_ids(step: Step, policy: Policy) -> Iterator[Finding]:
             f"All trays of {summarize(exchanged)} report the cluster UUID of another NVLink domain, which its own trays"
             " have left, so they would take its block; check the NVLink switches before you accept it."
         )
-        yield finding("domain_uuid_changed", message, domain=exchanged[0])
+        yield finding("domain_uuid_changed", message, domain=exchanged[0]), step.left(exchanged[0])
     for old in natural_sorted(went):
         new = min(went[old])
         if new not in went and (went[old], came[new]) == ({new}, {old}):
@@ -161,10 +185,10 @@ def _other_ids(step: Step, policy: Policy) -> Iterator[Finding]:
                 f"{step.fabric.domains[new]['cluster_uuid']}, and too few of their GPUs are known to keep the name; "
                 "check which trays these are before you accept it."
             )
-            yield finding("domain_uuid_changed", message, domain=old)
+            yield finding("domain_uuid_changed", message, domain=old), step.left(old)
 
 
-def _shrank(step: Step, policy: Policy) -> Iterator[Finding]:
+def _shrank(step: Step, policy: Policy) -> Iterator[Objection]:
     if not step.trays("moved"):
         return
     of_cliques = [Counter(tray["clique"] for tray in fabric.trays.values()) for fabric in (step.previous, step.fabric)]
@@ -182,28 +206,31 @@ def _shrank(step: Step, policy: Policy) -> Iterator[Finding]:
                 f"{what} {name} shrinks from {before[name]} to {after[name]} of {count(sizes[name], 'expected tray')}; "
                 "find the missing trays before you accept it."
             )
-            subject: Subject = {"clique": name} if word == "clique" else {"domain": name}
-            yield finding("clique_shrank", message, **subject)
+            if word == "domain":
+                yield finding("clique_shrank", message, domain=name), step.left(name)
+            else:
+                left = [row["tray"] for row in step.changes if row["kind"] == "moved" and row["from"] == name]
+                yield finding("clique_shrank", message, clique=name), left
 
 
-def _unknown(step: Step, policy: Policy) -> Iterator[Finding]:
+def _unknown(step: Step, policy: Policy) -> Iterator[Objection]:
     unknown = [tray for tray in step.trays("placed") if tray not in policy.expected_in] if policy.expected else []
     if unknown:
         message = (
             f"Trays not in expected and not in the fabric file: {summarize(unknown)}; declare them, or "
             "override the gate."
         )
-        yield finding("unknown_trays", message)
+        yield finding("unknown_trays", message), unknown
 
 
-def _too_old(step: Step, policy: Policy) -> Iterator[Finding]:
+def _too_old(step: Step, policy: Policy) -> Iterator[Objection]:
     old = _old(step, policy)
     if old:
         message = (
             f"The observations that change the places of {summarize(old)} are older than max_age, {policy.max_age:g} "
             "seconds; observe them again, or correct their clocks."
         )
-        yield finding("source_too_old", message)
+        yield finding("source_too_old", message), old
 
 
 def _old(step: Step, policy: Policy) -> list[str]:
@@ -218,17 +245,17 @@ def _old(step: Step, policy: Policy) -> list[str]:
     ]
 
 
-def _mixed(step: Step, policy: Policy) -> Iterator[Finding]:
+def _mixed(step: Step, policy: Policy) -> Iterator[Objection]:
     for tray in natural_sorted(set(step.mixed)):
         clique = step.fabric.trays[tray]["clique"]
         message = (
             f"Tray {tray} enters clique {clique}, but some of its GPUs are in another; give all its "
             "GPUs one NVLink partition."
         )
-        yield finding("mixed_cliques", message, tray=tray)
+        yield finding("mixed_cliques", message, tray=tray), [tray]
 
 
-def _more_chassis(step: Step, policy: Policy) -> Iterator[Finding]:
+def _more_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
     # A chassis that another domain has comes with trays that move, which other gates check.
     known = {serial for domain in step.previous.domains.values() for serial in domain["chassis_serials"]}
     for name, domain in step.previous.domains.items():
@@ -238,10 +265,10 @@ def _more_chassis(step: Step, policy: Policy) -> Iterator[Finding]:
                 f"NVLink domain {name} gets the chassis {summarize(natural_sorted(added))}; "
                 "check the place of the trays that report it before you accept it."
             )
-            yield finding("chassis_added", message, domain=name)
+            yield finding("chassis_added", message, domain=name), step.entered(name)
 
 
-def _split_per_tray(step: Step, policy: Policy) -> Iterator[Finding]:
+def _split_per_tray(step: Step, policy: Policy) -> Iterator[Objection]:
     """Trays that enter cliques of their own in a domain that is split per tray, where the site has not decided."""
     entered, sizes = set(step.trays("placed", "moved")), Counter(_domains_of(step.fabric).values())
     single = identity.alone(step.fabric, {}, step.unplaced)
@@ -253,7 +280,7 @@ def _split_per_tray(step: Step, policy: Policy) -> Iterator[Finding]:
                 f"NVLink domain {name} is split per tray: {len(trays)} of its {sizes[name]} trays are each alone in a "
                 "clique; ask your provider, or set fabric_tray_partitions to own_block, leave_out or keep_block."
             )
-            yield finding("tray_partitions", message, domain=name)
+            yield finding("tray_partitions", message, domain=name), step.entered(name, "placed", "moved")
 
 
 def _moves(step: Step) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
@@ -387,7 +414,7 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
         )
 
 
-_GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (
+_GATES: tuple[Callable[[Step, Policy], Iterable[Objection]], ...] = (
     _moved_too_many,
     _merged_or_split,
     _shrank,

@@ -65,13 +65,15 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 class Placement:
     """The next fabric with its state, changes and findings. objections: findings of the gates that object.
 
-    mixed, old: see gates.Step, for a later run that adds to the proposal of this fabric.
+    gates: tray -> the gates that object to its change. mixed, old: see gates.Step, for a later run that adds to the
+    proposal of this fabric.
     """
 
     fabric: Fabric
     state: State
     changes: list[Change]
     objections: list[Finding]
+    gates: Mapping[str, Sequence[str]]
     mixed: Collection[str]
     old: Collection[str]
 
@@ -148,6 +150,7 @@ def place(
         replace(state, findings=found),
         [*step.changes],
         verdict.objections,
+        verdict.gates,
         step.mixed,
         verdict.old,
     )

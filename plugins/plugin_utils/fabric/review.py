@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
@@ -44,58 +44,11 @@ class Row(NamedTuple):
     gate: str
 
 
-class _Objection(NamedTuple):
-    """What decides whether an objection concerns a change; domains: clique -> its domain."""
-
-    finding: Finding
-    domains: Mapping[str, str]
-    declared: Collection[str]
-    old: Collection[str]
-
-    def is_of_domain(self, *cliques: str | None) -> bool:
-        """Whether one of these cliques is in the domain of the finding."""
-        return self.finding.get("domain") in [self.domains.get(clique or "") for clique in cliques]
-
-
-# The changes that each gate objects to.
-_CONCERNS: dict[str, Callable[[_Objection, Change], bool]] = {
-    "moved_percent": lambda of, change: change["kind"] in ("moved", "cluster"),
-    "domain_merged": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"], change["to"]),
-    "domain_split": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"], change["to"]),
-    "clique_shrank": lambda of, change: (
-        change["kind"] == "moved" and (of.finding.get("clique") == change["from"] or of.is_of_domain(change["from"]))
-    ),
-    "unknown_trays": lambda of, change: change["kind"] == "placed" and change["tray"] not in of.declared,
-    "source_too_old": lambda of, change: change["tray"] in of.old,
-    "mixed_cliques": lambda of, change: of.finding.get("tray") == change["tray"],
-    "chassis_added": lambda of, change: of.is_of_domain(change["to"]),
-    "domain_uuid_changed": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"]),
-    "tray_partitions": lambda of, change: change["kind"] in ("placed", "moved") and of.is_of_domain(change["to"]),
-    "clique_id_changed": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"]),
-}
-
-
-def rows(
-    changes: Iterable[Change],
-    objections: Sequence[Finding],
-    fabrics: Iterable[Fabric],
-    declared: Collection[str] = (),
-    old: Collection[str] = (),
-) -> list[Row]:
-    """The changes as rows of a table.
-
-    fabrics: the accepted and the proposed one. declared: the trays that the site expects. old: see Proposal.
-    """
-    domains = {name: clique["domain"] for fabric in fabrics for name, clique in fabric.cliques.items()}
-    given = [_Objection(finding, domains, declared, old) for finding in objections]
-
-    def gates(change: Change) -> str:
-        codes = (of.finding["code"] for of in given if _CONCERNS[of.finding["code"]](of, change))
-        return ", ".join(dict.fromkeys(codes)) or "-"
-
+def rows(changes: Iterable[Change], gates: Mapping[str, Iterable[str]]) -> list[Row]:
+    """The changes as rows of a table; gates: tray -> the gates that object to its change."""
     return [
-        Row(change["tray"], change["from"] or NONE, change["to"] or NONE, change["why"], gates(change))
-        for change in changes
+        Row(row["tray"], row["from"] or NONE, row["to"] or NONE, row["why"], ", ".join(gates.get(row["tray"], "-")))
+        for row in changes
     ]
 
 

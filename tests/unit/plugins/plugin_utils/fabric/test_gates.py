@@ -49,6 +49,57 @@ def test_every_gate_is_in_the_catalogue_as_one() -> None:
     assert {code for code, row in CATALOGUE.items() if row.sentence[:6] == "gate: "} == {*GATES, *slurm_gates.GATES}
 
 
+def concerned(site: Site, gate: str, **policy: Any) -> set[str]:
+    """The trays that the table of a proposal shows with this gate."""
+    site.policy = Policy(**{"moved_percent": 100, **policy})
+    return {tray for tray, names in site.discover().gates.items() if gate in names}
+
+
+@pytest.mark.parametrize(
+    ("gate", "policy", "trays"),
+    [
+        ("moved_percent", {"moved_percent": 0}, {"r02t01", "r02t02"}),
+        ("domain_split", {}, {"r02t01", "r02t02"}),
+        ("clique_shrank", {"expected_trays": 4}, {"r02t01", "r02t02"}),
+        ("clique_shrank", {"expected": {**DECLARED, "r03": ["r03t01"]}}, {"r02t01", "r02t02"}),
+        ("unknown_trays", {"expected": DECLARED}, {"r03t01"}),
+        ("source_too_old", {"max_age": 600}, {"r03t01"}),
+        ("chassis_added", {}, {"r01t04"}),
+    ],
+)
+def test_a_gate_stands_with_the_changes_that_it_objects_to(gate: str, policy: dict[str, Any], trays: set[str]) -> None:
+    """Half of r02 leaves it, r01t04 has new GPUs and r01 a second chassis; r03t01 is new, by an old observation."""
+    site = Site(racks=3)
+    late = site.facts.pop("r03t01")
+    for name in ("r03t02", "r03t03", "r03t04"):
+        site.facts.pop(name)
+    site.discover()
+    for facts in site.facts.values():
+        facts["observed_at"] = NOW
+    site.facts["r03t01"] = {**late, "observed_at": "2026-11-21T04:00:00Z"}
+    for name in R02[:2]:
+        site.attach(name, NEW_UUID)
+    for name in R01[:2]:
+        site.facts[name]["chassis_serial"] = "1899999999999"
+    for number, gpu in enumerate(site.gpus("r01t04")):
+        gpu["uuid"] = f"GPU-0000000{number}-1111-4222-8333-444444444444"
+    assert concerned(site, gate, **policy) == trays
+
+
+def test_gates_about_a_whole_domain_stand_with_its_trays() -> None:
+    merged, rebuilt, split = placed(), placed(), placed()
+    for name in R02:
+        merged.attach(name, merged.uuid_of("r01t01"))
+    assert concerned(merged, "domain_merged") == {*R02}
+    for number, name in enumerate(R02):
+        for gpu in rebuilt.gpus(name):
+            gpu["uuid"] = f"GPU-1111111{number}-{gpu['uuid'][-10:]}"
+        rebuilt.attach(name, NEW_UUID)
+        split.attach(name, clique_id=number)
+    assert concerned(rebuilt, "domain_uuid_changed") == {*R02}
+    assert concerned(split, "tray_partitions") == {*R02}
+
+
 # --- merged and split ---
 
 

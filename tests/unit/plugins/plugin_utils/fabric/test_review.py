@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import policy, proposal, review
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import proposal, review
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Change, Fabric, State
 
 from .. import fabrics
@@ -23,38 +22,8 @@ MOVED = change("r01t01", "r01", "r02", "moved")
 PLACED = change("r03t02", None, "r03", "placed")
 
 
-@pytest.mark.parametrize(
-    ("gate", "subject", "concerned"),
-    [
-        ("moved_percent", {}, ["r01t01"]),
-        ("domain_merged", {"domain": "r02"}, ["r01t01"]),
-        ("domain_split", {"domain": "r01"}, ["r01t01"]),
-        ("domain_split", {"domain": "r03"}, []),
-        ("clique_shrank", {"clique": "r01"}, ["r01t01"]),
-        ("clique_shrank", {"domain": "r01"}, ["r01t01"]),
-        ("clique_shrank", {"domain": "r02"}, []),
-        ("unknown_trays", {}, ["r03t02"]),
-        ("source_too_old", {}, ["r03t02"]),
-        ("mixed_cliques", {"tray": "r01t01"}, ["r01t01"]),
-        ("chassis_added", {"domain": "r03"}, ["r03t02"]),
-    ],
-)
-def test_a_gate_stands_with_the_changes_that_it_objects_to(
-    gate: str, subject: dict[str, Any], concerned: list[str]
-) -> None:
-    objection = finding(gate, "No.", **subject)
-    found = review.rows([MOVED, PLACED], [objection], (BEFORE,), declared=["r01t01"], old=["r03t02"])
-    assert [row.tray for row in found if row.gate == gate] == concerned
-    assert {row.gate for row in found} <= {gate, "-"}
-
-
-def test_every_gate_is_known_to_the_table() -> None:
-    for gate in policy.GATES:
-        review.rows([MOVED], [finding(gate, "No.")], (BEFORE,))
-
-
 def test_the_table_has_columns_and_a_bound() -> None:
-    lines = review.table(review.rows([MOVED, PLACED], [], (BEFORE,)), "x.md")
+    lines = review.table(review.rows([MOVED, PLACED], {}), "x.md")
     assert [line.split()[:3] for line in lines] == [
         ["tray", "from", "to"],
         ["r01t01", "r01", "r02"],
@@ -62,7 +31,7 @@ def test_the_table_has_columns_and_a_bound() -> None:
     ]
     assert lines[1].index("moved 2026") == lines[2].index("placed 2026") == lines[0].index("why")
     many = [change(f"r{n // 18:03}t{n % 18:02}", None, f"r{n // 18:03}", "placed") for n in range(10368)]
-    lines = review.table(review.rows(many, [], (BEFORE,)), "/srv/fabric.proposed.md")
+    lines = review.table(review.rows(many, {}), "/srv/fabric.proposed.md")
     assert len(lines) == 1 + review.MAX_ROWS + 1
     assert lines[1].split()[:3] == ["r000t[00-17]", "none", "r000"]
     assert lines[-1] == "and 9648 more changes, all of them in /srv/fabric.proposed.md"
@@ -72,7 +41,7 @@ def test_the_table_has_columns_and_a_bound() -> None:
 def test_the_markdown_has_every_change_the_objections_and_the_new_blocks() -> None:
     objection = finding("moved_percent", "1 of 6 placed trays would move.")
     proposed = proposal.propose(b"{}", BEFORE, [MOVED, PLACED], [objection], "2026-11-21T05:00:00Z")
-    found = review.rows(proposed.changes, proposed.objections, (Fabric(), BEFORE))
+    found = review.rows(proposed.changes, {"r01t01": ["moved_percent"]})
     text = review.markdown(proposed, Fabric(), BEFORE, found, "ansible-playbook accept")
     assert f"- sha256: `{proposed.sha256}`" in text
     assert "| moved\\_percent | 1 of 6 placed trays would move. |" in text
@@ -87,7 +56,7 @@ def test_no_text_of_a_tray_is_markdown() -> None:
     hostile = change("r01t01", "r01", "r02", "moved")
     hostile["why"] = "<b>&#8238; ~~x~~ https://evil.example/ [a](b) $x$ \u202e| #1 @ops"
     proposed = proposal.propose(b"{}", BEFORE, [hostile], [], "2026-11-21T05:00:00Z")
-    text = review.markdown(proposed, BEFORE, BEFORE, review.rows(proposed.changes, [], (BEFORE,)), "accept")
+    text = review.markdown(proposed, BEFORE, BEFORE, review.rows(proposed.changes, {}), "accept")
     assert r"| \<b\>\&\#8238; \~\~x\~\~ https:\//evil.example/ \[a\](b) \$x\$  \| \#1 " + "@\u200bops | - |" in text
 
 
