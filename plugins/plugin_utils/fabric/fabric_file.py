@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -23,6 +24,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, is_address
 
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
+
+# The value of a key that is defined twice.
+_TWICE = object()
 
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
 _A_TYPE = {
@@ -157,85 +161,48 @@ def decode(data: bytes, path: str) -> Any:
             f"{path}: is encrypted with ansible-vault; run ansible-vault decrypt {path}: it holds names and places "
             "and no secret, and it is reviewed as text"
         )
+    twice: list[str] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            [(name, _number)] = Counter(name for name, _value in pairs).most_common(1)
+            twice.append(name)
+            found[name] = _TWICE
+        return found
+
+    def no_fraction(number: str) -> NoReturn:
+        raise FabricFileError(f"{path}: contains {_brief(number)}, and every number must be an integer; correct it")
+
     try:
         # Not left to json, which accepts encoded halves of surrogate pairs.
         text = data.decode("utf-8-sig")
-        document = _parsed(text)
-        wrong = next(_texts_of_no_unicode(document), None) if "\\u" in text else None
-    except _Duplicate as error:
-        raise FabricFileError(f"{path}: {error} is defined twice; remove one of the two") from None
-    except _Fraction as error:
-        raise FabricFileError(f"{path}: contains {error}, and every number must be an integer; correct it") from None
+        document = json.loads(text, object_pairs_hook=unique, parse_float=no_fraction, parse_constant=no_fraction)
+        problem = next(_problems(document), None) if twice or "\\u" in text else None
     except json.JSONDecodeError as error:
         at = f"line {error.lineno} column {error.colno}"
         raise FabricFileError(f"{path}: is not JSON at {at} ({error.msg}); correct it there") from None
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else _brief(str(error))
         raise FabricFileError(f"{path}: is not JSON ({reason}); restore it from version control") from None
-    if wrong:
-        field, value = wrong
-        raise FabricFileError(f"{path}: {field} has {value}, half of a surrogate pair and no character; correct it")
+    if problem:
+        raise FabricFileError(f"{path}: {problem}")
     return document
 
 
-def _parsed(text: str) -> Any:
-    """The JSON of a text; _Duplicate with the path of a duplicate key, and what decode() words."""
-    try:
-        return json.loads(text, object_pairs_hook=_unique, parse_float=_no_fraction, parse_constant=_no_fraction)
-    except _Duplicate:
-        raise _Duplicate(".".join(_first_duplicate(json.loads(text, object_pairs_hook=_Pairs)))) from None
-
-
-def _texts_of_no_unicode(node: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (field, the half of a surrogate pair as JSON) of keys and texts that cannot be encoded."""
-    if isinstance(node, dict):
+def _problems(node: Any, field: str = "") -> Iterator[str]:
+    """Yield what is wrong with keys and texts: a key defined twice, a text that cannot be encoded."""
+    if node is _TWICE:
+        yield f"{field} is defined twice; remove one of the two"
+    elif isinstance(node, dict):
         for name, value in node.items():
-            yield from _texts_of_no_unicode(name, f"a name in {field or 'the top'}")
-            yield from _texts_of_no_unicode(value, f"{field}.{name}" if field else name)
+            yield from _problems(name, f"a name in {field or 'the top'}")
+            yield from _problems(value, f"{field}.{_brief(name)}" if field else _brief(name))
     elif isinstance(node, list):
         for value in node:
-            yield from _texts_of_no_unicode(value, field)
+            yield from _problems(value, field)
     elif isinstance(node, str) and (half := _HALF_OF_A_PAIR.search(node)):
-        yield field, json.dumps(half[0])
-
-
-class _Duplicate(Exception):
-    """An object of the JSON has a duplicate key."""
-
-
-class _Fraction(Exception):
-    """A number of the JSON is not an integer."""
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with all its keys, duplicates included."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _Duplicate
-    return found
-
-
-def _no_fraction(text: str) -> NoReturn:
-    raise _Fraction(_brief(text))
-
-
-def _first_duplicate(node: Any) -> list[str]:
-    """The path of keys to the first duplicate key; called only after one was found."""
-    if isinstance(node, _Pairs):
-        names = set()
-        for name, value in node:
-            if name in names:
-                return [_brief(name)]
-            names.add(name)
-            below = _first_duplicate(value)
-            if below:
-                return [_brief(name), *below]
-    elif isinstance(node, list):
-        return next(filter(None, map(_first_duplicate, node)), [])
-    return []
+        yield f"{field} has {json.dumps(half[0])}, half of a surrogate pair and no character; correct it"
 
 
 def check_version(document: Any, path: str) -> None:

@@ -77,37 +77,24 @@ class Policy:
 
     def __post_init__(self) -> None:
         addresses.networks(self.imex_networks)
-        for key, name in self.domain_names.items():
+        names = [("domain_names", name, f"{name!r} of {key!r}") for key, name in self.domain_names.items()]
+        for option, name, which in [*names, *(("expected", name, shown(name)) for name in self.expected)]:
             if not (isinstance(name, str) and _DOMAIN_NAME.fullmatch(name)):
                 raise PlacementError(
-                    f"domain_names: {name!r} of {key!r} is not valid in a group name; "
-                    "use 1 to 64 letters, digits and underscores"
+                    f"{option}: {which} is not valid in a group name; use 1 to 64 letters, digits and underscores"
                 )
         if self.expected_trays is not None and self.expected_trays < 1:
             raise PlacementError(f"expected_trays: {self.expected_trays} must be at least 1; leave it out to count")
         if not 0 <= self.moved_percent <= 100:
             raise PlacementError(f"moved_percent: {self.moved_percent} must be a number from 0 to 100")
-        if self.conflict_policy not in CONFLICT_POLICIES:
-            raise PlacementError(
-                f"conflict_policy: {shown(self.conflict_policy)} must be one of {', '.join(CONFLICT_POLICIES)}"
-            )
-        if self.tray_partitions not in TRAY_PARTITIONS:
-            raise PlacementError(
-                f"tray_partitions: {shown(self.tray_partitions)} must be one of {', '.join(TRAY_PARTITIONS)}"
-            )
+        for option, choices in (("conflict_policy", CONFLICT_POLICIES), ("tray_partitions", TRAY_PARTITIONS)):
+            if getattr(self, option) not in choices:
+                raise PlacementError(f"{option}: {shown(getattr(self, option))} must be one of {', '.join(choices)}")
         if self.max_age is not None and self.max_age <= 0:
             raise PlacementError(f"max_age: {self.max_age:g} must be seconds above 0; leave it out to accept any age")
         for gate in self.override:
             if gate not in GATES:
                 raise PlacementError(f"override: {shown(gate)} is not a gate{nearest(gate, GATES)}")
-        self._check_expected()
-
-    def _check_expected(self) -> None:
-        for name in self.expected:
-            if not (isinstance(name, str) and _DOMAIN_NAME.fullmatch(name)):
-                raise PlacementError(
-                    f"expected: {shown(name)} is not valid in a group name; use 1 to 64 letters, digits and underscores"
-                )
         rows = [(tray, name) for name, trays in self.expected.items() for tray in trays]
         if len(self.expected_in) != len(rows):
             tray, name = next((tray, name) for tray, name in rows if self.expected_in[tray] != name)
