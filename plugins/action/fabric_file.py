@@ -10,7 +10,6 @@ import datetime
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -18,21 +17,14 @@ from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import audit, file_states, merging, policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import VARIABLES, Hosts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, hosts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
 display = Display()
-
-# Default of min_answer for live sources, in percent.
-_MIN_LIVE_ANSWER = 50.0
 
 
 class ActionModule(GuardedAction):
@@ -47,7 +39,7 @@ class ActionModule(GuardedAction):
         except NvlinkError as error:
             # Under the name of the variable by which the playbook discover was given the option.
             variable = f"fabric_{str(error).partition(':')[0]}"
-            is_variable = variable in VARIABLES and trust.controller_value(task_vars, variable) is not None
+            is_variable = variable in hosts.VARIABLES and trust.controller_value(task_vars, variable) is not None
             raise AnsibleActionFail(f"{'fabric_' if is_variable else ''}{error}") from None
         except ImportError as error:
             raise AnsibleActionFail(
@@ -74,7 +66,7 @@ class ActionModule(GuardedAction):
         groups = set(task_vars.get("groups") or ())
         time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         files = Files(path, options["state_dir"], time, self._task.check_mode, who, groups)
-        rules, rows = policy.of_options(options, groups), _sources(options["sources"])
+        rules, rows = policy.of_options(options, groups), hosts.selected(options["sources"])
         if options["min_answer"] is not None:
             options["min_answer"] = merging.percent("min_answer", options["min_answer"])
         use_gates = options["accept"] == "gates"
@@ -85,45 +77,13 @@ class ActionModule(GuardedAction):
                 done = file_states.accepted(files, options["proposal"], options["proposal_file"])
             elif state == "edited":
                 renamed = {str(old): str(new) for old, new in (options["rename"] or {}).items()}
-                groups = policy.names_of("groups", options["groups"] or {}, "r[01-04]")
-                done = file_states.edited(files, renamed, options["remove"] or [], groups)
+                grouped = policy.names_of("groups", options["groups"] or {}, "r[01-04]")
+                done = file_states.edited(files, renamed, options["remove"] or [], grouped)
             else:
-                observe = functools.partial(self._observe, rows, options, task_vars, time)
+                known = hosts.Hosts(task_vars.get("hostvars"), self._evaluate)
+                observe = functools.partial(hosts.observe, rows, options, known, time, display)
                 done = file_states.proposed(files, rules, observe, use_gates, options["on_objection"] == "fail")
         return {"fabric_file": path, **done}
-
-    def _observe(
-        self,
-        rows: list[tuple[str, Any]],
-        options: Arguments,
-        task_vars: Variables,
-        now: str,
-        fabric: Fabric | None,
-    ) -> tuple[merging.Merged, str]:
-        """Query the sources and merge their answers; why they are too few for a discovery, empty if they are enough.
-
-        An outage of a source among others is an error only without a fabric file.
-        """
-        current, min_answer = fabric or Fabric(), options["min_answer"]
-        known = {name: tray.get("ansible_host") or name for name, tray in current.trays.items()}
-        hosts = Hosts(task_vars.get("hostvars"), self._evaluate)
-        answers = []
-        for name, own in rows:
-            if name == ansible_facts.SOURCE:
-                # The play may include hosts that are always off, so min_answer applies only if it is set. Where this is
-                # the only source, too_few() applies it, with and without a fabric file.
-                found = hosts.registered(options["trays"], options["observations"])
-                measured = min_answer is not None and len(options["sources"]) > 1
-                answers.append(merging.Answer(name, found, measured=measured))
-            else:
-                answer = sources.query(name, own, now, known, display)
-                applied = answer.observations if answer.hints else list(map(hosts.applied, answer.observations))
-                answers.append(replace(answer, observations=applied))
-        nodes = {name: tray["slurm_node"] for name, tray in current.trays.items()}
-        blocks = {block.name for cluster in (None, *current.slurm_clusters) for block in current.blocks(cluster)}
-        limit = _MIN_LIVE_ANSWER if min_answer is None else min_answer
-        merged = merging.merge(answers, limit, fabric is not None, nodes, blocks)
-        return merged, merging.too_few(answers, merged, current.trays, min_answer)
 
     def _evaluate(self, template: str, variables: Variables) -> Any:
         return self._templar.copy_with_new_env(available_variables=variables).template(template)
@@ -162,26 +122,3 @@ def _check(arguments: Arguments) -> None:
         value = arguments.get(option)
         if value is not None and not isinstance(value, (Mapping, str)):
             raise policy.PlacementError(f"{option}: {shown(value)} is not a mapping; write NAME: VALUE lines below it")
-
-
-def _sources(given: list[Any]) -> list[tuple[str, Any]]:
-    """The names of the sources with their options, in the order of trust, without the fabric file."""
-    rows: list[tuple[str, Any]] = []
-    for row in given:
-        if isinstance(row, Mapping) and len(row) == 1:
-            rows.append(next(iter(row.items())))
-        elif isinstance(row, str):
-            rows.append((str(row), None))
-        else:
-            raise SourceError(
-                f"sources: {shown(row)} is neither a name nor a name with its options; write ssh, or ssh: "
-                "with the options below it"
-            )
-    selected = [(name, own) for name, own in rows if name != sources.FABRIC_FILE]
-    if not selected:
-        raise SourceError("sources: has no live source; add ansible_facts, ssh or another live source")
-    sources.check_names([name for name, _own in rows], (ansible_facts.SOURCE, *sources.KNOWN))
-    for name, own in rows:
-        if own is not None and name not in sources.LIVE:
-            raise SourceError(f"sources: {name} has no options here; write its name only")
-    return selected

@@ -1,22 +1,28 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Ansible holds of each host: the registered result of its facts, and the variables that the site sets for it."""
+"""Observe trays for the module fabric_file, with what Ansible holds of each host.
+
+That is the registered result of its facts, and the variables that the site sets for it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     CLUSTER_NAME,
@@ -35,6 +41,67 @@ _WORD = re.compile(r"\w+")
 _NODE, _CLUSTER = (NODE_NAME, "host name"), (re.compile(f"({CLUSTER_NAME.pattern})?"), "cluster name")
 _SETTINGS = {"slurm_node": _NODE, "kubernetes_node": _NODE, "slurm_cluster": _CLUSTER, "kubernetes_cluster": _CLUSTER}
 """Field of an observation, which is the name of the site's variable after fabric_ -> the form of its values."""
+
+
+# Default of min_answer for live sources, in percent.
+_MIN_LIVE_ANSWER = 50.0
+
+
+def selected(given: Sequence[Any]) -> list[tuple[str, Any]]:
+    """The sources of the option, each with its own options, in the order of trust, without the fabric file."""
+    rows: list[tuple[str, Any]] = []
+    for row in given:
+        if isinstance(row, Mapping) and len(row) == 1:
+            rows.append(next(iter(row.items())))
+        elif isinstance(row, str):
+            rows.append((str(row), None))
+        else:
+            raise SourceError(
+                f"sources: {shown(row)} is neither a name nor a name with its options; write ssh, or ssh: "
+                "with the options below it"
+            )
+    live = [(name, own) for name, own in rows if name != sources.FABRIC_FILE]
+    if not live:
+        raise SourceError("sources: has no live source; add ansible_facts, ssh or another live source")
+    sources.check_names([name for name, _own in rows], (ansible_facts.SOURCE, *sources.KNOWN))
+    for name, own in rows:
+        if own is not None and name not in sources.LIVE:
+            raise SourceError(f"sources: {name} has no options here; write its name only")
+    return live
+
+
+def observe(
+    rows: Sequence[tuple[str, Any]],
+    options: Arguments,
+    hosts: Hosts,
+    now: str,
+    reporter: sources.Reporter,
+    fabric: Fabric | None,
+) -> tuple[merging.Merged, str]:
+    """Query the sources and merge their answers; why they are too few for a discovery, empty if they are enough.
+
+    rows: of selected(). options: of the module. An outage of a source among others is an error only without a fabric
+    file.
+    """
+    current, min_answer = fabric or Fabric(), options["min_answer"]
+    known = {name: tray.get("ansible_host") or name for name, tray in current.trays.items()}
+    answers = []
+    for name, own in rows:
+        if name == ansible_facts.SOURCE:
+            # The play may include hosts that are always off, so min_answer applies only if it is set. Where this is the
+            # only source, too_few() applies it, with and without a fabric file.
+            found = hosts.registered(options["trays"], options["observations"])
+            measured = min_answer is not None and len(options["sources"]) > 1
+            answers.append(merging.Answer(name, found, measured=measured))
+        else:
+            answer = sources.query(name, own, now, known, reporter)
+            applied = answer.observations if answer.hints else list(map(hosts.applied, answer.observations))
+            answers.append(replace(answer, observations=applied))
+    nodes = {name: tray["slurm_node"] for name, tray in current.trays.items()}
+    blocks = {block.name for cluster in (None, *current.slurm_clusters) for block in current.blocks(cluster)}
+    limit = _MIN_LIVE_ANSWER if min_answer is None else min_answer
+    merged = merging.merge(answers, limit, fabric is not None, nodes, blocks)
+    return merged, merging.too_few(answers, merged, current.trays, min_answer)
 
 
 class Hosts:
