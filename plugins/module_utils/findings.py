@@ -666,8 +666,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
         "unknown_trays": Row(
             ERROR,
-            "gate: trays are placed that the site does not declare and the fabric file does not have",
-            "add them to expected, or name the gate in fabric_override",
+            "gate: trays are placed that the site does not declare, or elsewhere than it declares them",
+            "correct the switches or fabric_expected, or name the gate in fabric_override",
         ),
     },
     "A source or a name in the fabric is wrong": {

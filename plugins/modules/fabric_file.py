@@ -187,7 +187,8 @@ options:
         run that adds to a pending proposal keeps the overrides of that proposal.
       - V(moved_percent), see O(moved_percent); V(domain_merged) and V(domain_split), when NVLink domains merge or
         split; V(clique_shrank), when trays leave a clique or domain that then has fewer than in O(expected) or
-        O(expected_trays); V(unknown_trays), when a new tray is not in O(expected); V(source_too_old), see O(max_age);
+        O(expected_trays); V(unknown_trays), when a new tray is not in O(expected) or is placed elsewhere, or a domain
+        gets more than O(expected_trays); V(source_too_old), see O(max_age);
         V(mixed_cliques), see O(conflict_policy); V(chassis_added), when a known NVLink domain gets another chassis;
         V(domain_uuid_changed) and V(clique_id_changed), when known GPUs report another cluster UUID or other clique
         IDs; V(tray_partitions), see O(tray_partitions).

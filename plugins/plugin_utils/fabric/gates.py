@@ -214,13 +214,54 @@ def _shrank(step: Step, policy: Policy) -> Iterator[Objection]:
 
 
 def _unknown(step: Step, policy: Policy) -> Iterator[Objection]:
-    unknown = [tray for tray in step.trays("placed") if tray not in policy.expected_in] if policy.expected else []
+    """New trays that are not declared or are declared elsewhere, and domains with more trays than each has."""
+    placed, entered = step.trays("placed"), set(step.trays("moved")).intersection(_elsewhere(step.previous, policy))
+    unknown = [tray for tray in placed if tray not in policy.expected_in] if policy.expected else []
     if unknown:
         message = (
             f"Trays not in expected and not in the fabric file: {summarize(unknown)}; declare them, or "
             "override the gate."
         )
         yield finding("unknown_trays", message), unknown
+    places: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for tray, place in _elsewhere(step.fabric, policy).items():
+        if tray in entered.union(placed):
+            places[place].append(tray)
+    for (name, clique), trays in sorted(places.items()):
+        message = (
+            f"Trays expected in {name} would be placed in clique {clique}: {summarize(natural_sorted(trays))}; check "
+            "their NVLink switches, or correct expected."
+        )
+        yield finding("unknown_trays", message, clique=clique), trays
+    before, after = (Counter(_domains_of(fabric).values()) for fabric in (step.previous, step.fabric))
+    for name in natural_sorted(after.keys() - policy.expected.keys()) if policy.expected_trays else []:
+        if after[name] > max(before[name], policy.expected_trays or 0):
+            message = (
+                f"NVLink domain {name} would have {count(after[name], 'tray')}, and expected_trays is "
+                f"{policy.expected_trays}; check its NVLink switches, or correct expected_trays."
+            )
+            yield finding("unknown_trays", message, domain=name), step.entered(name, "placed", "moved")
+
+
+def _elsewhere(fabric: Fabric, policy: Policy) -> dict[str, tuple[str, str]]:
+    """Tray -> (the domain or clique in which it is declared, the clique that it is in), where these differ.
+
+    A declared name that nothing has yet differs from the clique of its trays where other declared trays are in it.
+    """
+    declared: dict[str, set[str]] = defaultdict(set)
+    for tray, name in policy.expected_in.items():
+        if tray in fabric.trays:
+            declared[fabric.trays[tray]["clique"]].add(name)
+    found = {}
+    for clique, names in declared.items():
+        own = (clique, fabric.cliques[clique]["domain"])
+        wrong = {
+            name for name in names.difference(own) if len(names) > 1 or name in fabric.cliques or name in fabric.domains
+        }
+        for tray in fabric.members[clique] if wrong else ():
+            if policy.expected_in.get(tray) in wrong:
+                found[tray] = (policy.expected_in[tray], clique)
+    return found
 
 
 def _too_old(step: Step, policy: Policy) -> Iterator[Objection]:
@@ -385,12 +426,14 @@ def _several_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Itera
 
 
 def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
+    elsewhere = _elsewhere(fabric, policy)
     for name in natural_sorted(policy.expected):
         placed = [tray for tray in policy.expected[name] if tray in fabric.trays]
         missing = natural_sorted(set(policy.expected[name]).difference(placed))
+        alone = [tray for tray in placed if tray not in elsewhere]
         # A domain that is not powered yet has no name either, and few of its trays are elsewhere. No single tray may
         # stop a run.
-        if len(placed) > max(1, len(missing)) and name not in fabric.domains and name not in fabric.cliques:
+        if len(alone) > max(1, len(missing)) and name not in fabric.domains and name not in fabric.cliques:
             cliques = natural_sorted({fabric.trays[tray]["clique"] for tray in placed})
             raise PlacementError(
                 f"expected: {name} is the name of no NVLink domain or clique, and its trays are in"
@@ -402,16 +445,9 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
             )
             subject: Subject = {"domain": name} if name in fabric.domains else {}
             yield finding("domain_incomplete", message, **subject)
-    elsewhere = {}
-    for tray, name in policy.expected_in.items():
-        clique = fabric.trays[tray]["clique"] if tray in fabric.trays else name
-        known = name in fabric.cliques or name in fabric.domains
-        if known and name not in (clique, fabric.cliques[clique]["domain"] if clique in fabric.cliques else name):
-            elsewhere[tray] = f"Tray {tray} is expected in {name} and placed in {clique}"
     for tray in natural_sorted(elsewhere):
-        yield finding(
-            "tray_misplaced", f"{elsewhere[tray]}; check where it is installed, or correct expected.", tray=tray
-        )
+        what = "Tray {} is expected in {} and placed in {}".format(tray, *elsewhere[tray])
+        yield finding("tray_misplaced", f"{what}; check where it is installed, or correct expected.", tray=tray)
 
 
 _GATES: tuple[Callable[[Step, Policy], Iterable[Objection]], ...] = (

@@ -179,12 +179,13 @@ def test_a_rack_split_into_cliques_keeps_its_domain() -> None:
 # --- expected ---
 
 
-@pytest.mark.parametrize("policy", [{"expected": DECLARED}, {"expected_trays": 4}])
-def test_a_domain_that_falls_below_its_expected_size(policy: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("policy", "more"), [({"expected": DECLARED}, []), ({"expected_trays": 4}, ["unknown_trays"])])
+def test_a_domain_that_falls_below_its_expected_size(policy: dict[str, Any], more: list[str]) -> None:
+    """A tray that joins another domain, which then has more than expected where only the number is declared."""
     site = placed()
     site.attach("r02t01", site.uuid_of("r01t01"))
     found = objecting(site, **policy)
-    assert list(found) == ["clique_shrank"]
+    assert list(found) == ["clique_shrank", *more]
     assert "r02 shrinks from 4 to 3 of 4 expected trays; " in found["clique_shrank"]
 
 
@@ -201,6 +202,45 @@ def test_new_trays_must_be_declared_where_any_is() -> None:
     assert objecting(Site(), expected=DECLARED) == {}
     # Those that the fabric file has are known.
     assert objecting(site, expected={"r01": R01}) == {}
+
+
+@pytest.mark.parametrize("names", [("r01", "r02"), ("hall_a", "hall_b")])
+@pytest.mark.parametrize("ids", ["domain", "clique"])
+def test_trays_of_two_declared_racks_in_one_are_stopped(names: tuple[str, str], ids: str) -> None:
+    """Two racks that report one cluster UUID and one clique ID would be one block."""
+    site = Site()
+    for name in R02:
+        site.attach(name, site.uuid_of("r01t01"), 7 if ids == "clique" else None)
+    if ids == "clique":
+        with pytest.raises(NvlinkError, match=r"^expected: \w+ is the name of no NVLink domain or clique, "):
+            objecting(site, expected=dict(zip(names, (R01, R02), strict=True)))
+        return
+    found = objecting(site, expected=dict(zip(names, (R01, R02), strict=True)))
+    assert list(found) == ["unknown_trays"]
+    assert f"Trays expected in {names[1]} would be placed in clique r01: r02t01, " in found["unknown_trays"]
+
+
+def test_a_new_tray_in_another_rack_than_declared_is_stopped() -> None:
+    site = Site()
+    late = site.facts.pop("r02t04")
+    site.discover()
+    site.facts["r02t04"] = late
+    site.attach("r02t04", site.uuid_of("r01t01"))
+    assert objecting(site, expected=DECLARED)["unknown_trays"].startswith("Trays expected in r02 would be placed in cl")
+    # Once it is accepted, it remains a finding.
+    assert objecting(site, expected=DECLARED) == {}
+    assert "tray_misplaced" in {row["code"] for row in site.discover().findings}
+
+
+def test_a_domain_with_more_trays_than_each_has_is_stopped() -> None:
+    site = Site()
+    for name in R02:
+        site.attach(name, site.uuid_of("r01t01"))
+    assert objecting(site, expected_trays=4) == {
+        "unknown_trays": "NVLink domain r01 would have 8 trays, and expected_trays is 4; check its NVLink switches, or "
+        "correct expected_trays."
+    }
+    assert objecting(site, expected_trays=4) == {}
 
 
 def test_a_new_domain_takes_the_name_under_which_its_trays_are_declared() -> None:
