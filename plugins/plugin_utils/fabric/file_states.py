@@ -37,6 +37,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 
+_NO_PROPOSAL: Result = {"proposal_file": None, "review_file": None, "diff": []}
 _NOTHING: Result = {"changed": False, "changes": [], "findings": [], "diff": []}
 
 
@@ -208,11 +209,9 @@ def _merge_with_pending(
 
 def _unchanged(files: Files) -> Result:
     return {
+        **_NO_PROPOSAL,
         "changed": files.drop_proposal(),
         "sha256": files.sha256,
-        "proposal_file": None,
-        "review_file": None,
-        "diff": [],
         "msg": f"no change of places in {files.path}" if files.base else "no tray has a place yet",
     }
 
@@ -221,10 +220,9 @@ def _accepted_by_gates(files: Files, placement: Placement) -> Result:
     sha256 = files.write_fabric(fabric_file.serialise(placement.fabric), placement.fabric, "gates")
     files.drop_proposal()
     return {
+        **_NO_PROPOSAL,
         "changed": True,
         "sha256": sha256,
-        "proposal_file": None,
-        "review_file": None,
         "diff": [files.difference(sha256)],
         "msg": f"accepted into {files.path} with sha256 {sha256}{files.to_sign()}",
     }

@@ -117,14 +117,16 @@ def place(
     """
     sources = sources or Merged([], [])
     previous = previous or Fabric()
-    identity.check_names(earlier.accepted if earlier else previous, policy)
+    earlier = earlier or Earlier(previous, (), (), (), ())
+    identity.check_names(earlier.accepted, policy)
     answers = {observation.tray: observation for observation in observations}
     # Sorted once: all steps process the trays in this order.
-    observed = {name: answers.get(name) or _no_answer(name) for name in natural_sorted(targets)}
+    silent = Observation("", "", reachable=False, problem="no answer in this run")
+    observed = {name: answers.get(name) or replace(silent, tray=name) for name in natural_sorted(targets)}
     claimed = identity.collect(previous, observed, policy)
     # The GPUs of a tray in several cliques are no evidence of what became of its clique.
     agreeing = {name: row for name, row in claimed.trays.items() if name not in claimed.mixed}
-    known = identity.follow(previous, earlier.accepted if earlier else previous, agreeing)
+    known = identity.follow(previous, earlier.accepted, agreeing)
     if identity.changed_domains(previous, known):
         # A tray with GPUs in several cliques is compared with what its clique is now.
         claimed = identity.collect(known, observed, policy)
@@ -140,36 +142,21 @@ def place(
     state = _observed(previous_state, observed, claimed, fabric.trays, findings, now)
     changed = {change["tray"] for change in placed.changes}
     times = {name: observed[name].observed_at for name in changed}
-    step = gates.Step(previous, fabric, placed.changes, now, times, claimed.mixed & changed, unplaced=unplaced)
-    if earlier:
-        step = _joined(step, earlier)
-    verdict = gates.check(step, state.trays, policy, earlier.overrides if earlier else ())
+    others = {change["tray"] for change in earlier.changes}
+    mixed, old = others.intersection(earlier.mixed).union(claimed.mixed & changed), others.intersection(earlier.old)
+    changes = [*earlier.changes, *placed.changes]
+    step = gates.Step(earlier.accepted, fabric, changes, now, times, mixed, old, unplaced)
+    verdict = gates.check(step, state.trays, policy, earlier.overrides)
     found = [*sources.findings, *state.findings, *verdict.findings, *identity.unused_names(fabric, policy)]
     return Placement(
         replace(fabric, overrides=[*fabric.overrides, *verdict.overridden]) if verdict.overridden else fabric,
         replace(state, findings=found),
-        [*step.changes],
+        changes,
         verdict.objections,
         verdict.gates,
-        step.mixed,
+        mixed,
         verdict.old,
     )
-
-
-def _joined(step: gates.Step, earlier: Earlier) -> gates.Step:
-    """The step from the fabric file over the pending proposal to the next fabric."""
-    others = {change["tray"] for change in earlier.changes}
-    return replace(
-        step,
-        previous=earlier.accepted,
-        changes=[*earlier.changes, *step.changes],
-        mixed=others.intersection(earlier.mixed).union(step.mixed),
-        old=others.intersection(earlier.old),
-    )
-
-
-def _no_answer(name: str) -> Observation:
-    return Observation(name, "", reachable=False, problem="no answer in this run")
 
 
 # Kind of a change -> the fields of an observation that the site sets.
@@ -177,16 +164,6 @@ _SETTINGS = {
     "name": ("slurm_node", "kubernetes_node", "ansible_host"),
     "cluster": ("slurm_cluster", "kubernetes_cluster"),
 }
-
-
-@dataclass(frozen=True)
-class Placed:
-    """The trays and domains of the next fabric, and how the trays differ from the previous one."""
-
-    trays: dict[str, Tray]
-    domains: dict[str, Domain]
-    changes: list[Change]
-    findings: list[Finding]
 
 
 def _placed(
@@ -198,29 +175,30 @@ def _placed(
     policies: Mapping[str, str],
     now: str,
     policy: Policy,
-) -> Placed:
+) -> _Trays:
     """Place or update the tray of every claim, then apply the site's settings of every placed target.
 
     imex: claimed tray -> address. policies: cluster UUID -> policy of a domain that is split per tray. PlacementError
     where the site gives two trays one node.
     """
-    draft = _Draft(previous, claims, now)
+    draft = _Trays(previous, claims, now)
     for name, clique in names.places.items():
         draft.place(name, clique, imex[name])
-    domains = _sized(previous, names, draft.trays, policies, policy)
+    draft.domains = _sized(previous, names, draft.trays, policies, policy)
     for name, observation in observed.items():
         if name in draft.trays:
             draft.set(name, observation)
     for kind in ("slurm", "kubernetes"):
         _check_unique_nodes(draft.trays, f"{kind}_node", f"{kind}_cluster")
-    return Placed(draft.trays, domains, draft.changes, draft.findings)
+    return draft
 
 
-class _Draft:
-    """The trays of the next fabric while they are changed one after the other."""
+class _Trays:
+    """The trays and domains of the next fabric, and how the trays differ from the previous one."""
 
     def __init__(self, previous: Fabric, claims: Claims, now: str) -> None:
         self.trays: dict[str, Tray] = dict(previous.trays)
+        self.domains: dict[str, Domain] = {}
         self.changes: list[Change] = []
         self.findings: list[Finding] = []
         self._previous, self._claims, self._date = previous, claims, now[:10]
@@ -366,7 +344,7 @@ _BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def _with_blocks(
-    previous: Fabric, observed: Mapping[str, Observation], names: Names, placed: Placed, sources: Merged
+    previous: Fabric, observed: Mapping[str, Observation], names: Names, placed: _Trays, sources: Merged
 ) -> tuple[Fabric, list[Finding]]:
     """The next fabric: every new clique gets a block, and every cluster one for each clique that has trays there.
 
