@@ -147,7 +147,8 @@ def _placed(tray: Tray, state: TrayState | None) -> dict[str, Any]:
         # A live source may report a GPU count without UUIDs.
         "nvlink_gpu_count": len(tray["gpu_uuids"]) or (state.get("gpu_count", 0) if state else 0),
         "nvlink_health": state["health"] if state else UNKNOWN,
-        "nvlink_state": _state_of_placed(state),
+        # Unplaced in the state and placed in the file: placed by hand, and not observed there yet.
+        "nvlink_state": (STALE if state["state"] == UNPLACED else state["state"]) if state else PRESENT,
         "nvlink_imex_address": tray["imex_address"],
         "nvlink_slurm_node": tray["slurm_node"],
         "nvlink_kubernetes_node": tray["kubernetes_node"],
@@ -155,13 +156,6 @@ def _placed(tray: Tray, state: TrayState | None) -> dict[str, Any]:
     if "ansible_host" in tray:
         own["ansible_host"] = tray["ansible_host"]
     return own
-
-
-def _state_of_placed(state: TrayState | None) -> str:
-    if state is None:
-        return PRESENT
-    # Unplaced in the state and placed in the file: a person has placed it by hand; it was not observed there yet.
-    return STALE if state["state"] == UNPLACED else state["state"]
 
 
 def _unplaced(name: str, state: TrayState) -> dict[str, Any]:

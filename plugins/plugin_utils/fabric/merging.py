@@ -119,17 +119,13 @@ def merge(
         outage = _outage(answer, min_answer)
         if outage and not fabric_file:
             why = "".join(f" ({row['message'].partition(';')[0]})" for row in answer.findings)
-            raise OutageError(f"{outage[1].rstrip('.')}{why}; restore it, or add fabric_file to sources")
+            raise OutageError(f"{outage.rstrip('.')}{why}; restore it, or add fabric_file to sources")
         findings += answer.findings
         running += answer.blocks
         if outage:
             any_outage = True
-            code, message = outage
-            findings.append(
-                finding(
-                    code, f"{message}; the places in the fabric file are kept, discover again when the source is back."
-                )
-            )
+            message = f"{outage}; the places in the fabric file are kept, discover again when the source is back."
+            findings.append(finding("source_failed", message))
         if answer.hints:
             hints += answer.observations
             continue
@@ -188,10 +184,10 @@ def _may_be_in(row: Observation, cluster: str | None) -> bool:
     return cluster is None or row.slurm_cluster in (None, cluster)
 
 
-def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
-    """The code and the message, without remedy, of an outage; None if the answer is sufficient."""
+def _outage(answer: Answer, min_answer: float) -> str:
+    """The message, without remedy, of an outage; empty if the answer is sufficient."""
     if answer.failure:
-        return "source_failed", answer.failure
+        return answer.failure
     reached = {row.tray for row in answer.observations if row.reachable}
     targets = {row.tray for row in answer.observations}.union(answer.targets or ())
     # A source without any tray has not answered: many outages look like an empty list.
@@ -200,11 +196,8 @@ def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
         # A source with findings of its own has grouped the causes in them.
         why = "" if answer.findings else "".join(f"; {text}" for text in causes.grouped(silent))
         limit = f"min_answer is {min_answer:g} percent"
-        return (
-            "source_failed",
-            f"{answer.source}: answers for {len(reached)} of {count(len(targets), 'tray')}, {limit}{why}",
-        )
-    return None
+        return f"{answer.source}: answers for {len(reached)} of {count(len(targets), 'tray')}, {limit}{why}"
+    return ""
 
 
 def too_few(answers: Sequence[Answer], merged: Merged, placed: Collection[str], min_answer: float | None) -> str:
