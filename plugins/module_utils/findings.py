@@ -651,6 +651,11 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "gate: more trays move at once than moved_percent",
             "check the proposal, name the gate in fabric_override to accept it",
         ),
+        "slot_conflict": Row(
+            ERROR,
+            "gate: trays of one NVLink domain report the same slot of a chassis",
+            "check where the trays are installed, name the gate in fabric_override to accept it",
+        ),
         "source_too_old": Row(
             ERROR,
             "gate: positions change because of observations older than max_age",

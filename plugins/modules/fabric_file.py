@@ -190,6 +190,7 @@ options:
         O(expected_trays); V(unknown_trays), when a new tray is not in O(expected) or is placed elsewhere, or a domain
         gets more than O(expected_trays); V(source_too_old), see O(max_age);
         V(mixed_cliques), see O(conflict_policy); V(chassis_added), when a known NVLink domain gets another chassis;
+        V(slot_conflict), when trays report one slot of a chassis;
         V(domain_uuid_changed) and V(clique_id_changed), when known GPUs report another cluster UUID or other clique
         IDs; V(tray_partitions), see O(tray_partitions).
     type: list

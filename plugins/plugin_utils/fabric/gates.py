@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import ide
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
+    Observation,
     TrayState,
     natural_sorted,
 )
@@ -41,7 +42,7 @@ CLUSTER_KEYS = ("slurm_cluster", "kubernetes_cluster")
 class Step:
     """The change from one fabric to the next, which the gates check.
 
-    observed_at: tray -> time of its observation in this run. mixed: trays that enter a clique although some of their
+    observed: tray -> its observation in this run. mixed: trays that enter a clique although some of their
     GPUs are in another one. old: trays of the pending proposal whose observation was older than max_age in their run.
     unplaced: as in identity.alone(). held: as in identity.Claims.
     """
@@ -50,7 +51,7 @@ class Step:
     fabric: Fabric
     changes: Changes
     now: str
-    observed_at: Mapping[str, str | None] = field(default_factory=dict)
+    observed: Mapping[str, Observation] = field(default_factory=dict)
     mixed: Collection[str] = ()
     old: Collection[str] = ()
     unplaced: int = 0
@@ -299,7 +300,7 @@ def _old(step: Step, policy: Policy) -> list[str]:
     return [
         tray
         for tray in step.trays(*_OF_PLACE)
-        if tray in step.old or (tray in step.observed_at and not _is_since(step.observed_at[tray], oldest))
+        if tray in step.old or (tray in step.observed and not _is_since(step.observed[tray].observed_at, oldest))
     ]
 
 
@@ -324,6 +325,22 @@ def _more_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
                 "check the place of the trays that report it before you accept it."
             )
             yield finding("chassis_added", message, domain=name), step.entered(name)
+
+
+def _one_slot(step: Step, policy: Policy) -> Iterator[Objection]:
+    """Trays of one domain in the same slot of a chassis, of which one is new there: one of them reports another's."""
+    entered, domain_of = set(step.trays(*_OF_PLACE, "slot")), _domains_of(step.fabric)
+    slots: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for name, row in step.observed.items():
+        if row.identity and name in domain_of and row.chassis_serial and row.tray_index is not None:
+            slots[domain_of[name], row.chassis_serial, row.tray_index, row.host_id].append(name)
+    for (domain, serial, index, _host_id), trays in slots.items():
+        if len(trays) > 1 and not entered.isdisjoint(trays):
+            message = (
+                f"Trays {summarize(trays)} of NVLink domain {domain} all report tray_index {index} of the chassis "
+                f"{serial}; check where they are installed before you accept it."
+            )
+            yield finding("slot_conflict", message, domain=domain), trays
 
 
 def _split_per_tray(step: Step, policy: Policy) -> Iterator[Objection]:
@@ -476,6 +493,7 @@ _GATES: tuple[Callable[[Step, Policy], Iterable[Objection]], ...] = (
     _too_old,
     _mixed,
     _more_chassis,
+    _one_slot,
     _other_ids,
     _split_per_tray,
 )

@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sho
 _ADDED: tuple[str, ...] = (
     "chassis_serial",
     "tray_index",
+    "host_id",
     "gpu_uuids",
     "addresses",
     "driver_version",

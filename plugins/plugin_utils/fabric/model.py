@@ -330,8 +330,9 @@ class Observation:
     tray are attached in different cliques; majority is the clique that more than half of them report. node_local:
     whether they have no fabric beyond the host (HGX, PCIe). cliques: kind of operation -> IDs of the cliques that all
     GPUs of the tray have, empty for a driver that does not report them. block: name and position of the tray's block in
-    a running Slurm. slurm_node, kubernetes_node, ansible_host, slurm_cluster, kubernetes_cluster: set by the site, None
-    where it sets none; an empty cluster means that the tray is in none.
+    a running Slurm. host_id: number of the host in its slot (tray_index). slurm_node, kubernetes_node, ansible_host,
+    slurm_cluster, kubernetes_cluster: set by the site, None where it sets none; an empty cluster means that the tray is
+    in none.
     """
 
     tray: str
@@ -347,6 +348,7 @@ class Observation:
     cliques: Mapping[str, frozenset[int]] = field(default_factory=dict)
     chassis_serial: str | None = None
     tray_index: int | None = None
+    host_id: int | None = None
     gpu_uuids: tuple[str, ...] = ()
     gpu_count: int = 0
     addresses: tuple[Address, ...] = ()

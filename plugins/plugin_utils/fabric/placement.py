@@ -142,11 +142,10 @@ def place(
     findings += operations.smaller(fabric, observed)
     state = _observed(previous_state, observed, claimed, fabric.trays, findings, now)
     changed = {change["tray"] for change in placed.changes}
-    times = {name: observed[name].observed_at for name in changed}
     others = {change["tray"] for change in earlier.changes}
     mixed, old = others.intersection(earlier.mixed).union(claimed.mixed & changed), others.intersection(earlier.old)
     changes = [*earlier.changes, *placed.changes]
-    step = gates.Step(earlier.accepted, fabric, changes, now, times, mixed, old, unplaced, claimed.held)
+    step = gates.Step(earlier.accepted, fabric, changes, now, observed, mixed, old, unplaced, claimed.held)
     verdict = gates.check(step, state.trays, policy, earlier.overrides)
     found = [*sources.findings, *state.findings, *verdict.findings, *identity.unused_names(fabric, policy)]
     return Placement(

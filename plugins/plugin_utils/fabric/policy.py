@@ -31,6 +31,7 @@ GATES = (
     "source_too_old",
     "mixed_cliques",
     "chassis_added",
+    "slot_conflict",
     "domain_uuid_changed",
     "clique_id_changed",
     "tray_partitions",

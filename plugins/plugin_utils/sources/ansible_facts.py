@@ -128,6 +128,7 @@ def from_facts(tray: str, facts: Object, source: str = SOURCE) -> Observation:
         cliques=_cliques(fabrics),
         chassis_serial=value("chassis_serial", text(SERIAL)),
         tray_index=value("tray_index", whole),
+        host_id=value("host_id", whole),
         gpu_uuids=uuids,
         gpu_count=max(len(gpus), value("gpu_count", whole) or 0),
         addresses=_addresses(facts),

@@ -157,6 +157,21 @@ def test_another_chassis_in_a_known_domain_is_a_proposal_that_the_gate_stops() -
     assert site.fabric.domains["r02"]["chassis_serials"] == [*before.domains["r02"]["chassis_serials"], "1899999999999"]
 
 
+def test_trays_that_report_one_slot_are_stopped_unless_they_are_its_hosts() -> None:
+    site = Site(racks=1)
+    for facts in site.facts.values():
+        facts["tray_index"] = 0
+    assert objecting(site) == {
+        "slot_conflict": "Trays r01t01, r01t02, r01t03, r01t04 of NVLink domain r01 all report tray_index 0 of the "
+        "chassis 1800100000001; check where they are installed before you accept it."
+    }
+    assert objecting(site) == {}
+    other = Site(racks=1)
+    for host, facts in enumerate(other.facts.values(), 1):
+        facts.update(tray_index=0, host_id=host)
+    assert objecting(other) == {}
+
+
 def test_a_domain_whose_trays_divide_has_split() -> None:
     site = placed()
     for name in R02[:2]:
