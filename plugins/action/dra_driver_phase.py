@@ -10,7 +10,7 @@ import os
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_changes, phases
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 
 _INPUTS = {"inputs": {"type": "dict", "default": {}}}
@@ -24,7 +24,7 @@ class ActionModule(GuardedAction):
 
     def act(self, task_vars: Variables) -> Result:
         public = str(self._task.action).endswith("dra_driver_info")
-        choices = phases.PUBLIC if public else (*phases.INTERNAL, *node_changes.PHASES)
+        choices = phases.PUBLIC if public else phases.INTERNAL
         phase = {"phase": {"type": "str", "choices": list(choices), "required": True}}
         _spec, options = self.validate_argument_spec(
             argument_spec={**phase, **phases.SPEC, **({} if public else _INPUTS)}
@@ -34,9 +34,6 @@ class ActionModule(GuardedAction):
             raise AnsibleActionFail(f"dra_driver_kubeconfig: {problem}; set it to the kubeconfig of the cluster")
         hostvars = task_vars.get("hostvars") or {}
         try:
-            if options["phase"] in node_changes.PHASES:
-                modes = (bool(self._task.check_mode), bool(self._task.diff))
-                return node_changes.NodeChanges(options, hostvars, *modes).run()
             return phases.run(options, phases.Inputs(**options.get("inputs", {})), hostvars)
         except NvlinkError as error:
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None

@@ -49,10 +49,6 @@ options:
         such as M(rackscale.nvlink.k8s_topology).
     type: bool
     default: false
-  waves:
-    description: Whether the plugin is enabled on nodes in waves. Checks then cover the nodes that have it.
-    type: bool
-    default: false
   trays:
     description: The inventory names of the trays. Without any, the nodes with a GPU label are used.
     type: list

@@ -1679,9 +1679,6 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING, "an upgrade from 25.x drops a value or an object", "set the value again if it is needed"
         ),
         "dra_release_old": Row(INFO, "the release is of a 25.x chart, whose object names are kept", "none"),
-        "dra_waves_pending": Row(
-            INFO, "nodes still wait for the wave that installs the driver", "continue the rollout"
-        ),
     },
     "ComputeDomains or the DRA driver do not work": {
         "dra_plugin_unready": Row(

@@ -99,12 +99,6 @@ nodes:
   type: list
   elements: str
   sample: [r01t01, r01t02]
-pending_nodes:
-  description: With O(waves), the nodes on which the plugin is not enabled yet.
-  returned: success
-  type: list
-  elements: str
-  sample: []
 upgrades_old_chart:
   description: Whether the installed release is of a 25.x chart.
   returned: success

@@ -38,7 +38,6 @@ SLOWEST_FIRST = (
     "test_verify.py",
     "test_verify_faults.py",
     "test_documented_commands.py",
-    "test_dra_driver_waves.py",
     "test_proof.py",
     "test_slurm_bringup.py",
     "test_slurm_topology.py",

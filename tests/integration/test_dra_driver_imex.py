@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins
 from nvlab import imex
 from nvlab.kubernetes import chart, domains, programs
 from nvlab.kubernetes.plane import ControlPlane
@@ -23,7 +22,6 @@ from . import pages
 from .commands import ansible
 from .conftest import RunningLab, lab_command, running_lab
 from .test_dra_driver_role import DOMAIN, LABELLED, printed
-from .test_dra_driver_waves import DEVICE_PLUGINS, Kubelets, device_plugin
 from .test_kubernetes_lab import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
@@ -138,16 +136,7 @@ def test_the_commands_of_the_kubernetes_pages_run_unchanged(racks: Racks, monkey
     given = {**yaml.safe_load(pages.files(quick_start)["group_vars/all.yml"]), **racks.variables()}
     del given["dra_driver_tray_hosts"]
     (racks.folder / "group_vars" / "all.yml").write_text(json.dumps(given))
-    # One page moves the GPUs from a device plugin.
-    racks.cluster.kubectl("label", "nodes", "--all", f"{device_plugins.DEPLOY}=true")
-    racks.cluster.api().create(DEVICE_PLUGINS, device_plugin())
-    kubelets = Kubelets(racks.cluster)
-    kubelets.start()
-    try:
-        shell.follow(quick_start, keep=("hosts.yml", "group_vars/all.yml"))
-        for page in ("docs/dra-driver.md", "docs/k8s-topology.md"):
-            shell.follow(page, keep=pages.files(page))
-    finally:
-        kubelets.stop()
-    assert kubelets.twice == set()
+    shell.follow(quick_start, keep=("hosts.yml", "group_vars/all.yml"))
+    for page in ("docs/dra-driver.md", "docs/k8s-topology.md"):
+        shell.follow(page, keep=pages.files(page))
     assert racks.units() == {"masked inactive"}

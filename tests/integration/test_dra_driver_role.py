@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, device_plugins, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
@@ -435,3 +436,93 @@ def test_a_missing_right_is_named(site: Site) -> None:
 def account(site: Site, name: str, rules: list[dict[str, list[str]]]) -> str:
     """The kubeconfig file of a service account."""
     return str(users.outside(site.running, users.user(site.running, name, rules)))
+
+
+DEVICE_PLUGIN = "nvidia-device-plugin-daemonset"
+
+
+def device_plugin() -> dict[str, Any]:
+    """GPU Operator's DaemonSet."""
+    labels = {"app": DEVICE_PLUGIN}
+    container = {"name": "nvidia-device-plugin", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"}
+    pod = {"nodeSelector": {device_plugins.DEPLOY: "true"}, "containers": [container]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": DEVICE_PLUGIN},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+class Kubelets(threading.Thread):
+    """Sets the GPUs in the capacity of a node by whether a pod of the device plugin is on it, without the grace time.
+
+    twice: nodes that had GPUs of both the device plugin and DRA at one time.
+    """
+
+    def __init__(self, running: ControlPlane) -> None:
+        super().__init__()
+        self._api, self._ends = running.api(), threading.Event()
+        self.twice: set[str] = set()
+
+    def run(self) -> None:
+        while not self._ends.wait(0.3):
+            pods = self._api.items("api/v1/namespaces/default/pods")
+            on = {row["spec"].get("nodeName") for row in pods if row["metadata"]["name"].startswith(DEVICE_PLUGIN)}
+            self.twice |= on & self.by_dra()
+            for node in self._api.items(nodes.PATH):
+                name, amount = node["metadata"]["name"], "4" if node["metadata"]["name"] in on else "0"
+                if node["status"]["capacity"].get(device_plugins.GPU) != amount:
+                    gpus = {device_plugins.GPU: amount}
+                    self._api.patch(f"{nodes.PATH}/{name}/status", {"status": {"capacity": gpus, "allocatable": gpus}})
+
+    def ends(self) -> None:
+        self._ends.set()
+        self.join()
+
+    def by_dra(self) -> set[str]:
+        rows = (row["spec"] for row in self._api.items(domains.SLICES))
+        return {row["nodeName"] for row in rows if row["driver"] == domains.GPU_DRIVER}
+
+
+@pytest.mark.long
+@OLDEST_KUBERNETES
+def test_the_gpus_of_a_device_plugin_move_to_dra_first_on_a_part_of_the_nodes(site: Site) -> None:
+    """By the steps of docs/dra-driver.md; a node with a device plugin is refused at every step."""
+    label, kubectl = "example.com/dra", site.running.kubectl
+    first, rest = TRAYS[:2], TRAYS[2:]
+    plugin = {"kubeletPlugin": {**LABELLED["kubeletPlugin"], "nodeSelector": {label: "true"}}}
+    given = {"dra_driver_shape": "all_dra", "dra_driver_values": plugin}
+    kubectl("label", "nodes", "--all", f"{device_plugins.DEPLOY}=true")
+    site.running.api().create("apis/apps/v1/namespaces/default/daemonsets", device_plugin())
+    kubelets = Kubelets(site.running)
+    kubelets.start()
+
+    def leave(names: list[str]) -> None:
+        kubectl("drain", "--ignore-daemonsets", *names)
+        kubectl("label", "--overwrite", "nodes", *names, f"{device_plugins.DEPLOY}=false")
+        capacity = r"jsonpath={.status.capacity.nvidia\.com/gpu}=0"
+        kubectl("wait", "--timeout=60s", f"--for={capacity}", *(f"node/{name}" for name in names))
+        kubectl("label", "nodes", *names, f"{label}=true")
+
+    def run(names: list[str], check: bool = True) -> subprocess.CompletedProcess[str]:
+        return site.run(check=check, dra_driver_trays=names, **given)
+
+    try:
+        refused = run(first, check=False)
+        assert "nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02, and so would" in printed(refused)
+        assert site.release() is None
+        leave(first)
+        run(first)
+        kubectl("uncordon", *first)
+        assert kubelets.by_dra() == set(first)
+        assert "allocates the GPUs of r01t03, r01t04, and so would" in printed(run(TRAYS, check=False))
+        leave(rest)
+        run(TRAYS)
+        kubectl("uncordon", *rest)
+        assert kubelets.by_dra() == set(TRAYS)
+        assert changed(run(TRAYS)) == 0
+    finally:
+        kubelets.ends()
+    assert kubelets.twice == set()

@@ -252,7 +252,6 @@ DUE: list[tuple[list[str], str, bool | None, bool]] = [
     (["verify", "resume"], "", None, True),
     (["drain", "imex", "verify", "resume"], "", None, True),
     (["drain", "imex_stop", "imex"], "", None, True),
-    (["drain", "imex", "dra"], "", None, True),
 ]
 
 

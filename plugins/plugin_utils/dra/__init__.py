@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules of the role dra_driver: chart values, preflight, checks, CRDs, waves. Only snapshot.py and waves.py do I/O."""
+"""Rules of the role dra_driver: chart values, preflight, checks, CRDs. Only snapshot.py and dry_run.py do I/O."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, node_waves, preflight, values
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import preflight, values
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
@@ -25,7 +25,6 @@ SPEC: dict[str, Specification] = {
     "release": {"type": "str", "default": "dra-driver-nvidia-gpu"},
     "namespace": {"type": "str", "default": "dra-driver-nvidia-gpu"},
     "external_label_writer": {"type": "bool", "default": False},
-    "waves": {"type": "bool", "default": False},
     "trays": {"type": "list", "elements": "str", "default": []},
     "wait": {"type": "float", "default": 0.0},
 }
@@ -58,21 +57,16 @@ def _root(result: Any) -> bool | None:
 
 
 def plan(options: Arguments, version: Version, snapshot: preflight.Snapshot, **more: Any) -> preflight.Plan:
-    """The installation plan; DraError for options that exclude each other. more: further fields of Plan."""
+    """The installation plan. more: further fields of Plan."""
     blank = preflight.Plan({}, version, options["namespace"], options["release"])
     made: values.Values = values.build(
         options["shape"], options["values"], api_version(snapshot), preflight.keeps_old_name(snapshot, blank)
     )
-    if options["waves"]:
-        if options["shape"] == "gpu_cluster":
-            raise DraError("waves: GPU Operator rolls out its own driver; set waves to false with shape gpu_cluster")
-        made = node_waves.restricted(made)
     return preflight.Plan(
         values=None if options["shape"] == "gpu_cluster" else made,
         version=version,
         namespace=options["namespace"],
         release=options["release"],
         external_label_writer=options["external_label_writer"],
-        waves=options["waves"],
         **more,
     )

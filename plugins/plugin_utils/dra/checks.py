@@ -86,11 +86,6 @@ def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     return found
 
 
-def published(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
-    """Findings of V3 and V4 for the nodes of these trays."""
-    return [*_slices(snapshot, trays, plan), *(_labels(snapshot, trays, plan) if plan.compute_domains else ())]
-
-
 def blockers(snapshot: Snapshot) -> list[Finding]:
     """What blocks a removal of the driver: only its controller can remove the finalizers of ComputeDomains."""
     found = []
@@ -137,9 +132,6 @@ def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     if observed is None or (generation is not None and observed != generation):
         message = f"The controller manager has not observed the DaemonSet {name_of(item)}; check that it runs."
         yield finding("dra_plugin_unready", message)
-    elif plan.waves and not expected:
-        # The first wave is pending.
-        return
     elif desired == 0:
         yield finding("dra_node_not_selected", _empty(item, expected, plan))
     elif desired < len(expected):
@@ -151,7 +143,7 @@ def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         nodes = f"{desired} of {count(len(expected), 'node')}{first}"
         message = f"The DaemonSet {name_of(item)} runs on {nodes}; label or untaint the others."
         yield finding("dra_node_not_selected", message)
-    elif ready < desired or (updated < desired and not plan.waves):
+    elif ready < desired or updated < desired:
         pods = count(desired, "pod")
         message = f"Of {pods} of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new revision; see"
         yield finding("dra_plugin_unready", f"{message} kubectl describe and the log of the others.")
@@ -195,16 +187,13 @@ def _slices(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         devices.update(str(mapped(row).get("name")) for row in as_list(spec.get("devices")))
     channels = {"channel-0"} if plan.host_managed else {"channel-0", "daemon-0"}
     without_slice, incomplete, without_gpus = [], [], []
-    expected = expected_nodes(snapshot, trays)
-    # A wave takes the GPUs of these nodes from their device plugin later.
-    pending = device_plugins.served(snapshot, expected) if plan.waves else set()
-    for name in expected:
+    for name in expected_nodes(snapshot, trays):
         devices = slices.get((domains.DOMAIN_DRIVER, name), set())
         if plan.compute_domains and not devices:
             without_slice.append(name)
         elif plan.compute_domains and not channels <= devices:
             incomplete.append(name)
-        if device_plugins.by_dra(plan) and name not in pending and not slices.get((device_plugins.GPU_DRIVER, name)):
+        if device_plugins.by_dra(plan) and not slices.get((device_plugins.GPU_DRIVER, name)):
             without_gpus.append(name)
     for names, what in (
         (without_slice, f"no ResourceSlice of {domains.DOMAIN_DRIVER}"),

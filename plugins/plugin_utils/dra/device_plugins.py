@@ -101,11 +101,6 @@ def is_device_plugin(daemon_set: Object) -> bool:
     return False
 
 
-def is_gpu_plugin(daemon_set: Object) -> bool:
-    """Whether the DaemonSet of the DRA driver's plugin allocates GPUs, by the name of a container in every chart."""
-    return any(row.get("name") == "gpus" for row in containers(daemon_set))
-
-
 def owners(snapshot: Snapshot, nodes: Nodes) -> dict[str, list[str]]:
     """What allocates GPUs by a device plugin -> the nodes on which it does: each ClusterPolicy, each DaemonSet that no
     such ClusterPolicy owns, and (empty) an unknown program, where a node has GPUs in its capacity.
@@ -128,12 +123,6 @@ def owners(snapshot: Snapshot, nodes: Nodes) -> dict[str, list[str]]:
     return {owner: sorted(names) for owner, names in found.items() if names}
 
 
-def served(snapshot: Snapshot, nodes: Mapping[str, Object | None]) -> set[str]:
-    """Those of the nodes whose GPUs a device plugin allocates; None for a node that the cluster does not have."""
-    there = {name: node for name, node in nodes.items() if node is not None}
-    return {name for names in owners(snapshot, there).values() for name in names}
-
-
 def _uids(rows: Sequence[Any]) -> set[str]:
     return {uid for row in rows if isinstance(uid := mapped(row).get("uid"), str)}
 
@@ -147,8 +136,7 @@ def _deployed(node: Object) -> bool:
 def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     """P18 and V9: no device plugin on the nodes whose GPUs the driver allocates.
 
-    These are the trays, and other nodes on which the driver's plugin runs or would. With waves they are the nodes that
-    publish GPUs already; a wave checks its own nodes before it enables the driver.
+    These are the trays, and other nodes on which the driver's plugin runs or would.
     """
     return list(_check(snapshot, trays, plan)) if by_dra(plan) else []
 
@@ -158,27 +146,23 @@ def _check(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if any(f" {resource};" in sentence for resource in ("daemonsets", "clusterpolicies")):
             message = f"{sentence}, which is needed to know whether a device plugin allocates the GPUs too."
             yield finding("dra_insufficient_permissions", message)
-    published = publishing(snapshot)
     nodes = {name: node for name, node in expected_nodes(snapshot, trays).items() if node is not None}
-    others = _others(snapshot, nodes, plan, published)
-    if plan.waves:
-        nodes = {name: node for name, node in nodes.items() if name in published}
     for owner, names in owners(snapshot, nodes).items():
-        yield finding("dra_device_plugin", f"{_subject(owner, names)}, and so would the DRA driver; {_remedy(plan)}.")
-    for owner, names in owners(snapshot, others).items():
+        yield finding("dra_device_plugin", f"{_subject(owner, names)}, and so would the DRA driver; {_STOP}.")
+    for owner, names in owners(snapshot, _others(snapshot, nodes, plan)).items():
         message = f"{_subject(owner, names)}, and so would the DRA driver, which runs on nodes outside the trays too"
         yield finding("dra_device_plugin", f"{message}; exclude them by kubeletPlugin.nodeSelector, or {_STOP}.")
 
 
-def _others(snapshot: Snapshot, nodes: Nodes, plan: Plan, published: set[str]) -> Nodes:
+def _others(snapshot: Snapshot, nodes: Nodes, plan: Plan) -> Nodes:
     """The nodes apart from these that have GPUs of a device plugin, and whose GPUs the driver allocates or would."""
     plugin = mapped(plan.get("kubeletPlugin", {}))
-    everywhere = plan.stand_alone and not plan.waves
+    published = publishing(snapshot)
     others = {name: node for node in snapshot["nodes"] if (name := name_of(node)) not in nodes and capacity(node)}
     return {
         name: node
         for name, node in others.items()
-        if name in published or (everywhere and node_selection.why_excluded(node, plugin) is None)
+        if name in published or (plan.stand_alone and node_selection.why_excluded(node, plugin) is None)
     }
 
 
@@ -190,10 +174,6 @@ def _subject(owner: str, names: list[str]) -> str:
 
 
 _STOP = f"label the nodes {DEPLOY}=false, or remove the device plugin from them, until their capacity has no {GPU}"
-
-
-def _remedy(plan: Plan) -> str:
-    return _STOP if plan.waves or not plan.stand_alone else f"set waves: true to change clique by clique, or {_STOP}"
 
 
 def publishing(snapshot: Snapshot) -> set[str]:

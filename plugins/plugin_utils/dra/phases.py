@@ -22,7 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     domain_probe,
     domains,
     dry_run,
-    node_waves,
     preflight,
     upgrade,
     values,
@@ -34,7 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Obj
 PUBLIC = ("preflight", "checks", "uninstall")
 """Phases of the module dra_driver_info."""
 INTERNAL = (*PUBLIC, "imex", "upgrade", "dry_run", "release_failure", "probe", "probe_leftovers")
-"""Phases of the module dra_driver_phase that read the cluster; node_changes.py has those that change it."""
+"""Phases of the module dra_driver_phase."""
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
 SPEC: dict[str, Specification] = {
@@ -89,8 +88,7 @@ def run(options: Arguments, inputs: Inputs, hostvars: Any) -> Result:
         # A new client for each snapshot, since a client has one deadline.
         snapshot = Reader(access).snapshot()
         plan = _plan(options, inputs, version, snapshot)
-        scope = _scope(options["phase"], snapshot, trays, plan)
-        found = _findings(options["phase"], inputs, *scope, plan)
+        found = _findings(options["phase"], inputs, snapshot, trays, plan)
         errors = [row for row in found if row["severity"] == ERROR]
         if not errors or time.monotonic() + PAUSE > ends:
             break
@@ -98,8 +96,6 @@ def run(options: Arguments, inputs: Inputs, hostvars: Any) -> Result:
     if options["phase"] in ("preflight", "checks"):
         found = [*missing, *found]
         errors = [row for row in found if row["severity"] == ERROR]
-    if plan.waves and options["phase"] == "checks":
-        found += node_waves.report_pending(snapshot, trays, plan)
     result: Result = {
         "changed": False,
         "changes": [],
@@ -109,7 +105,7 @@ def run(options: Arguments, inputs: Inputs, hostvars: Any) -> Result:
     }
     if options["phase"] == "probe":
         result["probe_objects"] = domain_probe.objects(
-            *scope, inputs.probe_namespace, inputs.probe_image, inputs.probe_across
+            snapshot, trays, inputs.probe_namespace, inputs.probe_image, inputs.probe_across
         )
         result["probe_domains"] = _uids(snapshot, inputs.probe_objects)
     return {**result, **_messages(found, errors, options["fail"])}
@@ -135,19 +131,6 @@ def _plan(
         crd_managers=options["crd_managers"],
         chart_crds={str(mapped(row.get("metadata")).get("name")): row for row in inputs.chart_crds},
         imex_pending=inputs.imex_pending,
-    )
-
-
-def _scope(
-    phase: str, snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight.Plan
-) -> tuple[preflight.Snapshot, preflight.Trays]:
-    """With waves only nodes with the plugin are checked, but before an installation all of them."""
-    if not plan.waves:
-        return snapshot, trays
-    return (
-        (node_waves.with_all_enabled(snapshot), trays)
-        if phase == "preflight"
-        else node_waves.enabled_only(snapshot, trays)
     )
 
 
@@ -185,7 +168,6 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
         "nodes": sorted(preflight.expected_nodes(snapshot, trays)),
         "upgrades_old_chart": bool(installed and installed.is_old_chart),
         "claims": [claim._asdict() for claim in checks.claims(snapshot)],
-        "pending_nodes": node_waves.pending(snapshot, trays) if plan.waves else [],
         "crds": sorted(live_crds),
         "crds_shared": bool(snapshot["gpu_clusters"] or managers - crds.NEUTRAL_MANAGERS - set(plan.crd_managers)),
     }

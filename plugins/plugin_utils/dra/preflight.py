@@ -64,7 +64,7 @@ class Plan:
 
     external_label_writer: whether another program, such as the role k8s_topology, writes the label
     nvidia.com/gpu.clique. imex_pending: whether the role imex will configure IMEX later in this run, so that its state
-    is not checked. waves: whether the plugin is enabled in waves, so that nodes may lack it or have an old one.
+    is not checked.
     """
 
     values: Values | None
@@ -78,7 +78,6 @@ class Plan:
     crd_managers: Sequence[str] = ()
     chart_crds: Mapping[str, Object] = field(default_factory=dict)
     imex_pending: bool = False
-    waves: bool = False
 
     def get(self, path: str, default: Any) -> Any:
         return value(self.values or {}, path, default)

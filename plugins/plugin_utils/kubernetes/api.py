@@ -107,11 +107,9 @@ class Cluster(ApiServer):
         """The plural names of the resources of a group's version."""
         return {str(mapped(row).get("name")) for row in self._rows(f"/apis/{api}", "resources")}
 
-    def items(self, kind: Kind, selector: str = "", metadata: bool = False, fields: str = "") -> list[Any]:
-        """All objects of a kind, or those that a label and a field selector match; metadata: read it alone."""
-        selectors = {"labelSelector": selector, "fieldSelector": fields}
-        query = {key: text for key, text in selectors.items() if text}
-        return self.listed(kind.path, query, _METADATA.format("List") if metadata else http.JSON)
+    def items(self, kind: Kind, metadata: bool = False) -> list[Any]:
+        """All objects of a kind; metadata: read it alone."""
+        return self.listed(kind.path, {}, _METADATA.format("List") if metadata else http.JSON)
 
     def apply(
         self,

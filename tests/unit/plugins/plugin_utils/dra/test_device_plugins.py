@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from . import dra_cluster as world
 
@@ -69,10 +71,8 @@ def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list
 def test_each_trace_of_a_device_plugin_is_one_finding(make: Callable[[], dict[str, Any]], words: str) -> None:
     (message,) = messages(make())
     assert words in message
-    assert "set waves: true" in message
-    # GPU Operator's own driver cannot be installed in waves by this role.
-    (theirs,) = messages(make(), shape="gpu_cluster")
-    assert "waves" not in theirs
+    assert message.endswith("until their capacity has no nvidia.com/gpu.")
+    assert messages(make(), shape="gpu_cluster") == [message]
     # Without GPUs by DRA the device plugin is what allocates them.
     for shape in ("compute_domains", "host_managed", "mock"):
         assert messages(make(), shape=shape) == []
@@ -157,19 +157,10 @@ def test_a_node_with_gpus_outside_the_trays_counts_where_the_driver_would_run(
     for text in texts:
         assert text.startswith("The capacity of h01 has nvidia.com/gpu, so a device plugin allocates the GPUs, and so")
         assert "which runs on nodes outside the trays too; exclude them by kubeletPlugin.nodeSelector" in text
-    # Waves and GPU Operator decide where the driver runs: where it publishes GPUs.
+    # GPU Operator decides where its driver runs: where it publishes GPUs.
     published = {**given, "slices": [world.slices("h01", "gpu-0", driver=device_plugins.GPU_DRIVER)]}
-    for shape, waves in (("all_dra", True), ("gpu_cluster", False)):
-        assert messages(given, shape=shape, waves=waves) == []
-        assert len(messages(published, shape=shape, waves=waves)) == (amount != "0")
-
-
-def test_with_waves_only_nodes_whose_gpus_are_published_are_refused() -> None:
-    given = cluster(world.device_plugin())
-    assert messages(given, waves=True) == []
-    given["slices"] = [world.slices("r01t02", "gpu-0", driver=device_plugins.GPU_DRIVER)]
-    (message,) = messages(given, waves=True)
-    assert "allocates the GPUs of r01t02, and so would the DRA driver; label the nodes" in message
+    assert messages(given, shape="gpu_cluster") == []
+    assert len(messages(published, shape="gpu_cluster")) == (amount != "0")
 
 
 @pytest.mark.parametrize("resource", ["daemonsets", "clusterpolicies"])
@@ -178,3 +169,15 @@ def test_a_list_that_cannot_be_read_is_an_error(resource: str) -> None:
     given = cluster(not_readable=[sentence])
     assert messages(given) == [f"{sentence}, which is needed to know whether a device plugin allocates the GPUs too."]
     assert messages(given, shape="compute_domains") == []
+
+
+AMOUNTS = st.lists(st.integers(min_value=0, max_value=8), max_size=3)
+
+
+@drawn(AMOUNTS, AMOUNTS)
+def test_init_containers_share_the_gpus_of_the_containers(running: list[int], starting: list[int]) -> None:
+    def rows(numbers: list[int]) -> list[dict[str, Any]]:
+        return [{"resources": {"limits": {"nvidia.com/gpu": str(number), "cpu": "1"}}} for number in numbers]
+
+    pod = {"spec": {"containers": rows(running), "initContainers": rows(starting)}}
+    assert device_plugins.requested(pod) == max(sum(running), *starting, 0)
