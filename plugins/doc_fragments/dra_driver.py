@@ -71,7 +71,7 @@ options:
     type: bool
     default: false
   extra_keys:
-    description: Dotted keys of the chart that this collection does not know.
+    description: Dotted keys that only the templates of the chart read.
     type: list
     elements: str
     default: []

@@ -18,7 +18,8 @@ description:
 options:
   phase:
     description:
-      - V(preflight) runs all checks that are possible before an installation or upgrade, including those of the values.
+      - V(preflight) runs all checks that are possible before an installation or upgrade, including those of the
+        values without their keys, for which the role asks the chart.
       - V(checks) checks the installed driver, its pods, DeviceClasses, ResourceSlices, labels and ComputeDomains.
       - V(uninstall) returns what must be deleted before the driver is removed.
     type: str

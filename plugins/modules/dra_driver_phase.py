@@ -19,7 +19,7 @@ options:
   phase:
     description:
       - V(preflight), V(checks) and V(uninstall) are those of M(rackscale.nvlink.dra_driver_info).
-      - V(imex) checks whether the owner of IMEX may change.
+      - V(imex) has the errors of V(preflight) before the trays are read, so before the owner of IMEX changes.
       - V(upgrade) compares a 25.x release with the release that replaces it.
       - V(dry_run) dry-runs the rendered chart on the API server, V(release_failure) reports why Helm failed.
       - V(probe) returns the objects of a probe and checks those that exist, V(probe_leftovers) finds what they left.
@@ -59,7 +59,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Check whether the owner of IMEX may change
+- name: Check what can be checked before the trays change
   rackscale.nvlink.dra_driver_phase:
     phase: imex
     kubeconfig: ~/.kube/config

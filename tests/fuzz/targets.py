@@ -348,7 +348,9 @@ def read_expression(pair: tuple[str, Any]) -> None:
 
 
 def read_values(own: Any) -> None:
-    dra_linter.check_values(dra_values.build("compute_domains", own), samples.CHART, "nvidia-dra-driver-gpu")
+    made = dra_values.build("compute_domains", own)
+    list(dra_linter.check_keys(made, samples.DRA_VALUES))
+    dra_linter.check_start(made, samples.CHART)
 
 
 _FABRIC, _STATE = FABRIC.as_dict(), STATE.as_dict()

@@ -6,17 +6,13 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter, values, versions
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 from nvlab.kubernetes import chart, programs
 
 from .conftest import CHECKOUT
@@ -41,6 +37,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "renamed-upgrade": {**DOMAINS, "nameOverride": chart.OLD_NAME},
 }
+
+
+def nested(path: str, item: Any) -> dict[str, Any]:
+    for part in reversed(path.split(".")):
+        item = {part: item}
+    return dict(item)
 
 
 def helm(folder: Path, tmp_path: Path, values: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
@@ -148,115 +150,44 @@ def test_an_old_chart_has_the_old_name_image_and_definition(tmp_path: Path) -> N
     assert crd == chart.stale_crd()
 
 
-# Texts that mean something in YAML, between texts that do not.
-ODD = ("", "a", "123", "on", "null", "~", "a b", "a: b", "a #b", 'a"b', "a\\b", "a\nb", "'a", "{a}", "*a", "- a")
-# Keys whose text is in every DaemonSet of the plugin.
-EVERYWHERE = {
-    *("nvidiaDriverRoot", "nameOverride", "namespaceOverride", "image.repository", "image.tag", "serviceAccount.name"),
-    "kubeletPlugin.priorityClassName",
+# The cases of refusals.txt, as values or a namespace that makes them.
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "no values": ({}, ""),
+    "hostManaged without its gate": (nested("resources.computeDomains.imex.mode", "hostManaged"), ""),
+    "isolation=channel": (nested("resources.computeDomains.imex.isolation", "channel"), ""),
+    "namespace default": ({}, "default"),
+    "namespace value": ({"namespace": "x"}, ""),
+    "nvidiaCtkPath": ({"nvidiaCtkPath": "/x"}, ""),
+    "webhook tls mode": ({"webhook": {"enabled": True, "tls": {"mode": "x"}}}, ""),
 }
-STRINGS = (
-    "name",
-    "app.kubernetes.io/name",
-    "namespace",
-    "image",
-    "priorityClassName",
-    "serviceAccountName",
-    "value",
-    "path",
-)
-ROWS = [[], [{"name": "a"}], [{"name": "a", "value": "b"}]]
-ITEMS: dict[str, st.SearchStrategy[Any]] = {
-    linter.TEXT: st.sampled_from(ODD),
-    linter.PATH: st.sampled_from(ODD).map("/{}".format) | st.just("relative"),
-    linter.DURATION: st.sampled_from(["15s", "1m30s", "0.5s", "15"]),
-    linter.FLAG: st.booleans(),
-    linter.WHOLE: st.sampled_from([0, 1, 51515]),
-    linter.LEVEL: st.sampled_from(["4", 6, "loud"]),
-    linter.SHARES: st.sampled_from(["", "disabled", "memory", 4, "4", 0, "x"]),
-    linter.ENDPOINT: st.sampled_from(["", ":8080", ":8081", "[::1]:51515", "8080"]),
-    linter.MAP: st.sampled_from([{}, {"a": "b"}, None]),
-    linter.ENTRIES: st.sampled_from([[], [{"key": "a", "operator": "Exists"}], None]),
-    linter.NAMED: st.sampled_from([*ROWS, ["a"], [{}], None]),
-    linter.TEXTS: st.sampled_from([[], ["a"], None]),
+# What Helm accepts: the linter finds it.
+OF_THE_LINTER = {
+    "a typo: resources.computeDomain.enabled (no schema)": nested("resources.computeDomain.enabled", True),
+    "gate conflict: IMEXDaemonsWithDNSNames=false (crash-loops later)": nested(
+        "featureGates.IMEXDaemonsWithDNSNames", False
+    ),
 }
-GATES = st.dictionaries(st.sampled_from([*linter.GATES, linter.ALL_ALPHA, linter.ALL_BETA]), st.booleans(), max_size=3)
-OWN = {
-    "featureGates": GATES,
-    "namespace": st.sampled_from(["", "x"]),
-    "nvidiaCtkPath": st.sampled_from(["", "/x"]),
-    "zzz": st.just(1),
-}
+# Refused as a cluster, and the version that the role sets.
+OF_THE_CLUSTER = {"Kubernetes 1.31", "resourceApiVersion left empty offline"}
 
 
-@st.composite
-def given_values(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
-    """(the values of a shape with a site's own, the namespace)."""
-    made = values.build(draw(st.sampled_from(["compute_domains", "all_dra", "host_managed"])), {}, "v1")
-    for path in draw(st.lists(st.sampled_from([*linter.KEYS, *OWN]), max_size=5)):
-        key = linter.KEYS.get(path)
-        if key and key.choices:
-            item = draw(st.sampled_from([*key.choices, "x"]))
-        else:
-            item = draw(OWN[path] if path in OWN else ITEMS[linter.KEYS[path].kind])
-        for part in reversed(path.split(".")):
-            item = {part: item}
-        made = values.merged(made, item)
-    return made, draw(st.sampled_from([chart.NAME, chart.NAME, "default"]))
+@with_samples
+def test_every_case_of_the_real_chart_is_covered() -> None:
+    cases = [line[4:] for line in (SAMPLES / "refusals.txt").read_text().splitlines() if line.startswith("--- ")]
+    assert sorted(cases) == sorted([*REFUSALS, *OF_THE_LINTER, *OF_THE_CLUSTER])
 
 
-def scalars(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value of a document that is no list or map, with the key that it has."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from scalars(inner, key)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from scalars(inner, name)
-    else:
-        yield name, value
+@pytest.mark.parametrize("case", REFUSALS)
+def test_the_chart_refuses_what_the_real_one_does(case: str, tmp_path: Path) -> None:
+    own, namespace = REFUSALS[case]
+    made = own if case == "no values" else values.build("compute_domains", own, "v1")
+    assert helm(chart.CHART, tmp_path, made, "--namespace", namespace or chart.NAME).returncode != 0
 
 
-def is_rendered(made: dict[str, Any], done: subprocess.CompletedProcess[str]) -> bool:
-    """Whether Helm renders YAML in which names are strings, and the texts of EVERYWHERE are those of the values."""
-    try:
-        rows = list(yaml.safe_load_all(done.stdout)) if done.returncode == 0 else []
-    except yaml.YAMLError:
-        return False
-    plugins = [row for row in rows if row and row["kind"] == "DaemonSet"]
-    found = [item for row in rows for item in scalars(row)]
-    strings = [text for row in plugins for _name, text in scalars(row) if isinstance(text, str)]
-    wanted = [str(text) for path in EVERYWHERE if (text := values.value(made, path))]
-    return (
-        bool(plugins)
-        and ("path", values.value(made, "nvidiaDriverRoot", "/")) in found
-        and all(isinstance(text, str) and text.isprintable() for name, text in found if name in STRINGS)
-        and all(any(text in string for string in strings) for text in wanted)
-    )
-
-
-# What the chart's own templates refuse; for the other values the API server or the driver does.
-OF_THE_CHART = r"the chart rejects|(secret\.name|issuerName): is empty while"
-
-
-def compare_with_helm(folder: Path, scratch: Path, made: dict[str, Any], namespace: str) -> None:
-    found = linter.check_values(made, versions.pinned(chart.NEWEST), namespace)
-    done = helm(folder, scratch, made, "--namespace", namespace)
-    if not found:
-        assert is_rendered(made, done), done.stderr
-    if any(re.search(OF_THE_CHART, row["message"]) for row in found):
-        assert done.returncode != 0, found
-    if found and all(row["key"] in EVERYWHERE and "another value in the YAML" in row["message"] for row in found):
-        assert not is_rendered(made, done), found
-
-
-@pytest.fixture(scope="module")
-def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return chart.folder(tmp_path_factory.mktemp("chart"))
-
-
-# Without shrinking, which would run Helm hundreds of times for one failure.
-@settings(phases=[Phase.explicit, Phase.generate])
-@given(given_values())
-def test_the_linter_finds_what_helm_refuses(newest: Path, made: tuple[dict[str, Any], str]) -> None:
-    compare_with_helm(newest, newest.parent, *made)
+@pytest.mark.parametrize("case", OF_THE_LINTER)
+def test_what_helm_accepts_is_found(case: str, tmp_path: Path) -> None:
+    made = values.build("compute_domains", OF_THE_LINTER[case], "v1")
+    assert helm(chart.CHART, tmp_path, made).returncode == 0
+    defaults = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+    found = [*linter.check_keys(made, defaults), *linter.check_start(made, versions.pinned(chart.NEWEST))]
+    assert len(found) == 1

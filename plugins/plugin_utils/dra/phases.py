@@ -51,12 +51,14 @@ SPEC: dict[str, Specification] = {
 class Inputs:
     """Results of earlier steps of the role, which a later step needs. Each is empty where its phase does not need it.
 
-    chart_crds: the chart's CRDs. imex_pending: see preflight.Plan. claims_before: rows of checks.Claim. old_values,
-    old_manifest, new_manifest: see upgrade.compare(). helm_error: what a failed Helm printed. probe_*: see
-    domain_probe.objects(); probe_objects and probe_domains are those of an earlier call.
+    chart_crds, chart_values: the chart's CRDs and values.yaml. imex_pending: see preflight.Plan.
+    claims_before: rows of checks.Claim. old_values, old_manifest, new_manifest: see upgrade.compare(). helm_error: what
+    a failed Helm printed. probe_*: see domain_probe.objects(); probe_objects and probe_domains are those of an earlier
+    call.
     """
 
     chart_crds: Sequence[Object] = ()
+    chart_values: values.Values = field(default_factory=dict)
     imex_pending: bool = False
     claims_before: Sequence[Object] = ()
     old_values: values.Values = field(default_factory=dict)
@@ -130,19 +132,25 @@ def _plan(
         extra_keys=options["extra_keys"],
         crd_managers=options["crd_managers"],
         chart_crds={str(mapped(row.get("metadata")).get("name")): row for row in inputs.chart_crds},
-        imex_pending=inputs.imex_pending,
+        chart_values=inputs.chart_values,
+        # The owner of IMEX changes after this phase.
+        imex_pending=inputs.imex_pending or options["phase"] == "imex",
     )
 
 
 def _findings(
     phase: str, inputs: Inputs, snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight.Plan
 ) -> list[Finding]:
-    if phase == "preflight":
-        return [*preflight.preflight(snapshot, trays, plan), *device_plugins.check(snapshot, trays, plan)]
-    if phase == "imex":
-        return preflight.imex_change(snapshot, trays, plan)
+    if phase in ("preflight", "imex"):
+        all_found = [*preflight.preflight(snapshot, trays, plan), *device_plugins.check(snapshot, trays, plan)]
+        if phase == "preflight":
+            return all_found
+        # The preflight itself reports the warnings, when the trays have been read too.
+        errors = [row for row in all_found if row["severity"] == ERROR]
+        return [*preflight.missing_permissions(snapshot), *errors]
     if phase == "upgrade":
-        return upgrade.compare(inputs.old_values, plan.values or {}, inputs.old_manifest, inputs.new_manifest)
+        manifests = (inputs.old_manifest, inputs.new_manifest)
+        return upgrade.compare(inputs.old_values, plan.values or {}, *manifests, plan.chart_values)
     if phase == "probe":
         return domain_probe.evaluate(snapshot, inputs.probe_objects, plan)
     if phase == "probe_leftovers":

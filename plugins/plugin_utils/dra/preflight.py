@@ -18,8 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, node_selection
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.linter import check_values
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, linter, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version, parse
@@ -63,8 +62,8 @@ class Plan:
     """The installation. values is None for GPU Operator's GPUCluster, which installs the driver itself.
 
     external_label_writer: whether another program, such as the role k8s_topology, writes the label
-    nvidia.com/gpu.clique. imex_pending: whether the role imex will configure IMEX later in this run, so that its state
-    is not checked.
+    nvidia.com/gpu.clique. chart_values: the chart's values.yaml, empty where it was not asked.
+    imex_pending: whether the role imex will configure IMEX later in this run, so that its state is not checked.
     """
 
     values: Values | None
@@ -77,6 +76,7 @@ class Plan:
     extra_keys: Sequence[str] = ()
     crd_managers: Sequence[str] = ()
     chart_crds: Mapping[str, Object] = field(default_factory=dict)
+    chart_values: Values = field(default_factory=dict)
     imex_pending: bool = False
 
     def get(self, path: str, default: Any) -> Any:
@@ -101,11 +101,6 @@ Trays = Mapping[str, Tray]
 def preflight(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     """All findings, in the order of the checks."""
     return [row for check in CHECKS for row in check(snapshot, trays, plan)]
-
-
-def imex_change(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
-    """Findings that prevent a change of the owner of IMEX; missing permissions prevent it too."""
-    return [*missing_permissions(snapshot), *_domains_active(snapshot, trays, plan)]
 
 
 def missing_permissions(snapshot: Snapshot) -> list[Finding]:
@@ -365,7 +360,9 @@ def _crds(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
 def _values(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P14: the values."""
     if plan.values is not None:
-        yield from check_values(plan.values, plan.version, plan.namespace, plan.extra_keys)
+        if plan.chart_values:
+            yield from linter.check_keys(plan.values, plan.chart_values, plan.extra_keys)
+        yield from linter.check_start(plan.values, plan.version)
 
 
 def _kubelet_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:

@@ -24,17 +24,20 @@ _NOTHING = object()
 _IMAGE_KEYS = ("image.repository", "image.tag")
 
 
-def compare(old_values: Values, new_values: Values, old_manifest: str, new_manifest: str) -> list[Finding]:
+def compare(
+    old_values: Values, new_values: Values, old_manifest: str, new_manifest: str, chart: Values
+) -> list[Finding]:
     """One finding for each key of the old values that is lost or changed, and one for all objects that are removed.
 
-    old_values: the values of the old release (helm get values). Manifests: Helm's YAML; DraError for invalid YAML.
+    old_values: the values of the old release (helm get values). chart: the new chart's values.yaml.
+    Manifests: Helm's YAML; DraError for invalid YAML.
     """
     found = []
     for key, old in _leaves(old_values):
         new = value(new_values, key, _NOTHING)
         if new != old:
             message = f"The old release sets {key}, which {'is dropped' if new is _NOTHING else 'gets another value'}"
-            found.append(finding("dra_upgrade_drops", f"{message}; {_remedy(key)}.", key=key))
+            found.append(finding("dra_upgrade_drops", f"{message}; {_remedy(key, chart)}.", key=key))
     gone = sorted(_objects(old_manifest, "old") - _objects(new_manifest, "new"))
     if gone:
         message = f"The upgrade removes {', '.join(gone)}; check that nothing else names them."
@@ -42,10 +45,10 @@ def compare(old_values: Values, new_values: Values, old_manifest: str, new_manif
     return found
 
 
-def _remedy(key: str) -> str:
+def _remedy(key: str, chart: Values) -> str:
     if key in _IMAGE_KEYS:
         return "remove it, unless a mirror has the new image there"
-    return "add it to values if you need it" if is_known(key) else "the new chart has no such key"
+    return "add it to values if you need it" if is_known(key, chart) else "the new chart has no such key"
 
 
 def _leaves(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import datetime
+from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 
@@ -19,6 +21,10 @@ HELM = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.timezone.utc)
 KEY = "resource.nvidia.com/computeDomain"
 SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
+# Values of the tests' chart, which are those of the real one (test_kubernetes_chart.py).
+CHART = yaml.safe_load(
+    (Path(__file__).resolve().parents[4] / "lab" / "kubernetes" / "chart" / "values.yaml").read_text()
+)
 LABELLED = values.merged(
     values.build("compute_domains", {}, "v1"),
     {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}},

@@ -294,7 +294,8 @@ class Tagged(str):
 
 
 def drops(old: Any, own: Any = None, manifest: str = NEW) -> list[str]:
-    found = upgrade.compare(old, values.build("compute_domains", own or {}, "v1", True), Tagged(manifest), Tagged(NEW))
+    new = values.build("compute_domains", own or {}, "v1", True)
+    found = upgrade.compare(old, new, Tagged(manifest), Tagged(NEW), world.CHART)
     assert {row["code"] for row in found} <= {"dra_upgrade_drops"}
     return [row["message"] for row in found]
 

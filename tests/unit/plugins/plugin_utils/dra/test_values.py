@@ -1,11 +1,14 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values of the DRA driver's chart: shapes, merging, and one sentence for each fault before Helm runs."""
+"""Values of the DRA driver's chart: shapes, merging, and one sentence for each fault that Helm accepts.
+
+What the chart and the API server refuse: test_kubernetes_chart.py, test_dra_driver_role.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraErr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from .dra_cluster import CHART
+
 ROOT = Path(__file__).resolve().parents[5]
 SAMPLES = ROOT.parent / "shared" / "samples" / "dra-chart"
 NEW = versions.pinned("0.5.0")
 BEFORE = versions.pinned("0.4.1")
-NAMESPACE = "dra-driver-nvidia-gpu"
 # Shape 1, the values that no rule has anything against.
 GOOD = values.build("compute_domains", {}, "v1")
 
@@ -27,27 +31,29 @@ shared = pytest.mark.skipif(not SAMPLES.is_dir(), reason="shared/samples is not 
 
 
 def check_values(own: Mapping[str, Any], shape: str = "compute_domains", **more: Any) -> list[dict[str, Any]]:
-    made = values.build(shape, own, "v1")
-    return linter.check_values(made, more.pop("version", NEW), more.pop("namespace", NAMESPACE), **more)
+    return faults(values.build(shape, own, "v1"), **more)
+
+
+def faults(made: Mapping[str, Any], version: Any = NEW, extra_keys: Sequence[str] = ()) -> list[dict[str, Any]]:
+    return [*linter.check_keys(made, CHART, extra_keys), *linter.check_start(made, version)]
+
+
+def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
+    """The dotted paths of a chart's values.yaml, none below a free mapping."""
+    found = set()
+    for name, item in tree.items():
+        inner = paths(item, f"{prefix}{name}.") if isinstance(item, Mapping) else set()
+        found |= inner if inner and name not in OBJECTS else {f"{prefix}{name}"}
+    return found
+
+
+OBJECTS = ("affinity", "securityContext", "strategy", "updateStrategy")
 
 
 def nested(path: str, item: Any) -> dict[str, Any]:
     for part in reversed(path.split(".")):
         item = {part: item}
     return item
-
-
-def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
-    """The dotted paths of a chart's values.yaml, none below a free map."""
-    found = set()
-    for name, item in tree.items():
-        path = f"{prefix}{name}"
-        known = linter.KEYS.get(path)
-        if isinstance(item, Mapping) and not (known and known.kind == linter.MAP):
-            found |= paths(item, f"{path}.")
-        else:
-            found.add(path)
-    return found
 
 
 @pytest.mark.parametrize("shape", [name for name in values.SHAPES if name != "gpu_cluster"])
@@ -98,28 +104,13 @@ def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) 
          "together with MPSSupport"),
         ({"featureGates": {"DeviceMetadata": True}}, "dra_value_refused", "featureGates.DeviceMetadata",
          "needs PassthroughSupport"),
-        ({"resources": {"gpus": {"enabled": True}}}, "dra_value_refused", "resources.gpus.enabled",
-         "gpuResourcesEnabledOverride: true"),
         ({"resources": {"gpus": {"enabled": "false"}}}, "dra_value_refused", "resources.gpus.enabled", "true or false"),
-        ({"resources": {"computeDomains": {"enabled": False}}}, "dra_value_refused", "resources", "neither"),
-        ({"controller": "all"}, "dra_value_refused", "controller", "no mapping"),
+        ({"controller": "all"}, "dra_value_refused", "controller", "is not a mapping"),
+        ({"controller": None}, "dra_value_refused", "controller", "removes the chart's default"),
+        ({"controller": {"replicas": "2"}}, "dra_value_refused", "controller.replicas", "is not an integer"),
+        ({"serviceAccount": {"annotations": "a=b"}}, "dra_value_refused", "serviceAccount.annotations", "a mapping"),
         ({"controller": {"metrics": {"httpEndpoint": ":70000"}}}, "dra_value_refused",
          "controller.metrics.httpEndpoint", "is not an address with a port, such as :8080"),
-        ({"namespace": "x"}, "dra_value_refused", "namespace", "namespace: the chart rejects"),
-        ({"nvidiaCtkPath": "/usr/bin/nvidia-ctk"}, "dra_value_refused", "nvidiaCtkPath", "remove it"),
-        ({"resources": {"computeDomains": {"imex": {"mode": "hostManaged"}}}}, "dra_value_refused",
-         "resources.computeDomains.imex.mode", "featureGates.HostManagedIMEXDaemon: true"),
-        ({"resources": {"computeDomains": {"imex": {"isolation": "channel"}}}}, "dra_value_refused",
-         "resources.computeDomains.imex.isolation", "write domain"),
-        ({"webhook": {"enabled": True, "tls": {"mode": "x"}}}, "dra_value_refused", "webhook.tls.mode",
-         "cert-manager or secret"),
-        ({"webhook": {"enabled": True, "tls": {"mode": "secret", "secret": {"caBundle": "eA=="}}}},
-         "dra_value_refused", "webhook.tls.secret.name", "name the Secret"),
-        ({"webhook": {"enabled": True, "tls": {"mode": "secret", "secret": {"name": "x"}}}}, "dra_value_refused",
-         "webhook.tls.secret.caBundle", "base64"),
-        ({"webhook": {"enabled": True, "tls": {"certManager": {"issuerType": "issuer"}}}}, "dra_value_refused",
-         "webhook.tls.certManager.issuerName", "name the issuer"),
-        ({"resourceApiVersion": "v1"}, "dra_value_refused", "resourceApiVersion", "resource.k8s.io/v1,"),
         ({"logVerbosity": "loud"}, "dra_value_refused", "logVerbosity", "an integer"),
         ({"nvidiaDriverRoot": "run/nvidia/driver"}, "dra_value_refused", "nvidiaDriverRoot", "absolute path"),
         (
@@ -128,15 +119,11 @@ def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) 
             "kubeletPlugin.kubeletPluginsDirectoryPath",
             "absolute path",
         ),
-        ({"imagePullSecrets": ["ngc"]}, "dra_value_refused", "imagePullSecrets", "list of mappings with a name"),
-        ({"kubeletPlugin": {"tolerations": ["all"]}}, "dra_value_refused", "kubeletPlugin.tolerations", "of mappings"),
+        ({"imagePullSecrets": {"name": "x"}}, "dra_value_refused", "imagePullSecrets", "is not a list"),
         ({"controller": {"leaderElection": {"leaseDuration": "15"}}}, "dra_value_refused",
          "controller.leaderElection.leaseDuration", "a duration such as 15s"),
         ({"consumableShares": 1_000_000}, "dra_value_refused", "consumableShares", "from 1 on"),
-        ({"nvidiaDriverRoot": '/run/"driver'}, "dra_value_refused", "nvidiaDriverRoot", "or breaks it"),
-        ({"nvidiaDriverRoot": "/run #driver"}, "dra_value_refused", "nvidiaDriverRoot", "another value in the YAML"),
-        ({"image": {"tag": "v1\nx: y"}}, "dra_value_refused", "image.tag", "special characters"),
-        ({"nameOverride": "on"}, "dra_value_refused", "nameOverride", "another name"),
+        ({"image": {"tag": 1.5}}, "dra_value_refused", "image.tag", "is not a string"),
         ({"image": {"tag": None}}, "dra_value_refused", "image.tag", "remove it"),
     ],
 )  # fmt: skip
@@ -236,38 +223,25 @@ def test_the_controllers_leader_election(own: dict[str, Any], keys: list[str]) -
 @pytest.mark.parametrize(
     "own",
     [
-        {"nvidiaCtkPath": ""},
         {"consumableShares": "memory"},  # Without the GPU plugin its rules do not count.
         {"featureGates": None},
-        {"namespaceOverride": "default"},
-        {"resources": {"computeDomains": {"imex": {"isolation": ""}}}},
+        {"maskNvidiaDriverParams": True},
         {"webhook": {"enabled": True, "failurePolicy": "", "serviceAccount": {"annotations": {"a/b": "c"}}}},
-        {"image": {"pullPolicy": "", "tag": "123"}, "serviceAccount": {"name": "7"}},
+        {"image": {"pullPolicy": "", "tag": "123"}, "serviceAccount": {"name": 7}},
         {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "[::]:8080", "metricsPath": "/a b"}}},
         {"kubeletPlugin": {"kubeletPluginsDirectoryPath": '/var/"odd"'}},
-        {"webhook": {"tls": {"secret": {"caBundle": "a+/="}}}},
+        {"kubeletPlugin": {"affinity": {"podAffinity": {}}, "updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}},
+        {"kubeletPlugin": {"affinity": None, "tolerations": None}},
     ],
 )
 def test_what_the_chart_accepts_is_no_fault(own: dict[str, Any]) -> None:
     assert check_values(own) == []
 
 
-def test_the_default_namespace_is_allowed_only_by_name() -> None:
-    assert [row["key"] for row in check_values({}, namespace="default")] == ["namespace"]
-    assert check_values({"allowDefaultNamespace": True}, namespace="default") == []
-    assert check_values({"namespaceOverride": "gpu"}, namespace="default") == []
-
-
-def test_keys_of_0_5_are_unknown_before() -> None:
-    found = linter.check_values(values.build("host_managed", {"consumableShares": "memory"}, "v1"), BEFORE, NAMESPACE)
-    unknown = [row["key"] for row in found if row["code"] == "dra_value_refused"]
-    assert unknown == [
-        "consumableShares",
-        "featureGates.HostManagedIMEXDaemon",
-        "resources.computeDomains.imex.hostSocketPath",
-        "resources.computeDomains.imex.mode",
-    ]
-    assert linter.check_values(GOOD, BEFORE, NAMESPACE) == []
+def test_gates_of_0_5_are_unknown_before() -> None:
+    found = linter.check_start(values.build("host_managed", {}, "v1"), BEFORE)
+    assert [row["key"] for row in found] == ["featureGates.HostManagedIMEXDaemon"]
+    assert linter.check_start(GOOD, BEFORE) == []
 
 
 def test_extra_keys_of_a_newer_chart_are_accepted() -> None:
@@ -310,7 +284,7 @@ def test_versions_sort_by_age() -> None:
     assert [version.is_old_chart for version in read if version] == [True] * 4 + [False] * 6
 
 
-keys = st.text("abcDEF.-", min_size=0, max_size=8) | st.sampled_from([*linter.KEYS, *linter.GATES])
+keys = st.text("abcDEF.-", min_size=0, max_size=8) | st.sampled_from([*sorted(paths(CHART)), *linter.GATES])
 trees = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda below: st.lists(below, max_size=3) | st.dictionaries(keys, below, max_size=4),
@@ -329,55 +303,18 @@ def test_values_merge_as_in_helm(base: dict[str, Any], over: dict[str, Any]) -> 
             assert both[key] == item
 
 
-@given(st.sampled_from(sorted(linter.KEYS)), st.data())
+@given(st.sampled_from(sorted(paths(CHART))), st.data())
 def test_a_key_that_lost_a_letter_is_never_accepted(path: str, data: st.DataObject) -> None:
     parent, dot, name = path.rpartition(".")
     at = data.draw(st.integers(0, len(name) - 1))
     typo = parent + dot + name[:at] + name[at + 1 :]
-    found = linter.check_values(nested(typo, {}), NEW, NAMESPACE)
-    # The chart refuses its own default too.
-    assert {row["key"] for row in found} - {"resources.gpus.enabled"} == {typo}
+    assert [row["key"] for row in linter.check_keys(nested(typo, {}), CHART)] == [typo]
+    assert (linter.is_known(path, CHART), linter.is_known(typo, CHART)) == (True, False)
 
 
 @shared
-def test_the_known_keys_are_those_of_the_real_chart() -> None:
-    real = paths(yaml.safe_load((SAMPLES / "values.yaml").read_text()))
-    undocumented = {"maskNvidiaDriverParams", "webhook.serviceAccount.annotations"}
-    assert real == set(linter.KEYS) - undocumented
-
-
-@shared
-def test_the_real_charts_own_defaults_are_of_the_known_kinds() -> None:
-    found = linter.check_values(yaml.safe_load((SAMPLES / "values.yaml").read_text()), NEW, NAMESPACE)
-    # The chart refuses its own default, see the first case of refusals.txt.
-    assert [(row["code"], row["key"]) for row in found] == [("dra_value_refused", "resources.gpus.enabled")]
-
-
-# The cases of refusals.txt, as values or a namespace that makes them. A refused Kubernetes is the preflight's.
-REFUSALS: dict[str, dict[str, Any]] = {
-    "no values": {"values": {}},
-    "hostManaged without its gate": {"own": nested("resources.computeDomains.imex.mode", "hostManaged")},
-    "isolation=channel": {"own": nested("resources.computeDomains.imex.isolation", "channel")},
-    "namespace default": {"namespace": "default"},
-    "namespace value": {"own": {"namespace": "x"}},
-    "nvidiaCtkPath": {"own": {"nvidiaCtkPath": "/x"}},
-    "webhook tls mode": {"own": {"webhook": {"enabled": True, "tls": {"mode": "x"}}}},
-    "a typo: resources.computeDomain.enabled (no schema)": {"own": nested("resources.computeDomain.enabled", True)},
-    "gate conflict: IMEXDaemonsWithDNSNames=false (crash-loops later)": {
-        "own": nested("featureGates.IMEXDaemonsWithDNSNames", False)
-    },
-}
-OF_THE_CLUSTER = {"Kubernetes 1.31", "resourceApiVersion left empty offline"}
-
-
-@shared
-def test_every_rejection_of_the_real_chart_is_covered() -> None:
-    cases = [line[4:] for line in (SAMPLES / "refusals.txt").read_text().splitlines() if line.startswith("--- ")]
-    assert sorted(cases) == sorted([*REFUSALS, *OF_THE_CLUSTER])
-
-
-@pytest.mark.parametrize("case", REFUSALS)
-def test_rejections_of_the_real_chart_are_reported_before_helm(case: str) -> None:
-    given_ = REFUSALS[case]
-    made = given_.get("values", values.build("compute_domains", given_.get("own", {}), "v1"))
-    assert len(linter.check_values(made, NEW, given_.get("namespace", NAMESPACE))) == 1
+def test_the_real_charts_own_defaults_are_no_fault() -> None:
+    real = yaml.safe_load((SAMPLES / "values.yaml").read_text())
+    assert [*linter.check_keys(real, real), *linter.check_start(real, NEW)] == []
+    assert real.keys() == CHART.keys()
+    assert set(linter.FORMS) <= paths(real)
