@@ -34,6 +34,8 @@ MANIFEST = ".fabric_render.json"
 MARGIN = 2 if C.DEFAULT_STDOUT_CALLBACK == "rackscale.nvlink.progress" else 12
 # A log file or a pager has no width.
 WIDTH_WITHOUT_TERMINAL = 78
+# Findings on trays and cliques that are missing in a file.
+LEFT_OUT = ("k8s_node_missing", "name_conflict")
 # Larger files, such as the report, are not useful in a diff.
 LONGEST_DIFF = 100_000
 
@@ -148,11 +150,13 @@ class ActionModule(GuardedAction):
         }
         if self._task.diff:
             result["diff"] = [_difference(root, change) for change in plan.changes if change.path != MANIFEST]
-        if plan.kept:
-            result["warnings"] = [
-                f"{os.path.join(root, path)}: is no longer rendered, but was changed by hand, so it is kept: remove it"
-                for path in plan.kept
-            ]
+        kept = (
+            f"{os.path.join(root, path)}: is no longer rendered, but was changed by hand, so it is kept: remove it"
+            for path in plan.kept
+        )
+        left_out = (row["message"] for row in rendered.findings if row["code"] in LEFT_OUT)
+        if warnings := [*kept, *left_out]:
+            result["warnings"] = warnings
         errors = [finding["message"] for finding in rendered.findings if finding["severity"] == "error"]
         if errors:
             more = f" ({len(errors) - 1} more such findings)" if len(errors) > 1 else ""

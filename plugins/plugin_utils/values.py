@@ -31,7 +31,11 @@ SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _CLIQUE = re.compile(rf"({CLUSTER_UUID.pattern})\.(0|[1-9][0-9]{{0,9}})")
 _SECRETS = (
     (re.compile(r"-----BEGIN .*?(-----END [A-Z ]+-----|$)", re.DOTALL), "***"),
-    (re.compile(r"eyJ[\w.-]{8,}|[\w+/=.~-]{64,}"), "***"),
+    # A kind, namespace and name of Kubernetes are no token.
+    (
+        re.compile(r"eyJ[\w.-]{8,}|(?<![\w+/=.~-])(?![A-Za-z]+(/[a-z0-9.-]{1,63}){1,2}(?![\w+/=.~-]))[\w+/=.~-]{64,}"),
+        "***",
+    ),
     (re.compile(r"((?:secret|token|password|passwd)[\w\"'-]*\s*[=:]\s*[\"']?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),
 )
 

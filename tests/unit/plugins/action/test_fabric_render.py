@@ -142,6 +142,13 @@ def test_files_that_others_wrote_or_changed_are_kept(bench: Bench) -> None:
     assert {"imex/notes.txt", "imex/r02a/nodes_config.cfg"} <= set(bench.tree())
 
 
+def test_a_tray_that_is_missing_in_a_file_is_a_warning(bench: Bench) -> None:
+    bench.fabric.trays["r01t01"]["kubernetes_node"] = "No_Node"  # type: ignore[index]
+    bench.write()
+    (warning,) = bench.render()["warnings"]
+    assert "Tray r01t01 has the kubernetes_node No_Node, which is not a Node name" in warning
+
+
 def test_an_edited_file_is_rendered_again(bench: Bench) -> None:
     bench.render()
     rendered = bench.tree()

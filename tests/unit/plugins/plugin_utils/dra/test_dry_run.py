@@ -131,6 +131,8 @@ def test_an_invalid_manifest_is_one_sentence() -> None:
         ("Error: UPGRADE FAILED: a\n\nError: UPGRADE FAILED: cannot\n  patch b", "failed: cannot patch b; correct"),
         ("no such program", "failed: no such program; correct"),
         ("", "failed: Helm printed no reason; correct"),
+        (f"Error: resource Deployment/{'gpu-' * 12}x/{'dra-' * 12}x not ready", f"/{'dra-' * 12}x not ready"),
+        (f"Error: with {'Ab/' * 30}", "failed: with ***; correct"),
         ("Error: token: abc {{ x }}", "failed: token: *** { { x }}; correct"),
     ],
 )
