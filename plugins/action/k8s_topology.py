@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import TrayFacts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import KubernetesError, connect
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import connect
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
@@ -65,7 +65,6 @@ class ActionModule(GuardedAction):
                 "flavor_labels": {"type": "dict", "default": {schedulers.GPU_PRESENT: "true"}},
                 "label_writer": {"type": "str", "choices": list(k8s_labels.CHOICES), "default": k8s_labels.AUTO},
                 "pending_label_writer": {"type": "str", "choices": [k8s_labels.GFD, k8s_labels.DRA]},
-                "topograph": {"type": "str", "choices": ["report", "add", "finish"], "default": "report"},
                 "trays": {"type": "list", "elements": "str", "default": []},
                 "allow_recreate": {"type": "bool", "default": False},
                 "runai": {"type": "dict", "no_log": True},
@@ -82,10 +81,6 @@ class ActionModule(GuardedAction):
             raise AnsibleActionFail(str(error)) from None
 
     def _run(self, path: str, options: Arguments, facts: Mapping[str, TrayFacts]) -> Result:
-        if options["state"] == "absent" and options["topograph"] != "report":
-            raise KubernetesError(
-                f"topograph: {options['topograph']} needs state: present; remove it with state: absent"
-            )
         fabric = fabric_file.load(path)
         chosen = _cluster(fabric, options["kubernetes_cluster"], path)
         topology = schedulers.describe(
@@ -100,7 +95,6 @@ class ActionModule(GuardedAction):
             names=None if "auto" in names else tuple(names),
             present=options["state"] == "present",
             label_writer=options["label_writer"],
-            topograph=options["topograph"],
             allow_recreate=options["allow_recreate"],
             runai=bool(options["runai"]),
             pending=(options["pending_label_writer"],) if options["pending_label_writer"] else (),

@@ -1592,18 +1592,13 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
         "k8s_label_missing": Row(
             WARNING,
-            "nodes lack a label that Kueue's flavor selects, or lose their only Topograph label",
-            "set k8s_topology_flavor_labels, or let Topograph 1.0 write its labels",
-        ),
-        "k8s_topograph_in_use": Row(
-            ERROR,
-            "labels of Topograph 0.5 or older are still in use and are kept",
-            "run the migration's last step when nothing uses them",
+            "nodes lack a label that Kueue's flavor selects",
+            "set k8s_topology_flavor_labels, or label the nodes",
         ),
         "k8s_topograph_deprecated": Row(
             INFO,
             "nodes have labels of Topograph 0.5 or older",
-            "migrate them with k8s_topology_topograph: add, then finish",
+            "let Topograph 1.0 write its labels, then remove the old ones; see k8s-topology.md",
         ),
         "k8s_scheduler_missing": Row(
             ERROR, "a requested scheduler is not installed", "install it, or remove it from k8s_topology_schedulers"

@@ -74,8 +74,8 @@ options:
   state:
     description:
       - V(present) creates or updates the objects. V(absent) removes the managed objects of O(schedulers) and, from each
-        Node, the labels and annotations that this module's field managers own, including those that O(topograph=add)
-        copied. Those that another field manager owns too stay.
+        Node, the labels and annotations that this module's field managers own. Those that another field manager owns
+        too stay.
     type: str
     choices: [present, absent]
     default: present
@@ -124,14 +124,6 @@ options:
         that would start the writer has changed nothing.
     type: str
     choices: [gfd, dra_driver]
-  topograph:
-    description:
-      - The migration of the labels of Topograph 0.5 and older. V(report) reports them. V(add) copies each to the key of
-        Topograph 1.0 where that is missing. V(finish) removes the old ones once every Node has the new ones and no
-        topology object names an old one.
-    type: str
-    choices: [report, add, finish]
-    default: report
   trays:
     description:
       - Trays whose facts C(nvlink_fabric), as M(rackscale.nvlink.fabric_facts) returns them, are compared with the

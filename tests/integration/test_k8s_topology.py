@@ -35,7 +35,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     KubernetesError,
     connect,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import DesiredState, Plan, Planner
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
+    NAMES_OF_LEVELS,
+    DesiredState,
+    Plan,
+    Planner,
+    without,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 from nvlab import network
@@ -388,47 +394,56 @@ def test_a_deleted_node_is_not_created_again(site: Site) -> None:
     assert steps(site.apply()) == []
 
 
-def test_topograph_labels_migrate_without_a_gap(site: Site) -> None:
-    old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
-    for node in TEXTS:
-        label(site, node, {old: f"switch-of-{node[:3]}"}, "topograph")
-    site.apply()
-    assert codes(site.plan(topograph="finish")) == ["k8s_topograph_in_use"]
-    users_of_old = schedulers.describe(FABRIC, above=[schedulers.Level(old, "leaf")])
-    site.apply(users_of_old, allow_recreate=True)
-    added = site.apply(users_of_old, topograph="add")
-    assert len(added.changes) == len(TEXTS)
-    assert all({old, new} <= set(site.labels(node)) for node in TEXTS)
-    assert site.apply(users_of_old, topograph="add").changes == []
-    blocked = site.apply(users_of_old, topograph="finish")
-    assert codes(blocked) == ["k8s_topograph_in_use"]
-    assert "Topology nvlink of kai.scheduler names" in blocked.findings[0]["message"]
-    moved = schedulers.describe(FABRIC, above=[schedulers.Level(new, "leaf")])
-    site.apply(moved, allow_recreate=True)
-    site.apply(moved, topograph="finish")
-    assert [{key: site.labels(node).get(key) for key in (old, new)} for node in TEXTS] == [
-        {old: None, new: f"switch-of-{node[:3]}"} for node in TEXTS
+def test_fields_that_an_older_release_lacks_are_left_out(site: Site) -> None:
+    """KAI until 0.16 and Volcano until 1.13, to which the API server answers 500 for each of these fields."""
+    older = [without(row, NAMES_OF_LEVELS) for row in definitions()]
+    cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
+    kinds = [Kind("kai.scheduler/v1alpha1", "Topology", "topologies")]
+    kinds.append(Kind("topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes"))
+
+    def undeclared() -> bool:
+        return all(cluster.undeclared(kind, NAMES_OF_LEVELS) == set(NAMES_OF_LEVELS) for kind in kinds)
+
+    try:
+        for row in older:
+            site.api.apply(f"{CRDS}/{row['metadata']['name']}", row)
+        until("the schemas are published", lambda: site.inside(undeclared))
+        body = {**schedulers.kai(TOPOLOGY)[0], "apiVersion": kinds[0].api}
+        with pytest.raises(HttpError, match=r"HTTP 500: .*alias: field not declared in schema\)"):
+            site.inside(lambda: cluster.apply(kinds[0], body, "test", dry_run=True))
+        site.apply()
+        assert site.levels() == [level.label for level in TOPOLOGY.levels]
+        assert {row["spec"]["tier"] for row in site.api.items(HYPER_NODES)} == {1}
+        assert site.apply().changes == []
+    finally:
+        for row in definitions():
+            site.api.apply(f"{CRDS}/{row['metadata']['name']}", row)
+
+
+def test_kueue_without_topologies_gets_no_flavor_that_names_one(site: Site) -> None:
+    """Kueue 0.13 has its Topology in v1alpha1 alone."""
+    path = f"{CRDS}/topologies.kueue.x-k8s.io"
+    site.api.delete(path)
+    try:
+        until("no Topology is served", lambda: not site.api.find("apis/kueue.x-k8s.io/v1beta2/topologies"))
+        assert "kueue" not in site.plan().schedulers
+        plan = site.apply(names=("kueue",))
+        assert codes(plan) == ["k8s_scheduler_missing"]
+        assert "does not serve Topology and ResourceFlavor of kueue" in plan.findings[0]["message"]
+    finally:
+        for row in definitions():
+            site.api.apply(f"{CRDS}/{row['metadata']['name']}", row)
+        until("Topologies are served", lambda: site.api.find("apis/kueue.x-k8s.io/v1beta2/topologies"))
+
+
+def test_labels_of_an_old_topograph_are_reported_and_stay(site: Site) -> None:
+    old = "network.topology.nvidia.com/leaf"
+    label(site, "r01t02", {old: "s1"}, "topograph")
+    assert [row["message"] for row in site.apply().findings if row["code"] == "k8s_topograph_deprecated"] == [
+        "Labels of Topograph 0.5 or older (network.topology.nvidia.com/) are on r01t02: remove them when nothing names "
+        "them."
     ]
-    assert site.apply(moved, topograph="finish").changes == []
-
-
-def test_absent_removes_the_copies_of_topograph_labels(site: Site) -> None:
-    old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
-    for node in TEXTS:
-        label(site, node, {old: "s1"}, "topograph")
-    site.apply(topograph="add")
-    # Topograph 1.0 has written one of them meanwhile.
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r01t02", "labels": {new: "s1"}}}
-    site.api.apply(f"{NODES}/r01t02", body, "topograph")
-    # The last label of one node would go with ours.
-    label(site, "r02t02", {old: None}, "topograph")
-    gone = site.apply(present=False)
-    assert [(row["code"], row["tray"]) for row in gone.findings] == [("k8s_label_missing", "r02t02")]
-    assert [site.labels(node).get(old) for node in TEXTS] == ["s1"] * 3 + [None]
-    assert {node: new in site.labels(node) for node in TEXTS} == {node: node == "r01t02" for node in TEXTS}
-    ours = [row["manager"] for node in site.api.items(NODES) for row in node["metadata"]["managedFields"]]
-    assert not [manager for manager in ours if manager.startswith(schedulers.OWNER)]
-    assert site.apply(present=False).changes == []
+    assert site.labels("r01t02")[old] == "s1"
 
 
 def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:

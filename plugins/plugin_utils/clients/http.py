@@ -66,6 +66,8 @@ _CHUNK = 256 * 1024
 # The answer as it is sent, in pieces, and nothing that urllib3 does by itself.
 _RAW: dict[str, Any] = {"preload_content": False, "decode_content": False, "redirect": False, "retries": False}
 _TRANSIENT = frozenset((429, 500, 502, 503, 504))
+# An API server answers so, with 500, to a server-side apply with a field that the CRD of an old release lacks.
+_PERMANENT = "field not declared in schema"
 _REFUSALS = {
     401: ("rejects the credentials", "check the token or password in the options"),
     403: ("refuses access", "give the account that permission"),
@@ -232,7 +234,8 @@ class Client:
                     return answer
                 if status == 401 and attempt < MAX_ATTEMPTS and self._renewed(used):
                     continue
-                transient, (what, remedy) = status in _TRANSIENT, self._refusal(answer)
+                what, remedy = self._refusal(answer)
+                transient = status in _TRANSIENT and _PERMANENT not in what
                 asked = answer.headers.get("Retry-After", "")
                 pause = max(pause, min(int(asked), MAX_PAUSE)) if asked.isdecimal() else pause
             except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:

@@ -40,6 +40,7 @@ REMOVED = frozenset(
         "benchmark_conf_dir",
         "capture_hosts",
         "dra_driver_waves",
+        "k8s_topology_topograph",
         "k8s_topology_tray_cliques",
         "rollout_slurm_conf_dir",
         "slurm_tiers_conf_dir",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -91,6 +91,14 @@ def connect(options: Arguments, source: str) -> Cluster:
     return Cluster(source, login.client_config(Options({"deadline": DEADLINE, **options}, login.OPTIONS, source)))
 
 
+def _fields(schema: Object) -> Iterator[str]:
+    """The names of the fields of an OpenAPI schema, at any depth."""
+    for name, below in mapped(schema.get("properties")).items():
+        yield name
+        yield from _fields(mapped(below))
+    yield from _fields(mapped(schema["items"])) if "items" in schema else ()
+
+
 class Cluster(ApiServer):
     """One API server."""
 
@@ -106,6 +114,18 @@ class Cluster(ApiServer):
     def plurals(self, api: str) -> set[str]:
         """The plural names of the resources of a group's version."""
         return {str(mapped(row).get("name")) for row in self._rows(f"/apis/{api}", "resources")}
+
+    def undeclared(self, kind: Kind, names: Collection[str]) -> set[str]:
+        """The names that no field has, at any depth, in the schema that the API server publishes for a kind."""
+        answer = self.get(f"{self.url}/openapi/v3/apis/{kind.api}", (404,))
+        schemas = mapped(mapped(mapped(self.json(answer)).get("components")).get("schemas"))
+        for schema in map(mapped, schemas.values()):
+            if any(
+                mapped(row).get("kind") == kind.name for row in as_list(schema.get("x-kubernetes-group-version-kind"))
+            ):
+                return set(names).difference(_fields(schema))
+        # Not published: the API server itself refuses an unknown field.
+        return set()
 
     def items(self, kind: Kind, metadata: bool = False) -> list[Any]:
         """All objects of a kind; metadata: read it alone."""

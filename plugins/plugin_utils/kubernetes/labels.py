@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The clique label of Nodes (nvidia.com/gpu.clique): its writer, its correctness, and Topograph's label migration.
+"""The clique label of Nodes (nvidia.com/gpu.clique): its writer and its correctness.
 
 Pure: Nodes and DaemonSets are the API server's JSON. Current writers are found by the DaemonSets that run, past writers
 by the Nodes' managedFields. GPU Feature Discovery writes through nfd-master, so it appears under that name. The DRA
@@ -22,7 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
     OWNER,
-    TOPOGRAPH,
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
@@ -39,7 +38,7 @@ AUTO, GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE = (
 CHOICES = (AUTO, GFD, DRA, COLLECTION)
 
 # Each concern on a Node has its own field manager, so that one can be released without the others.
-CLIQUE_MANAGER, SLINKY_MANAGER, TOPOGRAPH_MANAGER = f"{OWNER}-clique", f"{OWNER}-slinky", f"{OWNER}-topograph"
+CLIQUE_MANAGER, SLINKY_MANAGER = f"{OWNER}-clique", f"{OWNER}-slinky"
 MANAGERS = {
     "nfd-master": GFD,
     "gpu-feature-discovery": GFD,
@@ -54,6 +53,7 @@ TITLES = {
 }
 _GFD_NAME = "gpu-feature-discovery"
 _DRA_SWITCH = "GPU_CLIQUE_LABEL_ENABLED"
+_OLD_TOPOGRAPH = "network.topology.nvidia.com/"
 
 
 @dataclass(frozen=True)
@@ -314,70 +314,13 @@ def to_release(nodes: Iterable[Any], key: str, manager: str) -> list[Any]:
     return [node for node in nodes if (own := label_managers(node, key)) and manager in own and set(own) != {manager}]
 
 
-# Topograph.
-
-
-@dataclass(frozen=True)
-class Migration:
-    """add: node -> labels to write; remove: node -> old keys to remove; at most one of the two holds something."""
-
-    add: dict[str, dict[str, str]] = field(default_factory=dict)
-    remove: dict[str, list[str]] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-
-def migrate(stage: str, nodes: Collection[Any], named: Mapping[str, Collection[str]]) -> Migration:
-    """Migrate Topograph's labels (until 0.5 to since 1.0) in two stages, so that each node always has one.
-
-    add copies each old label to its new key where that is missing, and never overwrites one. finish removes the old
-    ones, of all nodes or of none: not while a node lacks a new one, nor while an object names an old key. report does
-    neither. named: object -> the label keys that it names.
-    """
-    old = {name(node): [key for key in TOPOGRAPH if key in labels(node)] for node in nodes}
-    old = {node: keys for node, keys in old.items() if keys}
-    by_name = {name(node): labels(node) for node in nodes}
-    missing = {
-        node: {TOPOGRAPH[key]: str(by_name[node][key]) for key in keys if TOPOGRAPH[key] not in by_name[node]}
-        for node, keys in old.items()
-    }
-    missing = {node: keys for node, keys in missing.items() if keys}
-    if stage == "add":
-        return Migration(add=missing)
-    users = sorted(f"{user} names {key}" for user, keys in named.items() for key in keys if key in TOPOGRAPH)
-    if stage == "finish":
-        found = []
-        if missing:
-            message = (
-                f"Topograph's old labels stay, because a new one is missing on {summarize(natural_sorted(missing))}: "
-            )
-            found.append(
-                finding("k8s_topograph_in_use", message + "run with topograph: add, or let Topograph 1.0 write.")
-            )
-        if old and users:
-            message = f"Topograph's old labels stay, because {summarize(users)}: change that to the new key first."
-            found.append(finding("k8s_topograph_in_use", message))
-        return Migration(findings=found) if found else Migration(remove=old)
-    if old:
-        message = (
-            f"Labels of Topograph 0.5 or older are on {summarize(natural_sorted(old))}: run with topograph: add, then "
-            "finish."
-        )
-        return Migration(findings=[finding("k8s_topograph_deprecated", message)])
-    return Migration()
-
-
-def lost_labels(nodes: Iterable[Any]) -> list[Finding]:
-    """Nodes left without a Topograph label: the old one is gone and only the collection owns the new one."""
-    losing = []
-    for node in nodes:
-        existing = labels(node)
-        mine = [key for key in owned(node, "labels", TOPOGRAPH_MANAGER) if len(set(label_managers(node, key))) == 1]
-        if any(new in mine and old not in existing for old, new in TOPOGRAPH.items()):
-            losing.append(name(node))
-    if not losing:
+def deprecated(nodes: Iterable[Any]) -> list[Finding]:
+    """A finding on nodes with labels of Topograph until 0.5; 1.0 writes others and leaves these."""
+    old = [name(node) for node in nodes if any(str(key).startswith(_OLD_TOPOGRAPH) for key in labels(node))]
+    if not old:
         return []
     message = (
-        f"Labels of Topograph 1.0 that only this collection wrote are removed from "
-        f"{summarize(natural_sorted(losing))}, and the old ones are gone: restart Topograph, so that it writes them."
+        f"Labels of Topograph 0.5 or older ({_OLD_TOPOGRAPH}) are on {summarize(natural_sorted(old))}: remove them "
+        "when nothing names them."
     )
-    return [finding("k8s_label_missing", message, tray=natural_sorted(losing)[0])]
+    return [finding("k8s_topograph_deprecated", message)]

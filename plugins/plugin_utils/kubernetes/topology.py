@@ -11,7 +11,7 @@ then the schedulers' objects one after the other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -51,6 +51,8 @@ KINDS: dict[str, tuple[tuple[str, tuple[str, ...], str, str], ...]] = {
     "grove": (("grove.io", ("v1alpha1",), "ClusterTopologyBinding", "clustertopologybindings"),),
     "slinky": (),
 }
+NAMES_OF_LEVELS = ("alias", "tierName")
+"""Fields that KAI until 0.16 and Volcano until 1.13 lack: they name a level, and are left out there."""
 Named = Mapping[str, Object]
 """Name -> object, of one kind."""
 SLINKY_GROUP = "slinky.slurm.net"
@@ -62,7 +64,6 @@ BLOCKING = frozenset(
         "object_unmanaged",
         "jobs_running",
         "k8s_scheduler_missing",
-        "k8s_topograph_in_use",
     )
 )
 
@@ -77,7 +78,6 @@ class DesiredState:
     names: tuple[str, ...] | None = None
     present: bool = True
     label_writer: str = k8s_labels.AUTO
-    topograph: str = "report"
     allow_recreate: bool = False
     runai: bool = False
     pending: tuple[str, ...] = ()
@@ -129,6 +129,7 @@ class Planner:
     def __init__(self, cluster: Cluster, topology: Topology, desired: DesiredState) -> None:
         self._cluster, self._topology, self._desired = cluster, topology, desired
         self._nodes: list[Any] = []
+        self._undeclared: dict[Kind, set[str]] = {}
         self._plan = Plan()
 
     def plan(self) -> Plan:
@@ -136,16 +137,16 @@ class Planner:
         served = self._cluster.served()
         self._nodes = self._cluster.items(NODE, metadata=True)
         plan = self._plan
-        plan.schedulers = self._installed(served)
-        # The objects of other schedulers matter only at the end of a migration, and reading them needs further rights.
-        inspected = KINDS if self._desired.topograph == "finish" else plan.schedulers
-        live = {name: self._live(name, served) for name in inspected if KINDS[name] and self._serves(name, served)}
-        chosen = [name for name in plan.schedulers if name in live]
+        installed = self._installed(served)
+        plan.schedulers = list(installed)
+        live = {name: self._live(kinds) for name, kinds in installed.items() if kinds}
+        all_kinds = itertools.chain.from_iterable(installed.values())
+        self._undeclared = {kind: self._cluster.undeclared(kind, NAMES_OF_LEVELS) for kind in all_kinds}
+        chosen = list(live)
         if self._desired.present:
             self._labels()
             if "slinky" in plan.schedulers:
                 self._annotations()
-            self._topograph_add()
             for name in chosen:
                 self._objects(name, live[name], "kai" in chosen)
         else:
@@ -155,52 +156,54 @@ class Planner:
                 live[name], self._desired_objects(name, live[name], False) if self._desired.present else []
             )
         if self._desired.present:
-            self._topograph_finish(live)
+            plan.findings += k8s_labels.deprecated(self._nodes)
         return plan
 
     # Schedulers' objects.
 
-    def _serves(self, name: str, served: Mapping[str, list[str]]) -> bool:
-        if name == "slinky":
-            return SLINKY_GROUP in served
-        return all(set(versions) & set(served.get(group, ())) for group, versions, _kind, _plural in KINDS[name])
-
-    def _installed(self, served: Mapping[str, list[str]]) -> list[str]:
-        names = KINDS if self._desired.names is None else self._desired.names
+    def _kinds(self, name: str, served: Mapping[str, list[str]]) -> list[Kind]:
+        """The kinds of a scheduler as the API server serves them; none where an old release lacks one of them."""
         found = []
-        for name in names:
-            if self._serves(name, served):
-                found.append(name)
+        for group, versions, kind, plural in KINDS[name]:
+            version = next((version for version in versions if version in served.get(group, ())), None)
+            if version is None or plural not in self._cluster.plurals(f"{group}/{version}"):
+                return []
+            found.append(Kind(f"{group}/{version}", kind, plural))
+        return found
+
+    def _installed(self, served: Mapping[str, list[str]]) -> dict[str, list[Kind]]:
+        """Scheduler -> its kinds, of the schedulers to configure."""
+        names = KINDS if self._desired.names is None else self._desired.names
+        found = {}
+        # KAI's Topology comes before Grove's object that names it.
+        for name in (name for name in KINDS if name in names):
+            kinds = self._kinds(name, served)
+            if kinds or (name == "slinky" and SLINKY_GROUP in served):
+                found[name] = kinds
             elif self._desired.names is not None and self._desired.present:
+                needed = " and ".join(kind for _group, _versions, kind, _plural in KINDS[name]) or "any kind"
                 message = (
-                    f"The cluster has no CustomResourceDefinition of {name}: install it, or remove it from schedulers."
+                    f"The cluster does not serve {needed} of {name} in a known version: install or upgrade it, or "
+                    "remove it from schedulers."
                 )
                 self._plan.findings.append(finding("k8s_scheduler_missing", message))
-        # KAI's Topology comes before Grove's object that names it.
-        return [name for name in KINDS if name in found]
-
-    def _live(self, name: str, served: Mapping[str, list[str]]) -> dict[Kind, Named]:
-        """Kind -> name -> object, managed or not. A kind that an old release lacks is left out."""
-        found: dict[Kind, Named] = {}
-        for group, versions, kind, plural in KINDS[name]:
-            version = next(version for version in versions if version in served[group])
-            row = Kind(f"{group}/{version}", kind, plural)
-            if plural in self._cluster.plurals(row.api):
-                found[row] = {k8s_labels.name(item): item for item in self._cluster.items(row)}
         return found
+
+    def _live(self, kinds: Iterable[Kind]) -> dict[Kind, Named]:
+        """Kind -> name -> object, managed or not."""
+        return {kind: {k8s_labels.name(item): item for item in self._cluster.items(kind)} for kind in kinds}
 
     def _desired_objects(self, name: str, live: Mapping[Kind, Named], with_kai: bool) -> list[tuple[Kind, Manifest]]:
         by_name = {kind.name: kind for kind in live}
         made = []
         for row in schedulers.SCHEDULERS[name].objects(self._topology):
-            if row["kind"] in by_name:
-                kind = by_name[row["kind"]]
-                row = {**row, "apiVersion": kind.api}
-                if name == "grove" and with_kai:
-                    # Otherwise Grove creates a second Topology for KAI.
-                    own = {"schedulerName": "kai-scheduler", "topologyReference": self._topology.name}
-                    row = {**row, "spec": {**row["spec"], "schedulerTopologyBindings": [own]}}
-                made.append((kind, row))
+            kind = by_name[row["kind"]]
+            row = without({**row, "apiVersion": kind.api}, self._undeclared[kind])
+            if name == "grove" and with_kai:
+                # Otherwise Grove creates a second Topology for KAI.
+                own = {"schedulerName": "kai-scheduler", "topologyReference": self._topology.name}
+                row = {**row, "spec": {**row["spec"], "schedulerTopologyBindings": [own]}}
+            made.append((kind, row))
         return made
 
     def _objects(self, name: str, live: Mapping[Kind, Named], with_kai: bool) -> None:
@@ -260,14 +263,13 @@ class Planner:
 
     def _release(self) -> None:
         """Release all labels and annotations of Nodes; those that another manager owns too stay."""
-        concerns = [(k8s_labels.CLIQUE_MANAGER, "labels"), (k8s_labels.TOPOGRAPH_MANAGER, "labels")]
+        concerns = [(k8s_labels.CLIQUE_MANAGER, "labels")]
         if self._desired.names is None or "slinky" in self._desired.names:
             concerns.append((k8s_labels.SLINKY_MANAGER, "annotations"))
         for node in self._nodes:
             for manager, part in concerns:
                 if k8s_labels.owned(node, part, manager):
                     self._node(node, manager, part, {}, False)
-        self._plan.findings += k8s_labels.lost_labels(self._nodes)
 
     def _labels(self) -> None:
         running = self._cluster.items(DAEMON_SET)
@@ -350,49 +352,15 @@ class Planner:
             name,
         )
 
-    def _topograph_add(self) -> None:
-        if self._desired.topograph != "add":
-            return
-        manager = k8s_labels.TOPOGRAPH_MANAGER
-        added = k8s_labels.migrate("add", self._nodes, {}).add
-        for node in self._nodes:
-            new = added.get(k8s_labels.name(node))
-            if new:
-                # An apply contains everything that its manager owns, so it includes what an earlier run added.
-                live = k8s_labels.labels(node)
-                kept = {key: str(live[key]) for key in k8s_labels.owned(node, "labels", manager)}
-                self._node(node, manager, "labels", {**kept, **new}, False)
-
-    def _topograph_finish(self, live: Mapping[str, Mapping[Kind, Named]]) -> None:
-        if self._desired.topograph == "add":
-            return
-        named: dict[str, list[str]] = {}
-        for kinds in live.values():
-            for kind, rows in kinds.items():
-                for name, row in rows.items():
-                    levels = mapped(row.get("spec")).get("levels")
-                    levels = levels if isinstance(levels, list) else []
-                    keys = [str(mapped(level).get("nodeLabel") or mapped(level).get("key")) for level in levels]
-                    named[f"{kind.name} {name} of {kind.group}"] = keys
-        named["levels_above"] = self._topology.keys
-        migration = k8s_labels.migrate(self._desired.topograph, self._nodes, named)
-        self._plan.findings += migration.findings
-        for node in self._nodes:
-            name = k8s_labels.name(node)
-            old = migration.remove.get(name)
-            if old:
-                labels = k8s_labels.labels(node)
-                patch = {"metadata": {"uid": node["metadata"]["uid"], "labels": dict.fromkeys(old)}}
-                self._add(
-                    Step(UPDATE, f"Node {name}", f"remove {', '.join(old)}"),
-                    {"labels": {key: labels[key] for key in old}},
-                    {"labels": {}},
-                    partial(self._cluster.merge, NODE, name, patch, k8s_labels.TOPOGRAPH_MANAGER),
-                    name,
-                )
-
     def _add(self, step: Step, before: Any, after: Any, make: Callable[[], Any], node: str | None = None) -> None:
         self._plan.changes.append(Change(step, before, after, make, node))
+
+
+def without(value: Any, names: Collection[str]) -> Any:
+    """A value without the keys of these names, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: without(item, names) for key, item in value.items() if key not in names}
+    return [without(item, names) for item in value] if isinstance(value, list) else value
 
 
 def _labelled(node: Any, labels: Mapping[str, Any]) -> Any:

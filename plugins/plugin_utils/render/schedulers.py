@@ -35,13 +35,6 @@ SLINKY = "topology.slinky.slurm.net/spec"
 NAME = "nvlink"
 HEAD = "# Rendered from the fabric file. For the purpose of each object see docs/k8s-topology.md\n"
 
-# Label key of each Topograph level until 0.5 -> key since 1.0; the values are equal.
-TOPOGRAPH = {
-    "network.topology.nvidia.com/accelerator": "accelerator.topograph.run/domain",
-    "network.topology.nvidia.com/leaf": "fabric.topograph.run/tier-0",
-    "network.topology.nvidia.com/spine": "fabric.topograph.run/tier-1",
-    "network.topology.nvidia.com/core": "fabric.topograph.run/tier-2",
-}
 TOPOGRAPH_DOMAIN = "accelerator.topograph.run/domain"
 
 Manifest = dict[str, Any]

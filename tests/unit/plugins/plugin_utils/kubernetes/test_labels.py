@@ -180,22 +180,3 @@ def test_only_a_label_with_another_owner_is_released() -> None:
         node("other", {CLIQUE: TEXT}, "nfd-master"),
     ]
     assert [k8s_labels.name(row) for row in k8s_labels.to_release(nodes, CLIQUE, manager)] == ["both"]
-
-
-# Topograph.
-
-
-def test_the_migration_never_leaves_a_node_without_a_label() -> None:
-    leaf, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
-    nodes = [node("a", {leaf: "s1"}), node("b", {leaf: "s2", new: "kept"}), node("c", {})]
-    assert codes(k8s_labels.migrate("report", nodes, {}).findings) == ["k8s_topograph_deprecated"]
-    assert codes(k8s_labels.migrate("finish", nodes, {}).findings) == ["k8s_topograph_in_use"]
-    added = k8s_labels.migrate("add", nodes, {})
-    assert (added.add, added.remove, added.findings) == ({"a": {new: "s1"}}, {}, [])
-    nodes[0]["metadata"]["labels"].update(added.add["a"])
-    assert k8s_labels.migrate("add", nodes, {}).add == {}
-    migration = k8s_labels.migrate("finish", nodes, {"Topology nvlink": [leaf, "kubernetes.io/hostname"]})
-    assert codes(migration.findings) == ["k8s_topograph_in_use"]
-    assert (migration.add, migration.remove) == ({}, {})
-    assert f"Topology nvlink names {leaf}" in migration.findings[0]["message"]
-    assert k8s_labels.migrate("finish", nodes, {"Topology nvlink": [new]}).remove == {"a": [leaf], "b": [leaf]}

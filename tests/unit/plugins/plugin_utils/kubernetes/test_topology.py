@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster, Kind
@@ -28,6 +28,9 @@ class Server:
 
     def plurals(self, _api: str) -> set[str]:
         return {"topologies"}
+
+    def undeclared(self, _kind: Kind, _names: Collection[str]) -> set[str]:
+        return set()
 
     def items(self, kind: Kind, **_how: Any) -> list[Any]:
         return [copy.deepcopy(row) for row in self.objects.values() if row["kind"] == kind.name]
