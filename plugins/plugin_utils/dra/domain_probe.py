@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The probe: a ComputeDomain in each clique whose channel must reach a pod on every node. Pure functions.
 
-Each pod of a DaemonSet claims a channel and is ready once channel0 exists in it, so no log need be read. The negative
-probe has one ComputeDomain on a node of each of two cliques: it must become ready and stay two cliques.
+Each pod of a DaemonSet claims a channel and is ready once channel0 exists in it, so no log need be read. Names are the
+same each time, so a probe continues, and removes, what one that was killed has left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, domains, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, domains, node_selection, stranded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     Plan,
     Snapshot,
@@ -24,35 +24,27 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 PREFIX = "nvlink-probe-"
-ACROSS = f"{PREFIX}across"
-"""The name of the objects of the negative probe."""
 LABEL = "app.kubernetes.io/name"
 CLIQUE, HOSTNAME = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
 
 
-def free_cliques(snapshot: Snapshot, trays: Trays) -> dict[str, list[str]]:
-    """Clique -> the expected nodes without a ComputeDomain; a node can have only one."""
+def free_cliques(snapshot: Snapshot, trays: Trays, namespace: str) -> dict[str, list[str]]:
+    """Clique -> the expected nodes without another ComputeDomain than the probe's; a node can have only one."""
+    taken = stranded.owners(snapshot)
     found: dict[str, list[str]] = {}
     for name, node in expected_nodes(snapshot, trays).items():
         has = node_selection.labels(node or {})
-        if CLIQUE in has and domains.KEY not in has:
+        if CLIQUE in has and set(taken.get(name, ())) <= {f"{namespace}/{_name(str(has[CLIQUE]))}"}:
             found.setdefault(str(has[CLIQUE]), []).append(name)
     return found
 
 
-def objects(snapshot: Snapshot, trays: Trays, namespace: str, image: str, across: bool = False) -> list[Object]:
-    """The objects of the probe: a ComputeDomain and a DaemonSet for each clique with a free node.
-
-    across: the negative probe instead, on a free node of each of the first two cliques; empty with fewer cliques.
-    """
+def objects(snapshot: Snapshot, trays: Trays, namespace: str, image: str) -> list[Object]:
+    """The objects of the probe: a ComputeDomain and a DaemonSet for each clique with a free node."""
     known = {str(mapped(node.get("metadata")).get("name")): node_selection.labels(node) for node in snapshot["nodes"]}
     made: list[Object] = []
-    free = sorted(free_cliques(snapshot, trays).items())
-    if across:
-        hosts = [str(known[nodes[0]].get(HOSTNAME, nodes[0])) for _clique, nodes in free[:2]]
-        return [_domain(ACROSS, namespace), _daemon_set(ACROSS, namespace, image, hosts)] if len(hosts) == 2 else []
-    for clique, nodes in free:
+    for clique, nodes in sorted(free_cliques(snapshot, trays, namespace).items()):
         hosts = [str(known[node].get(HOSTNAME, node)) for node in nodes]
         made += [_domain(_name(clique), namespace), _daemon_set(_name(clique), namespace, image, hosts)]
     return made
@@ -110,30 +102,7 @@ def evaluate(snapshot: Snapshot, made: Sequence[Object], plan: Plan) -> list[Fin
         if problem:
             message = f"The probe {name} fails: {problem}."
             found.append(finding("dra_plugin_unready", message, domain=name))
-        elif name.endswith(f"/{ACROSS}") and not plan.host_managed:
-            found += _merged(channels, live[name], snapshot)
     return found
-
-
-def _merged(channels: domains.Channels, domain: Object, snapshot: Snapshot) -> list[Finding]:
-    """Findings where the daemons of a domain over two cliques are not in the cliques of their nodes' labels."""
-    joined = channels.members(domain)
-    labels = {name_of(node): str(node_selection.labels(node).get(CLIQUE)) for node in snapshot["nodes"]}
-    wrong = {node: member.clique for node, member in joined.items() if member.clique != labels.get(node)}
-    if wrong:
-        node, clique = min(wrong.items())
-        message = (
-            f"In the probe across two cliques the daemon of node {node} is in {clique or 'no clique'}, but the node's"
-            f" label {CLIQUE} is {labels.get(node)}; restart the label's writer there, or discover again."
-        )
-        return [finding("dra_plugin_unready", message, domain=name_of(domain))]
-    if len({member.clique for member in joined.values()}) < len(joined):
-        message = (
-            f"In the probe across two cliques the nodes {summarize(sorted(joined))} joined one clique, although no"
-            f" NVLink connects them; compare the label {CLIQUE} with the GPUs of both."
-        )
-        return [finding("dra_plugin_unready", message, domain=name_of(domain))]
-    return []
 
 
 def _problem(channels: domains.Channels, domain: Object | None, pods: Object, plan: Plan) -> str | None:

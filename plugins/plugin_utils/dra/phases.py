@@ -67,7 +67,6 @@ class Inputs:
     helm_error: str = ""
     probe_namespace: str = "default"
     probe_image: str = ""
-    probe_across: bool = False
     probe_objects: Sequence[Object] = ()
     probe_domains: Sequence[str] = ()
 
@@ -106,9 +105,7 @@ def run(options: Arguments, inputs: Inputs, hostvars: Any) -> Result:
         **_facts(snapshot, trays, plan),
     }
     if options["phase"] == "probe":
-        result["probe_objects"] = domain_probe.objects(
-            snapshot, trays, inputs.probe_namespace, inputs.probe_image, inputs.probe_across
-        )
+        result["probe_objects"] = domain_probe.objects(snapshot, trays, inputs.probe_namespace, inputs.probe_image)
         result["probe_domains"] = _uids(snapshot, inputs.probe_objects)
     return {**result, **_messages(found, errors, options["fail"])}
 

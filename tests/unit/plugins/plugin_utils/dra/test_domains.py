@@ -198,6 +198,21 @@ def test_a_probe_has_a_domain_and_pods_in_each_clique_on_free_nodes() -> None:
     assert domain_probe.objects(cluster, trays, "default", "busybox") == []
 
 
+def test_the_nodes_of_a_probe_that_was_killed_are_free_for_the_next_one() -> None:
+    cluster, made = running_probe()
+    again = domain_probe.objects(cluster, world.trays(), "default", "busybox")
+    assert [row["metadata"] for row in again] == [row["metadata"] for row in made]
+    assert domain_probe.objects(cluster, world.trays(), "another", "busybox") == []
+
+
+def test_a_node_with_an_allocated_channel_is_not_free_before_it_has_the_label() -> None:
+    cluster, _made = running_probe()
+    cluster["compute_domains"][0]["metadata"]["name"] = "work"
+    label(cluster, world.KEY, None)
+    label(cluster, world.KEY, None, 1)
+    assert domain_probe.objects(cluster, world.trays(), "default", "busybox") == []
+
+
 def running_probe() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A cluster with a running probe, and its objects."""
     made = domain_probe.objects(world.installed(), world.trays(), "default", "busybox")
@@ -238,49 +253,6 @@ def test_leftovers_of_a_probe_are_named() -> None:
     assert [row["code"] for row in found] == ["dra_domain_stuck"]
     assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
     assert domain_probe.find_leftovers(cluster, ["uid-other"]) == []
-
-
-def crossing() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A cluster of two cliques with a running negative probe that succeeds."""
-    cluster = world.installed()
-    label(cluster, CLIQUE, OTHER, 1)
-    made = domain_probe.objects(cluster, world.trays(), "default", "busybox", across=True)
-    working = world.working()
-    label(working, CLIQUE, OTHER, 1)
-    name = made[0]["metadata"]["name"]
-    working["compute_domains"] = [{"metadata": {"name": name, "namespace": "default", "uid": "uid-cd"}}]
-    working["daemon_sets"].append({**made[1], "status": {"desiredNumberScheduled": 2, "numberReady": 2}})
-    working["compute_domain_cliques"] = [
-        world.members(r01t01="Ready"),
-        world.members(clique=OTHER, r01t02="Ready"),
-    ]
-    return working, made
-
-
-def test_a_probe_across_two_cliques_stays_two_cliques() -> None:
-    cluster, made = crossing()
-    assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"]
-    assert json.dumps(made[1]).count('"r01t0') == 2
-    assert domain_probe.evaluate(cluster, made, world.plan()) == []
-    assert domain_probe.objects(world.installed(), world.trays(), "default", "busybox", across=True) == [], (
-        "one clique alone"
-    )
-    late = {**cluster, "compute_domain_cliques": cluster["compute_domain_cliques"][:1]}
-    assert [row["code"] for row in domain_probe.evaluate(late, made, world.plan())] == ["dra_plugin_unready"]
-
-
-@pytest.mark.parametrize(
-    ("joined", "words"),
-    [
-        ([world.members(r01t01="Ready", r01t02="Ready")], "the daemon of node r01t02 is in 9f3c"),
-        ([world.members(r01t01="Ready"), world.members(clique="", r01t02="Ready")], "of node r01t02 is in no clique"),
-    ],
-)
-def test_a_probe_across_two_cliques_with_wrong_cliques_is_a_finding(joined: list[Any], words: str) -> None:
-    cluster, made = crossing()
-    found = domain_probe.evaluate({**cluster, "compute_domain_cliques": joined}, made, world.plan())
-    assert [row["code"] for row in found] == ["dra_plugin_unready"]
-    assert words in found[0]["message"]
 
 
 # The upgrade from 25.x.
