@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -29,9 +27,6 @@ class ActionModule(GuardedAction):
         _spec, options = self.validate_argument_spec(
             argument_spec={**phase, **phases.SPEC, **({} if public else _INPUTS)}
         )
-        if not public and os.pathsep in options["kubeconfig"]:
-            problem = f"{options['kubeconfig']} names several files, of which Helm gets one"
-            raise AnsibleActionFail(f"dra_driver_kubeconfig: {problem}; set it to the kubeconfig of the cluster")
         hostvars = task_vars.get("hostvars") or {}
         try:
             return phases.run(options, phases.Inputs(**options.get("inputs", {})), hostvars)

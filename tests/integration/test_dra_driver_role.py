@@ -196,7 +196,8 @@ def test_the_driver_is_installed_once_used_and_removed_when_unused(site: Site) -
     assert "rackscale.nvlink" in {row["manager"] for row in site.running.api().get(CRD)["metadata"]["managedFields"]}
     assert not site.running.api().items(domains.DOMAINS)
     assert not site.running.api().items(CLAIMS)
-    again = site.run()
+    (site.folder / "more").write_text("{apiVersion: v1, kind: Config}")
+    again = site.run(dra_driver_kubeconfig=f"{site.running.outside}{os.pathsep}{site.folder / 'more'}")
     assert changed(again) == 0, again.stdout
 
     # A value changes under a claim in use.

@@ -70,6 +70,4 @@ def _kubeconfig(variables: Any) -> str:
     paths = [variables.get(name) for name in ("dra_driver_kubeconfig", "k8s_topology_kubeconfig")]
     path = next((str(path) for path in paths if path), os.environ.get("KUBECONFIG") or "~/.kube/config")
     files = [os.path.expanduser(part) for part in path.split(os.pathsep)]
-    if len(files) > 1 and variables.get("dra_driver_shape"):
-        return f"{path} names several files, of which Helm gets one"
     return "" if path == login.IN_CLUSTER or any(map(os.path.exists, files)) else site.NO_KUBECONFIG

@@ -108,18 +108,6 @@ def test_one_of_several_kubeconfig_files_is_enough(
     assert found.kubeconfig == problem
 
 
-def test_helm_gets_one_kubeconfig_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    monkeypatch.setenv("KUBECONFIG", f"/nowhere/b:{tmp_path}/a")
-    hosts = HostVars(localhost={"dra_driver_shape": "mock"})
-    options = {"trays": [], "controllers": [], "pattern": None}
-    found = inventory.read(options, {"hostvars": hosts, "groups": {}})
-    assert site.problems(found, ["kubernetes"], None)[0] == (
-        f"dra_driver_kubeconfig: /nowhere/b:{tmp_path}/a names several files, of which Helm gets one; "
-        "set it to the kubeconfig of the cluster"
-    )
-
-
 def test_a_fabric_file_that_is_not_set_or_not_for_localhost_is_one_sentence() -> None:
     assert "is not set; set its path for the group all" in site.no_path(())
     assert "set for trays and not for localhost" in site.no_path({"fabric_file"})
