@@ -256,11 +256,6 @@ def topograph(topology: Topology) -> list[Manifest]:
     return [_node(node, labels={TOPOGRAPH_DOMAIN: row.text}) for row in topology.cliques for node in row.nodes]
 
 
-def clique_labels(topology: Topology) -> list[Manifest]:
-    """For each Node the clique label, for clusters without another writer."""
-    return [_node(node, labels={CLIQUE: row.text}) for row in topology.cliques for node in row.nodes]
-
-
 def _node(name: str, **metadata: Any) -> Manifest:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}}
 
