@@ -36,6 +36,8 @@ ON_TRAYS = [
 ONCE = [CHECKOUT / "roles/verify/tasks/compare.yml", CHECKOUT / "roles/dra_driver/tasks/wave.yml"]
 # Keywords of a task that are no arguments of it.
 _PLAIN = {"name", "register", "tags", "vars", "module_defaults", "block", "rescue", "always", "loop_control"}
+# Modules that ask no host.
+_LOCAL = {"assert", "debug", "fail", "import_role", "import_tasks", "include_role", "include_tasks", "meta", "set_fact"}
 _CONDITIONS = ("when", "failed_when", "changed_when", "until", "that")
 
 
@@ -128,3 +130,33 @@ def test_every_action_is_guarded(path: Path) -> None:
     action = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.action.{path.stem}").ActionModule
     assert issubclass(action, GuardedAction)
     assert action.run is GuardedAction.run
+
+
+def modules(tasks: list[dict[str, Any]]) -> Iterator[str]:
+    """The modules that tasks run on their hosts; those that are delegated have no answer of a tray."""
+    for task in tasks:
+        if "delegate_to" not in task:
+            yield from (key for key in task if key.count(".") == 2)
+            for word in ("block", "rescue", "always"):
+                yield from modules(task.get(word, []))
+
+
+def test_modules_without_a_schema_run_on_trays_only_where_the_page_on_security_says_so() -> None:
+    """Their results may set statistics, which AWX hands on as variables."""
+    tasks = {str(path.relative_to(CHECKOUT / "roles")): read(path) for path in ON_TRAYS}
+    for name in ("discover", "verify"):
+        plays = read(CHECKOUT / f"playbooks/phases/{name}.yml")
+        tasks[name] = [task for play in plays if play["hosts"] != "localhost" for task in play["tasks"]]
+    foreign = {
+        name
+        for name, rows in tasks.items()
+        for module in modules(rows)
+        if not module.startswith("rackscale.nvlink.") and module.rpartition(".")[2] not in _LOCAL
+    }
+    assert foreign == {
+        "dra_driver/tasks/tray.yml",
+        "fabric/tasks/main.yml",
+        "rollout/tasks/imex_stop.yml",
+        "slurm/tasks/packages.yml",
+        "slurm/tasks/tray.yml",
+    }
