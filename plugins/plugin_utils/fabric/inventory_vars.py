@@ -31,6 +31,8 @@ TRAY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 ROOT = "nvlink"
 UNPLACED_GROUP = "nvlink_unplaced"
+ROLLOUT_GROUP = "nvlink_rollout"
+"""The hosts of the plays of a rollout, which puts its trays into it."""
 # These groups always exist, so that a play can use them while they are empty.
 _BY_HEALTH = {UNHEALTHY: "nvlink_unhealthy", DEGRADED: "nvlink_degraded"}
 _BY_STATE = {STALE: "nvlink_stale"}
@@ -77,7 +79,7 @@ def plan(fabric: Fabric, state: State | None, groups: Collection[str] = ()) -> P
     result = Plan()
     for name in fabric.domains:
         result.groups[f"nvlink_domain_{name}"] = Group(ROOT)
-    for name in (UNPLACED_GROUP, *_BY_HEALTH.values(), *_BY_STATE.values()):
+    for name in (UNPLACED_GROUP, *_BY_HEALTH.values(), *_BY_STATE.values(), ROLLOUT_GROUP):
         result.groups[name] = Group(ROOT)
     # Every tray has the same variables, so that templates do not fail on unplaced trays.
     result.groups[UNPLACED_GROUP].vars = dict.fromkeys(_CLIQUE_VARS)

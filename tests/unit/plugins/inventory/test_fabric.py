@@ -111,6 +111,8 @@ def test_trays_are_in_the_groups_of_their_clique_and_domain(site: Path, parse: P
     assert hosts(inventory, "nvlink_unhealthy") == ["r01t02"]
     assert hosts(inventory, "nvlink_degraded") == hosts(inventory, "nvlink_unplaced") == ["spare01"]
     assert hosts(inventory, "nvlink_stale") == ["r02t04"]
+    # A play on it prints no warning while no rollout has filled it.
+    assert hosts(inventory, "nvlink_rollout") == []
     assert [group.name for group in inventory.groups["all"].child_groups] == ["ungrouped", "nvlink"]
 
 
