@@ -85,8 +85,8 @@ options:
     type: float
     default: 60
 extends_documentation_fragment:
-  - rackscale.nvlink.slurm
-  - rackscale.nvlink.slurm.cluster
+  - rackscale.nvlink.slurmctld
+  - rackscale.nvlink.slurmctld.cluster
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
 attributes:

@@ -227,8 +227,8 @@ extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
   - rackscale.nvlink.rehearsal
-  - rackscale.nvlink.slurm
-  - rackscale.nvlink.slurm.cluster
+  - rackscale.nvlink.slurmctld
+  - rackscale.nvlink.slurmctld.cluster
 attributes:
   check_mode:
     support: full

@@ -51,7 +51,7 @@ options:
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.info_module
-  - rackscale.nvlink.slurm
+  - rackscale.nvlink.slurmctld
 attributes:
   platform:
     support: full
