@@ -26,7 +26,7 @@ del SCHEMAS["inspect"]["clock"]
 # Step -> (seconds to connect, to copy the module, to start Python and for what has limits of its own; how many calls
 # may take the option timeout): each GPU backend once; NVML and nvidia-smi twice each and nvidia-imex-ctl six times, for
 # the facts and as they print it.
-_ENDS = {"inspect": (120.0, 2), "capture": (60.0, 10)}
+_TIME_LIMITS = {"inspect": (120.0, 2), "capture": (60.0, 10)}
 # Options that a host has no use for.
 _CONTROLLER_OPTIONS = frozenset({"fabric_file", "peer_ports", "controllers"})
 
@@ -89,6 +89,6 @@ class ActionModule(GuardedAction):
 
     def _ask(self, step: str, options: Arguments, more: dict[str, Any], task_vars: Variables) -> Result:
         given = {name: value for name, value in self._task.args.items() if name not in _CONTROLLER_OPTIONS}
-        rest, times = _ENDS[step]
+        rest, times = _TIME_LIMITS[step]
         seconds = rest + times * options["timeout"]
         return self.run_module("rackscale.nvlink.doctor", {**given, **more}, task_vars, SCHEMAS[step], seconds)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of fabric_facts: gives the tray an end, and keeps only documented facts of its answer."""
+"""The controller's half of fabric_facts: gives the tray a time limit, and keeps only documented facts of its answer."""
 
 from __future__ import annotations
 

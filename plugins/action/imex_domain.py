@@ -413,7 +413,7 @@ class ActionModule(GuardedAction):
 
 
 def seconds(phase: str, options: Arguments) -> float:
-    """The end of a phase on a tray, above all that the tray itself waits for."""
+    """The time limit of a phase on a tray, above all that the tray itself waits for."""
     # Each reading of the tray calls nvidia-imex-ctl twice.
     reading = 2 * options["timeout"]
     install = packages.INSTALL_SECONDS if options["manage_package"] else 0

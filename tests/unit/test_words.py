@@ -29,6 +29,9 @@ INSTEAD = {
     r"kin": "similar systems",
     r"parted|carved": "split",
     r"whose a": "owner",
+    r"judge[sd]?|judging": "evaluate, compare",
+    r"settled|as desired and up": "unchanged, in the desired state",
+    r"twins?|left_over": "duplicate, leftover",
     r"look for garbage|uncollected": "garbage collection",
     r"fabric_audit|slurm_trial|acceptance_(?!pending)[a-z]+": "verify, slurm_benchmark",
 }

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An end for what Ansible asks a host: a host that never answers, or that answers without end, ends alone.
+"""A time limit for what Ansible asks a host: a host that never answers, or never stops answering, fails alone.
 
 Ansible's keyword `timeout` ends the task and leaves its ssh client running. Here the programs that the task has started
 are killed, and Ansible's connection plugin sees the end of its client.

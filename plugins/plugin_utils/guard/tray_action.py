@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Base of the action plugins: refuses hosts with foreign facts, and asks a host with an end, a limit and a schema."""
+"""Base of the action plugins: refuses hosts with foreign facts, and limits time, memory and shape of an answer."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class GuardedAction(ActionBase):
     ) -> Result:
         """The answer of the host's module, reduced to its schema (trust.accepted).
 
-        seconds: the end, which lies above all that the module itself may wait for; the host then fails alone, and no
+        seconds: the time limit, above all that the module itself may wait for; the host then fails alone, and no
         program of this question is left on the controller.
         """
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname"))

@@ -17,12 +17,12 @@ _CONTROLLER = 3600.0
 
 
 def tray(arguments: Arguments, default: float) -> float:
-    """The end of a module on a tray, from its option timeout or that option's default."""
+    """The time limit of a module on a tray, from its option timeout or that option's default."""
     return _CONNECT + _SLOW_CALLS * seconds(arguments, "timeout", default)
 
 
 def controller(arguments: Arguments, default: float, more: float = 0.0) -> float:
-    """The end of a module on a Slurm controller; more: what it may wait for besides, such as its jobs."""
+    """The time limit of a module on a Slurm controller; more: what it may wait for besides, such as its jobs."""
     return _CONNECT + _CONTROLLER + 20 * seconds(arguments, "timeout", default) + more
 
 
