@@ -137,16 +137,13 @@ class ActionModule(GuardedAction):
                 fabric_file.load(absolute(path))
             else:
                 yield "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
-        names = [name for name in (*options["trays"], *options["placed"], *options["cliques"]) if value(name)]
+        names = [name for name in (*options["trays"], *options["placed"]) if value(name)]
         if names:
             fabric = self._fabric(value("fabric_file") or value("nvlink_fabric_file"))
             # A discovery in check mode places new trays in no file.
             placed = () if self._task.check_mode else options["placed"]
             for name in names:
-                if name in options["cliques"]:
-                    yield targets.wrong_clique(fabric, name, value(name))
-                else:
-                    yield targets.wrong_trays(run, fabric, name, value(name), name in placed)
+                yield targets.wrong_trays(run, fabric, name, value(name), name in placed)
 
     def _value(self, name: str, task_vars: Variables) -> Any:
         """A variable of the play, which ranks above those of a host, or as localhost has it."""

@@ -80,11 +80,6 @@ options:
     type: list
     elements: str
     default: []
-  cliques:
-    description: Names of cliques of the fabric file, one each.
-    type: list
-    elements: str
-    default: []
   numbers:
     description: Numbers from 0; whole numbers, where the variable is an integer.
     type: list
@@ -186,7 +181,6 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "fabric_files": _NAMES,
     "trays": _NAMES,
     "placed": _NAMES,
-    "cliques": _NAMES,
     "numbers": _NAMES,
     "renames": _NAMES,
     "plan": {"type": "bool", "default": False},

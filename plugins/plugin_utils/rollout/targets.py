@@ -201,13 +201,6 @@ def wrong_trays(run: Run, fabric: Fabric, name: str, value: object, placed: bool
     return ""
 
 
-def wrong_clique(fabric: Fabric, name: str, value: object) -> str:
-    """One sentence about a name that is no clique of the fabric file; empty if it is one."""
-    if str(value) in fabric.cliques:
-        return ""
-    return f"{name}: {shown(value)} is no clique of the fabric file{suggestion(str(value), list(fabric.cliques))}"
-
-
 def wrong_value(name: str, value: object) -> str:
     """One sentence about a variable that must be set; empty if it is."""
     if value is None or value in ("", [], {}):
