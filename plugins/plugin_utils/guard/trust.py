@@ -171,11 +171,7 @@ def is_bounded(value: Any) -> bool:
     try:
         data = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         count_values(data, MAX_SIZE)
-        return len(data) <= MAX_SIZE and _depth(value) <= MAX_DEPTH
+        _cleaned(value)
+        return len(data) <= MAX_SIZE
     except (TypeError, ValueError, RecursionError):
         return False
-
-
-def _depth(value: Any) -> int:
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return 1 + max(map(_depth, inner), default=0)
