@@ -12,10 +12,7 @@ Arguments = Mapping[str, Any]
 """The arguments of a task by option, or by suboption those of one option, of the types that the specification says."""
 
 Specification = Mapping[str, Any]
-"""As in an argument specification: type, elements, choices, options or suboptions, required and no_log.
-
-With names, the name of an option may stand in place of a dictionary.
-"""
+"""As in an argument specification: type, elements, choices, options, required and no_log."""
 
 Result = dict[str, Any]
 """The result of a task: changed, changes and findings, and what the RETURN of its module says."""

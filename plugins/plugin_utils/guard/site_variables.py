@@ -184,8 +184,6 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     if kind == "list":
         # They are those of its elements.
         choices = None
-    elif "names" in spec and isinstance(value, str):
-        value = {value: None}
     # A dictionary may contain a secret.
     what = f"is {shown(value)}"
     if spec.get("no_log") or _SECRET.search(place):
@@ -211,7 +209,7 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
         inner = {**spec, "type": spec.get("elements", "raw")}
         for number, entry in enumerate(value):
             yield from problems(f"{place}[{number}]", entry, inner)
-    elif kind == "dict" and (options := spec.get("options") or spec.get("suboptions")):
+    elif kind == "dict" and (options := spec.get("options")):
         yield from _keys(place, value, options)
 
 

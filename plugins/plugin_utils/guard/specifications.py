@@ -13,16 +13,8 @@ import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.doc_fragments import (
-    source_kubernetes,
-    source_rest,
-    source_slurm,
-    source_ssh,
-    source_topograph,
-)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 
 OWN_PREFIXES = (
@@ -52,19 +44,11 @@ def _read() -> dict[str, dict[str, Specification]]:
     found: dict[str, dict[str, Specification]] = {}
     for path in (*_ROOT.glob("roles/*/meta/argument_specs.yml"), _ROOT / "playbooks/meta/argument_specs.yml"):
         owner = path.parents[1].relative_to(_ROOT)
-        for entry, spec in _load(path.read_text("utf-8"))["argument_specs"].items():
+        read = yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        for entry, spec in read["argument_specs"].items():
             name = owner / entry if owner.name == "playbooks" else owner
             found.setdefault(str(name), {}).update(spec["options"])
-    sources: dict[str, Specification] = {"ansible_facts": {}, "fabric_file": {}, "simulation": {"type": "dict"}}
-    for fragment in (source_kubernetes, source_rest, source_slurm, source_ssh, source_topograph):
-        sources.update(_load(fragment.ModuleDocFragment.DOCUMENTATION)["options"])
-    entries = {"type": "list", "elements": "dict", "names": True, "options": sources}
-    found["playbooks/discover"]["fabric_sources"] = entries
     return found
-
-
-def _load(text: str) -> Any:
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 _OF = _read()

@@ -56,8 +56,10 @@ def selected(given: Sequence[Any]) -> list[tuple[str, Any]]:
         elif isinstance(row, str):
             rows.append((str(row), None))
         else:
+            # Not the values, since one may be a secret.
+            named = list(row) if isinstance(row, Mapping) else row
             raise SourceError(
-                f"sources: {shown(row)} is neither a name nor a name with its options; write ssh, or ssh: "
+                f"sources: {shown(named)} is neither a name nor a name with its options; write ssh, or ssh: "
                 "with the options below it"
             )
     live = [(name, own) for name, own in rows if name != sources.FABRIC_FILE]

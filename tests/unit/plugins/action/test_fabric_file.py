@@ -716,6 +716,7 @@ def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site
         ({"state_dir": "here"}, r"^state_dir: .*here' is not an absolute path|^state_dir: .*/here is not a directory"),
         ({"state_dir": "/nowhere"}, r"^state_dir: /nowhere is not a directory; create it"),
         ({"expected_trays": "many"}, r"^expected_trays: 'many' is not a number; write a number of trays, such as 18$"),
+        ({"sources": [{"rest": {}, "token": "s3cret"}]}, r"^sources: \['rest', 'token'\] is neither a name nor "),
         ({"sources": ["shh"]}, r"^sources: 'shh' is not a known source; did you mean ssh\?"),
         ({"sources": []}, r"^sources: has no live source; "),
         ({"sources": ["ssh", {"ssh": {}}]}, r"^sources: ssh is listed twice; "),

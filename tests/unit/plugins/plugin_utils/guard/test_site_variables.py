@@ -95,12 +95,6 @@ def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
             [{"name": "big", "priorty_tier": 1}],
             "slurm_tiers[0] (-e) has the unknown key 'priorty_tier'; did you mean priority_tier?",
         ),
-        ("fabric_sources", "sssh", "fabric_sources[0] (-e) has the unknown key 'sssh'; did you mean ssh?"),
-        (
-            "fabric_sources",
-            [{"ssh": {"usr": "x"}}],
-            "fabric_sources[0].ssh (-e) has the unknown key 'usr'; did you mean user?",
-        ),
         ("fabric_sources", {"rest": {"token": "s3cret"}}, "fabric_sources (-e) is a dictionary, write a list."),
         ("slurm_tiers", [{"all": True}], "slurm_tiers[0] (-e) has no name, add it."),
         (

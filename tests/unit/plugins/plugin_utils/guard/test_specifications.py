@@ -61,16 +61,14 @@ def test_each_playbook_has_its_variables_and_names_those_that_are_needed() -> No
 def test_a_variable_has_one_type_wherever_it_stands() -> None:
     for playbook, entry in SPECS.items():
         for name, spec in entry["options"].items():
-            # The options of each source come from the inventory plugin's documentation.
-            if name != "fabric_sources":
-                assert _kept(spec) == _kept(VARIABLES[name]), f"{name} of {playbook}"
+            assert _kept(spec) == _kept(VARIABLES[name]), f"{name} of {playbook}"
     assert VARIABLES.keys() >= set(waves.OPTIONS)
 
 
 @pytest.mark.parametrize("path", PARTS, ids=lambda path: str(path.relative_to(CHECKOUT)))
 def test_a_variable_has_the_type_of_the_option_that_it_sets(path: Path) -> None:
     for name, option in _options_of_modules(yaml.safe_load(path.read_text())):
-        if name in SPECS[path.stem]["options"] and name != "fabric_sources":
+        if name in SPECS[path.stem]["options"]:
             known = _kept(VARIABLES[name])
             assert {**known, **_kept(option)} == known, name
 
