@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print the progress of a run by NVLink domain; plugin_utils/progress.py counts."""
+"""Print the progress of a run by play; plugin_utils/progress.py counts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Prints, at the end of a play, one line with the worst result and the number of its hosts that are ok, changed,
-    failed or unreachable. Each domain with a failed or unreachable host has a line of its own. A line of a play without
-    a change is printed once in a run. Plays without a host print nothing, nor does a play on the controller alone that
-    changed nothing or has printed a text of its own.
+    failed or unreachable, and the names of those with a problem. A line of a play without a change is printed once in a
+    run. Plays without a host print nothing, nor does a play on the controller alone that changed nothing or has printed
+    a text of its own.
   - On a terminal the last line is the running task with the number of hosts that have finished it. Each further line
     replaces it.
-  - An NVLink domain is a group of hosts whose name starts with O(group_prefix). The inventory plugin
-    P(rackscale.nvlink.fabric#inventory) makes one for each NVLink domain.
   - Failures are printed at the end of their task. Hosts with equal messages share a line, folded as a Slurm hostlist.
     The same holds for the output of P(ansible.builtin.debug#module) and the C(success_msg) of
     P(ansible.builtin.assert#module), one entry of a list a line, and for differences with C(--diff), each of at most
@@ -30,16 +28,6 @@ description:
 requirements:
   - Enabled as the stdout callback.
 options:
-  group_prefix:
-    description:
-      - Prefix of the groups that are NVLink domains. The rest of the name is the name of the domain.
-    type: str
-    default: nvlink_domain_
-    env:
-      - name: NVLINK_PROGRESS_GROUP_PREFIX
-    ini:
-      - section: callback_nvlink_progress
-        key: group_prefix
   interval:
     description:
       - Where the output is no terminal, seconds without a line after which the next task or result has one, with the
@@ -106,7 +94,7 @@ _COLOURS = {
 
 
 class CallbackModule(CallbackBase):
-    """Prints one line for each play, and one for each domain with a problem."""
+    """Prints one line for each play, and the messages of its tasks."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -115,8 +103,9 @@ class CallbackModule(CallbackBase):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._started = self._phase_started = self._printed_at = time.monotonic()
-        self._phase: progress.Phase | None = None
+        self._started = self._play_started = self._printed_at = time.monotonic()
+        # Host -> its worst outcome in this play.
+        self._outcomes: dict[str, str] = {}
         self._play = self._task = ""
         # Whether the terminal shows the running task, and whether this play has printed a text.
         self._is_shown = self._has_text = self._is_terminal = False
@@ -128,20 +117,18 @@ class CallbackModule(CallbackBase):
         self._differences: dict[tuple[str, str], list[str]] = {}
         self._causes: list[str] = []
         self._results = 0
-        self._domains: dict[str, str] = {}
         self._unchanged: set[tuple[str, frozenset[str]]] = set()
 
     def set_options(self, *arguments: Any, **more: Any) -> None:
         super().set_options(*arguments, **more)
-        self._prefix = self.get_option("group_prefix")
         self._interval = self.get_option("interval")
         self._is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         atexit.unregister(self._stop_early)
         atexit.register(self._stop_early)
-        self._end_phase()
-        self._phase, self._phase_started = progress.Phase(), time.monotonic()
+        self._end_play()
+        self._play_started = time.monotonic()
         self._play, self._has_text = play.get_name().strip(), False
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
@@ -198,7 +185,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats: Any) -> None:
         atexit.unregister(self._stop_early)
         # The last line has the cause: printed here too, it would stand there twice.
-        self._end_phase(is_last=True)
+        self._end_play(is_last=True)
         hosts = {}
         for host in stats.processed:
             sums = stats.summarize(host)
@@ -215,7 +202,7 @@ class CallbackModule(CallbackBase):
 
     def _stop_early(self) -> None:
         """Print what is left where Ansible ends without statistics: the hosts of a play have no value, or Ctrl-C."""
-        self._end_phase()
+        self._end_play()
         seconds = time.monotonic() - self._started
         text = f"{progress.FAILED.upper()} in {seconds:.1f} s: Ansible stopped before the end of the run, see its error"
         self._print(text, C.COLOR_ERROR)
@@ -245,21 +232,11 @@ class CallbackModule(CallbackBase):
             self._print(text, C.COLOR_VERBOSE)
 
     def _count(self, result: Any, outcome: str) -> None:
-        host = result.host
-        name = host.get_name()
-        domain = self._domains.get(name)
-        if domain is None:
-            domain = self._domains[name] = self._domain(host)
-        if self._phase is not None:
-            self._phase.add(domain, name, outcome)
+        progress.add(self._outcomes, result.host.get_name(), outcome)
         self._results += 1
         if result.warnings or result.deprecations:
             self._handle_warnings(result.result)
         self._show(f"  {self._play}: {self._task}: {count(self._results, 'host')} so far")
-
-    def _domain(self, host: Any) -> str:
-        names = (group.name for group in host.get_groups() if group.name.startswith(self._prefix))
-        return next((name.removeprefix(self._prefix) for name in names), progress.NO_DOMAIN)
 
     def _name(self, result: Any) -> str:
         return self._names.get(result.task._uuid, self._task)
@@ -296,22 +273,20 @@ class CallbackModule(CallbackBase):
             self._print(f"  {self._task}: {count(self._results, 'host')}", C.COLOR_VERBOSE)
         self._task, self._messages, self._differences, self._results = "", {}, {}, 0
 
-    def _end_phase(self, is_last: bool = False) -> None:
+    def _end_play(self, is_last: bool = False) -> None:
         self._end_task(is_last)
-        if self._phase is None:
+        if not self._outcomes:
             return
-        seconds = time.monotonic() - self._phase_started
-        for line in self._phase.lines():
-            key = self._play, line.hosts
-            silent = line.outcome == progress.OK and key in self._unchanged
-            if line.hosts <= _CONTROLLER:
-                silent = line.outcome == progress.OK or (line.outcome == progress.CHANGED and self._has_text)
-            if silent and not self._display.verbosity:
-                continue
-            self._unchanged.add(key)
-            row = line._replace(text=f"{self._play}: {line.text} ({seconds:.1f} s)")
-            self._print(str(row), _COLOURS[line.outcome])
-        self._phase = None
+        outcomes, self._outcomes = self._outcomes, {}
+        worst, key = progress.worst(outcomes), (self._play, frozenset(outcomes))
+        silent = worst == progress.OK and key in self._unchanged
+        if outcomes.keys() <= _CONTROLLER:
+            silent = worst == progress.OK or (worst == progress.CHANGED and self._has_text)
+        self._unchanged.add(key)
+        if not silent or self._display.verbosity:
+            seconds = time.monotonic() - self._play_started
+            line = progress.Line(worst, f"{self._play}: {progress.counted(outcomes)} ({seconds:.1f} s)")
+            self._print(str(line), _COLOURS[worst])
 
 
 def _short(name: str) -> str:

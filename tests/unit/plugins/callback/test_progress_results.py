@@ -49,7 +49,7 @@ def task(name: str, action: str = "command", **more: Any) -> Any:
 
 
 def result(host: str, of: Any, **values: Any) -> Any:
-    named = SimpleNamespace(get_name=lambda: host, get_groups=list)
+    named = SimpleNamespace(get_name=lambda: host)
     more = {"warnings": [], "deprecations": [], "is_changed": lambda: bool(values.get("changed"))}
     return SimpleNamespace(host=named, task=of, result=values, **more)
 
@@ -57,7 +57,7 @@ def result(host: str, of: Any, **values: Any) -> Any:
 def callback() -> progress.CallbackModule:
     made = progress.CallbackModule()
     made._display = SimpleNamespace(verbosity=0)
-    made._prefix, made._interval = "nvlink_domain_", 0
+    made._interval = 0
     return made
 
 

@@ -3,76 +3,35 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.progress import Messages, Phase
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.progress import Messages
 from hypothesis import given
 from hypothesis import strategies as st
 
-RESULTS = st.tuples(st.sampled_from(["", "r1", "r2", "r10"]), st.integers(1, 5), st.sampled_from(progress.OUTCOMES))
+RESULTS = st.tuples(st.sampled_from(["r01t01", "r01t02", "r02t01"]), st.sampled_from(progress.OUTCOMES))
 
 
-def _phase(domains: int = 3) -> Phase:
-    phase = Phase()
-    for domain in range(1, domains + 1):
-        for tray in range(1, 19):
-            phase.add(f"r{domain:02d}", f"r{domain:02d}t{tray:02d}", progress.OK)
-    return phase
+def _play(domains: int) -> dict[str, str]:
+    return {f"r{domain:02d}t{tray:02d}": progress.OK for domain in range(1, domains + 1) for tray in range(1, 19)}
 
 
-def _lines(phase: Phase) -> list[str]:
-    return [str(line) for line in phase.lines()]
+def test_a_play_without_problems_has_no_long_list_of_names() -> None:
+    assert progress.counted(_play(2)) == "r[01-02]t[01-18]"
+    assert progress.counted(_play(576)) == "10368 hosts"
+    assert progress.counted({**_play(2), "r02t03": progress.CHANGED}) == "36 hosts: 35 ok, 1 changed"
+    assert progress.counted({"localhost": progress.CHANGED}) == "localhost"
 
 
-def test_a_phase_without_problems_is_one_line() -> None:
-    assert _lines(_phase(2)) == ["ok           r[01-02]t[01-18]"]
-    assert _lines(_phase(576)) == ["ok           10368 hosts"]
-    phase = _phase(2)
-    phase.add("r02", "r02t03", progress.CHANGED)
-    assert _lines(phase) == ["changed      36 hosts: 35 ok, 1 changed"]
-    alone = Phase()
-    alone.add("", "localhost", progress.CHANGED)
-    assert _lines(alone) == ["changed      localhost"]
-    assert _lines(Phase()) == []
-
-
-def test_domains_with_problems_come_first_in_natural_order_and_hosts_without_one_last() -> None:
-    phase = Phase()
-    for domain in ("r10", "", "r9", "r8"):
-        phase.add(domain, f"host-{domain}", progress.OK if domain == "r8" else progress.FAILED)
-        phase.add(domain, f"more-{domain}", progress.OK)
-    assert _lines(phase) == [
-        "failed       r9: 2 hosts: 1 ok, 1 failed (host-r9)",
-        "failed       r10: 2 hosts: 1 ok, 1 failed (host-r10)",
-        "failed       (no domain): 2 hosts: 1 ok, 1 failed (host-)",
-        "ok           all others: host-r8,more-r8",
-    ]
-
-
-def test_domains_that_failed_as_a_whole_share_a_line() -> None:
-    phase = _phase(4)
-    for domain in (1, 2):
-        for tray in range(1, 19):
-            phase.add(f"r{domain:02d}", f"r{domain:02d}t{tray:02d}", progress.FAILED)
-    phase.add("r03", "r03t05", progress.RESCUED)
-    assert _lines(phase) == [
-        "failed       36 hosts: 36 failed (r[01-02]t[01-18])",
-        "rescued      all others: 36 hosts: 35 ok, 1 rescued (r03t05)",
-    ]
-
-
-def test_the_worst_result_of_a_host_counts_and_hosts_with_problems_are_named() -> None:
-    phase = _phase(2)
+def test_hosts_with_problems_are_named() -> None:
+    play = _play(2)
     for tray in (3, 4, 7):
-        phase.add("r01", f"r01t{tray:02d}", progress.UNREACHABLE)
-    phase.add("r01", "r01t04", progress.CHANGED)
-    phase.add("r01", "r01t01", progress.CHANGED)
-    assert _lines(phase) == [
-        "unreachable  r01: 18 hosts: 14 ok, 1 changed, 3 unreachable (r01t[03-04,07])",
-        "ok           all others: r02t[01-18]",
-    ]
+        progress.add(play, f"r01t{tray:02d}", progress.UNREACHABLE)
+    progress.add(play, "r01t04", progress.CHANGED)
+    progress.add(play, "r01t01", progress.CHANGED)
+    assert progress.counted(play) == "36 hosts: 32 ok, 1 changed, 3 unreachable (r01t[03-04,07])"
+    many = {f"{number**3}a{number**3}": progress.FAILED for number in range(999, 0, -1)}
+    assert progress.counted(many) == "999 hosts: 999 failed (1a1, 8a8, 27a27, 64a64, 125a125 and 994 more)"
 
 
 @pytest.mark.parametrize(
@@ -95,16 +54,12 @@ def test_the_last_line_is_the_verdict_of_the_run(outcomes: dict[str, str], cause
 
 
 @given(st.lists(RESULTS))
-def test_every_host_is_counted_once_in_any_order_of_results(results: list[tuple[str, int, str]]) -> None:
-    phase, other = Phase(), Phase()
-    for domain, number, outcome in results:
-        phase.add(domain, f"{domain}h{number}", outcome)
-    for domain, number, outcome in reversed(results):
-        other.add(domain, f"{domain}h{number}", outcome)
-    assert phase.outcomes == other.outcomes
-    hosts = {(domain, number) for domain, number, _outcome in results}
-    counted = Counter(domain for domain, _number in hosts)
-    assert {domain: len(of) for domain, of in phase.outcomes.items()} == counted
+def test_the_worst_result_of_a_host_counts_in_any_order(results: list[tuple[str, str]]) -> None:
+    play: dict[str, str] = {}
+    for host, outcome in results:
+        progress.add(play, host, outcome)
+    ranks = {host: [progress.OUTCOMES.index(word) for name, word in results if name == host] for host, _ in results}
+    assert play == {host: progress.OUTCOMES[max(of)] for host, of in ranks.items()}
 
 
 def _printed(messages: Messages) -> list[str]:
