@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, summary
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Row, Unfinished, WaveResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Row, WaveResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
 
@@ -247,7 +247,7 @@ class ActionModule(GuardedAction):
         record = self._read_record()
         if self._finish(record):
             self._write_record(record)
-        unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
+        unfinished = record["cliques"]
         text = summary.of_rollout(self.rollout, record["finished"], list(unfinished), self._task.check_mode)
         settings = plan.get("settings") if isinstance(plan, Mapping) else None
         if settings and {"drain", "resume"} & set(settings["steps"]) and not settings.get("slurm_controller"):
@@ -266,22 +266,19 @@ class ActionModule(GuardedAction):
             return []
         fabric = fabric_file.load(record["fabric_file"])
         outcome = self._outcome(fabric, wave)
-        for name in self._cliques(fabric, wave):
-            record["cliques"].pop(name, None)
         for name, trays in self._cliques(fabric, wave).items():
-            if name not in outcome.unfinished:
+            if name in outcome.unfinished:
+                record["cliques"][name] = outcome.unfinished[name]
+            else:
+                record["cliques"].pop(name, None)
                 record["finished"][name] = [tray for tray in trays if tray in record["selected"]]
-        for name, clique in outcome.unfinished.items():
-            record["cliques"][name] = {"state": clique.state, "trays": dict(clique.trays)}
-        failed = [name for name, clique in outcome.unfinished.items() if clique.state == progress_file.FAILED]
+        failed = [name for name, row in outcome.unfinished.items() if row["state"] == progress_file.FAILED]
         record["failed"] += len(failed)
         record["canary_failed"] |= bool(failed) and record["is_canary"]
         record["wave"] = []
-        return (
-            [progress_file.summary(outcome.unfinished, record["progress_file"], self.rollout)]
-            if outcome.unfinished
-            else []
-        )
+        if not outcome.unfinished:
+            return []
+        return [progress_file.summary(outcome.unfinished, record["progress_file"], self.rollout)]
 
     def _cliques(self, fabric: Fabric, trays: Iterable[str]) -> dict[str, list[str]]:
         """Clique -> those of these trays that are in it."""
@@ -296,9 +293,6 @@ class ActionModule(GuardedAction):
 
     def _outcome(self, fabric: Fabric, trays: list[str]) -> WaveResult:
         return progress_file.evaluate(self._cliques(fabric, trays), self._rows(trays))
-
-    def _now(self) -> str:
-        return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     # The record of this run: unfinished and failed cliques, and the wave that has begun. The progress file has the
     # unfinished cliques for later runs.
@@ -327,18 +321,18 @@ class ActionModule(GuardedAction):
         record = self._empty_record(path, self.path)
         # A clique that a killed run had started may look complete on its trays, and is not.
         record["unfinished"] = [
-            name for name, row in cliques.items() if row.state in (progress_file.STARTED, progress_file.FAILED)
+            name for name, row in cliques.items() if row["state"] in (progress_file.STARTED, progress_file.FAILED)
         ]
         for name in self._cliques(fabric, self.hosts):
-            cliques[name] = Unfinished(progress_file.PENDING)
-        record["cliques"] = {name: {"state": row.state, "trays": dict(row.trays)} for name, row in cliques.items()}
+            cliques[name] = {"state": progress_file.PENDING, "trays": {}}
+        record["cliques"] = cliques
         return record
 
     def _write_record(self, record: dict[str, Any]) -> None:
         storage.write_atomic(self._record_path(), json.dumps(record).encode(), durable=False)
         if not self._task.check_mode:
-            unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
-            progress_file.write(record["progress_file"], self.rollout, unfinished, self._now())
+            now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            progress_file.write(record["progress_file"], self.rollout, record["cliques"], now)
 
 
 def _line(text: str) -> str:

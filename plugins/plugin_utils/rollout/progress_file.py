@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -25,12 +25,11 @@ PENDING, STARTED, FAILED, SKIPPED = "pending", "started", "failed", "skipped"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
-@dataclass(frozen=True)
-class Unfinished:
-    """An unfinished clique: its state, and the reason of each tray that did not pass."""
+class Unfinished(TypedDict):
+    """An unfinished clique, as in the progress file: its state, and the reason of each tray that did not pass."""
 
     state: str
-    trays: Mapping[str, str] = field(default_factory=dict)
+    trays: dict[str, str]
 
 
 class Row(TypedDict, total=False):
@@ -55,14 +54,14 @@ def evaluate(cliques: Mapping[str, Sequence[str]], rows: Mapping[str, Row]) -> W
 
     A clique is finished only when every tray of it has passed.
     """
-    unfinished = {}
+    unfinished: dict[str, Unfinished] = {}
     for name, trays in cliques.items():
         not_passed = {
             tray: _reason(rows.get(tray)) for tray in trays if (rows.get(tray) or {}).get("state") != "passed"
         }
         if not_passed:
             states = {(rows.get(tray) or {"state": SKIPPED})["state"] for tray in not_passed}
-            unfinished[name] = Unfinished(SKIPPED if states == {SKIPPED} else FAILED, not_passed)
+            unfinished[name] = {"state": SKIPPED if states == {SKIPPED} else FAILED, "trays": not_passed}
     passed = [tray for trays in cliques.values() for tray in trays if (rows.get(tray) or {}).get("state") == "passed"]
     return WaveResult(tuple(passed), unfinished)
 
@@ -97,8 +96,10 @@ def read(path: str) -> dict[str, Unfinished]:
             document = json.load(file)
         if document["schema_version"] != SCHEMA_VERSION:
             raise ValueError("schema_version")
-        rows = {name: Unfinished(row["state"], dict(row["trays"])) for name, row in document["cliques"].items()}
-        if not all(isinstance(text, str) for row in rows.values() for text in (row.state, *row.trays.values())):
+        rows: dict[str, Unfinished] = {
+            name: {"state": row["state"], "trays": dict(row["trays"])} for name, row in document["cliques"].items()
+        }
+        if not all(isinstance(text, str) for row in rows.values() for text in (row["state"], *row["trays"].values())):
             raise ValueError("cliques")
         return rows
     except OSError as error:
@@ -117,15 +118,14 @@ def write(path: str, rollout: str, unfinished: Mapping[str, Unfinished], now: st
         if os.path.exists(path):
             storage.remove(path)
         return
-    rows = {name: {"state": row.state, "trays": dict(row.trays)} for name, row in unfinished.items()}
-    document = {"schema_version": SCHEMA_VERSION, "rollout": rollout, "written_at": now, "cliques": rows}
+    document = {"schema_version": SCHEMA_VERSION, "rollout": rollout, "written_at": now, "cliques": unfinished}
     storage.write_atomic(path, f"{json.dumps(document, indent=1, sort_keys=True)}\n".encode())
 
 
 def summary(unfinished: Mapping[str, Unfinished], path: str, rollout: str) -> str:
     """One sentence: the unfinished cliques and how to resume."""
     # Failed cliques before pending ones.
-    rows = sorted(unfinished.items(), key=lambda item: item[1].state == PENDING)
+    rows = sorted(unfinished.items(), key=lambda item: item[1]["state"] == PENDING)
     parts = summarize(f"{name} ({_clique(row)})" for name, row in rows)
     return (
         f"Rollout {rollout}: {count(len(unfinished), 'clique')} unfinished: {parts}; fix the cause and run it"
@@ -134,8 +134,8 @@ def summary(unfinished: Mapping[str, Unfinished], path: str, rollout: str) -> st
 
 
 def _clique(row: Unfinished) -> str:
-    if not row.trays:
-        return row.state
-    tray, reason = next(iter(row.trays.items()))
-    others = f", and {len(row.trays) - 1} more" if len(row.trays) > 1 else ""
-    return f"{row.state}: {tray}, {reason.rstrip('.')}{others}"
+    if not row["trays"]:
+        return row["state"]
+    tray, reason = next(iter(row["trays"].items()))
+    others = f", and {len(row['trays']) - 1} more" if len(row["trays"]) > 1 else ""
+    return f"{row['state']}: {tray}, {reason.rstrip('.')}{others}"

@@ -32,7 +32,7 @@ FULL = {
     "fabric.json": "storage.write_atomic('fabric.json', data)",
     "audit.jsonl": "storage.append_line('audit.jsonl', data)",
     "progress.json": (
-        "progress_file.write('progress.json', 'imex', {data.decode(): progress_file.Unfinished('failed')}, 'now')"
+        "progress_file.write('progress.json', 'imex', {data.decode(): {'state': 'failed', 'trays': {}}}, 'now')"
     ),
     "tree.json": "tree.plan('.', {'tree.json': tree.File(data.decode(), 'part')}, {'part'}, 'manifest').apply()",
     "nvlink-imex/play-play/phase/r01t01.json": (
