@@ -66,7 +66,6 @@ def checks(site: Site) -> Iterator[Check]:
     for name, of_trays, of_controllers, how in TABLE:
         for host, report in {**(trays if of_trays else {}), **(controllers if of_controllers else {})}.items():
             yield from (Check(name, status, message, host) for status, message in how(host, report, site))
-    yield from _between_clocks({**trays, **controllers})
     if trays and not any(report.get("connects") for report in {**trays, **controllers}.values()):
         yield Check("ports", SKIPPED, "no tray connected to another one")
 
@@ -94,41 +93,17 @@ def _become(_host: str, report: Object, site: Site) -> Found:
 
 
 def _clock(_host: str, report: Object, _site: Site) -> Found:
-    skew = _distance(_clock_of(report), (0.0, 0.0))
-    yield (_severity(skew), _skewed("the controller", skew)) if skew > MAX_SKEW else (OK, "")
-
-
-def _between_clocks(reports: Mapping[str, Object]) -> Iterator[Check]:
-    """The largest skew of two hosts, where each of them is near enough to the controller."""
-    clocks = {name: _clock_of(report) for name, report in reports.items()}
-    near = {name: clock for name, clock in clocks.items() if _distance(clock, (0.0, 0.0)) <= MAX_SKEW}
-    if len(near) > 1:
-        first = min(near, key=lambda name: near[name][1])
-        last = max(near, key=lambda name: near[name][0])
-        skew = _distance(near[first], near[last])
-        if skew > MAX_SKEW:
-            yield Check("clock", _severity(skew), _skewed(last, skew), first)
-
-
-def _clock_of(report: Object) -> tuple[float, float]:
+    """By the least that the host's clock can differ, since it is known as an interval."""
     clock = mapped(report.get("clock"))
-    return float(clock.get("low") or 0.0), float(clock.get("high") or 0.0)
-
-
-def _distance(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """The least that two clocks can differ, each known as an interval."""
-    return max(0.0, first[0] - second[1], second[0] - first[1])
-
-
-def _severity(skew: float) -> str:
-    return ERROR if skew >= AUTH_SKEW else WARNING
-
-
-def _skewed(other: str, skew: float) -> str:
+    skew = max(0.0, float(clock.get("low") or 0.0), -float(clock.get("high") or 0.0))
+    if skew <= MAX_SKEW:
+        yield OK, ""
+        return
     # Rounded, so that trays of one wrong time server are one line.
     shown = f"{round(skew, -1):.0f} s" if skew < 600 else f"{skew / 60:.0f} min"
-    refused = "; munge refuses credentials" if skew >= AUTH_SKEW else ""
-    return f"the clock differs from that of {other} by about {shown}{refused}: start chrony or systemd-timesyncd"
+    differs = f"the clock differs from that of the controller by about {shown}"
+    status, refused = (ERROR, "; munge refuses credentials") if skew >= AUTH_SKEW else (WARNING, "")
+    yield status, f"{differs}{refused}: start chrony or systemd-timesyncd"
 
 
 # -------------------------------------------------------------------------------------------------- driver, IMEX, Slurm

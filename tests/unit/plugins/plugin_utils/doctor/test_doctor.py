@@ -199,13 +199,6 @@ def test_a_clock_is_checked_by_the_least_that_it_can_differ(low: float, high: fl
         assert "munge refuses credentials" in rows[0][3]
 
 
-def test_two_trays_may_differ_more_from_each_other_than_from_the_controller() -> None:
-    early, late = report(clock={"low": -9.5, "high": -8.0}), report(clock={"low": 7.0, "high": 9.0})
-    [(name, status, host, text)] = found(Site({"r01t01": early, "r01t02": late}))
-    assert (name, status, host) == ("clock", WARNING, "r01t01")
-    assert "from that of r01t02" in text
-
-
 def test_a_driver_without_its_parts_is_an_error_with_the_finding() -> None:
     finding = {"code": "driver_missing", "severity": "error", "message": "Load the driver."}
     broken = report(gpu={"driver": None, "gpus": 0, "findings": [finding]})
