@@ -143,11 +143,16 @@ def printable(text: str) -> str:
 
 def nearest(word: object, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the closest known word, else all known words."""
+    words = list(known)
+    return similar(word, words) or f"; use one of {', '.join(words)}"
+
+
+def similar(word: object, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the closest known word, empty where none is close."""
     import difflib  # only needed when the run has failed
 
-    words = list(known)
-    close = difflib.get_close_matches(str(word), words, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; use one of {', '.join(words)}"
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def absolute(path: object) -> str:

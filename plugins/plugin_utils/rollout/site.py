@@ -12,7 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import OWNERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown, similar
 
 PHASES = ("discover", "slurm", "imex", "kubernetes", "verify", "report")
 SLURM = ("existing", "managed")
@@ -152,9 +152,8 @@ def _no_trays(inventory: Inventory) -> str:
             "site_tray_hosts: is not set, and the groups trays and nvlink have no host; put the trays into the group"
             " trays, or set site_tray_hosts to their pattern"
         )
-    hint = nearest(inventory.pattern, inventory.groups)
-    # In place of a list of all groups, which may be one a clique.
-    remedy = hint if "did you mean" in hint else "; set it to the pattern of the trays"
+    # Without a list of all groups, which may be one a clique.
+    remedy = similar(inventory.pattern, inventory.groups) or "; set it to the pattern of the trays"
     return f"site_tray_hosts: {shown(inventory.pattern)} matches no host{remedy}"
 
 

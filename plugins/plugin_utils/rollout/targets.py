@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown, similar
 
 TAGS: dict[str, tuple[str, ...]] = {
     "site": (*site.PHASES, *(part for parts in site.PARTS.values() for part in parts)),
@@ -96,12 +96,12 @@ def wrong_tags(playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str
         for tag in tags:
             if tag in allowed or (option == "--skip-tags" and tag in ("never", "tagged")):
                 continue
-            hint = nearest(tag, known)
             if playbooks is None:
-                if "did you mean" in hint:
+                if hint := similar(tag, known):
                     yield f"{option}: {shown(tag)} is no tag of rackscale.nvlink{hint}"
             elif known:
-                yield f"{option}: {shown(tag)} is no tag of the playbook {' and '.join(playbooks)}{hint}"
+                named = f"the playbook {' and '.join(playbooks)}{nearest(tag, known)}"
+                yield f"{option}: {shown(tag)} is no tag of {named}"
             else:
                 yield f"{option}: the playbook {' and '.join(playbooks)} has no tags; leave {option} out"
 
@@ -239,7 +239,6 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def suggestion(name: str, known: Sequence[str], otherwise: str = "") -> str:
+def suggestion(name: str, known: Sequence[str], otherwise: str = "; check the name") -> str:
     """A hint at the most similar name; a list of thousands of names would not help."""
-    hint = nearest(name, known)
-    return hint if "did you mean" in hint else otherwise or "; check the name"
+    return similar(name, known) or otherwise

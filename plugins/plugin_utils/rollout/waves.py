@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown, similar
 
 
 class RolloutError(NvlinkError):
@@ -106,8 +106,7 @@ def placed(fabric: Fabric, names: str) -> list[str]:
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
     """A hint at the most similar name; a list of thousands of names would not help."""
-    hint = nearest(name, known)
-    return hint if hint.startswith("; did you mean") else "; it lists their names"
+    return similar(name, known) or "; it lists their names"
 
 
 def cliques_of(fabric: Fabric, trays: Collection[str]) -> list[str]:
