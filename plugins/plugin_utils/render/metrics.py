@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
@@ -28,14 +28,42 @@ _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 Labels = dict[str, str]
+Sample = tuple[str, Labels, int | None]
+"""A metric, its labels and value; None for a value that is unknown."""
 
 
-class Family(NamedTuple):
-    """One metric, always a gauge: its name, help text and samples."""
-
-    name: str
-    help: str
-    samples: list[tuple[Labels, int]]
+HELP = {
+    "nvlink_fabric_info": "The fabric file, by its SHA-256.",
+    "nvlink_state_written_timestamp_seconds": "When the state of the trays was last written.",
+    "nvlink_domain_expected_trays": "Trays that an NVLink domain is expected to have.",
+    "nvlink_domain_trays": "Trays that the fabric file places in an NVLink domain.",
+    "nvlink_unplaced_trays": "Observed trays without a place.",
+    "nvlink_clique_info": "A clique: the value of its node label and its Slurm block.",
+    "nvlink_clique_gpus": "GPUs that the fabric file places in a clique.",
+    "nvlink_clique_trays_by_health": "Trays of a clique, by health.",
+    "nvlink_clique_trays_by_state": "Trays of a clique, by state.",
+    "nvlink_clique_working_trays": (
+        "Working trays of a clique, neither unhealthy nor stale: the largest job inside the clique."
+    ),
+    "nvlink_clique_oldest_observation_timestamp_seconds": (
+        "Time of the oldest observation among the trays of a clique."
+    ),
+    "nvlink_segment_reach_trays": "Trays of the largest Slurm job with segments of so many trays.",
+    "nvlink_segment_blocks": "Blocks that hold a segment of so many trays.",
+    "nvlink_job_blocks_allowed": "Blocks that Slurm allows a job of so many trays.",
+    "nvlink_job_blocks_needed": "Blocks that a job of so many trays needs with the working trays.",
+    "nvlink_job_starts": "Whether a job of so many trays starts on the idle cluster without a segment.",
+    "nvlink_findings": "Findings about the fabric, by code and severity.",
+    "nvlink_verify_ok": "Whether the last verify found no error.",
+    "nvlink_verify_timestamp_seconds": "When verify last ran.",
+    "nvlink_layer_checked": "Whether the last verify checked a layer.",
+    "nvlink_layer_ok": "Whether a checked layer has no error.",
+    "nvlink_layer_failures": "Failures that the last verify found in a layer, by severity.",
+    "nvlink_clique_free_nodes": "Nodes of a clique that a new ComputeDomain can use.",
+    "nvlink_clique_stranded_gpus": "Free GPUs on nodes that a ComputeDomain has, which no other one can use.",
+    "nvlink_clique_blocked_nodes": "Nodes of a clique with stranded GPUs, by the ComputeDomain that has them.",
+}
+"""Metric, always a gauge, and its help text, in the order of the file."""
 
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
@@ -43,7 +71,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
     document = numbers(fabric, state, context)
     return {
         "metrics/nvlink_fabric.json": fabric_file.encode(document).decode(),
-        "metrics/nvlink_fabric.prom": exposition(families(document)),
+        "metrics/nvlink_fabric.prom": exposition(document),
     }
 
 
@@ -126,186 +154,79 @@ def _time(text: str | None) -> str | None:
         return None
 
 
-def _seconds(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp())
+def _seconds(text: str | None) -> int | None:
+    return int(datetime.fromisoformat(text).timestamp()) if text else None
 
 
-def families(document: Mapping[str, Any]) -> list[Family]:
-    """The numbers as metrics; a metric without samples is left out."""
-    made = [*_of_the_file(document), *_of_cliques(document["cliques"]), *_of_capacity(document["capacity"])]
-    made += [
-        Family(
-            "nvlink_findings",
-            "Findings about the fabric, by code and severity.",
-            [({"code": row["code"], "severity": row["severity"]}, row["count"]) for row in document["findings"]],
-        )
-    ]
-    if document["verify"]:
-        made += _of_verify(document["verify"])
-        made += _of_compute_domains(document["verify"]["compute_domains"])
-    return [family for family in made if family.samples]
-
-
-def _of_the_file(document: Mapping[str, Any]) -> Iterator[Family]:
-    written = document["state_written_at"]
-    yield Family("nvlink_fabric_info", "The fabric file, by its SHA-256.", [({"sha256": document["fabric_sha256"]}, 1)])
-    yield Family(
-        "nvlink_state_written_timestamp_seconds",
-        "When the state of the trays was last written.",
-        [({}, _seconds(written))] if written else [],
-    )
-    domains = document["domains"]
-    yield Family(
-        "nvlink_domain_expected_trays",
-        "Trays that an NVLink domain is expected to have.",
-        [({"domain": name}, row["expected_trays"]) for name, row in domains.items()],
-    )
-    yield Family(
-        "nvlink_domain_trays",
-        "Trays that the fabric file places in an NVLink domain.",
-        [({"domain": name}, row["trays"]) for name, row in domains.items()],
-    )
-    yield Family("nvlink_unplaced_trays", "Observed trays without a place.", [({}, document["unplaced_trays"])])
-
-
-def _of_cliques(cliques: Mapping[str, Any]) -> Iterator[Family]:
-    def each(name: str) -> Labels:
-        return {"clique": name, "domain": cliques[name]["domain"]}
-
-    yield Family(
-        "nvlink_clique_info",
-        "A clique: the value of its node label and its Slurm block.",
-        [({**each(name), "block": row["block"], "label": row["clique"]}, 1) for name, row in cliques.items()],
-    )
-    yield Family(
-        "nvlink_clique_gpus",
-        "GPUs that the fabric file places in a clique.",
-        [(each(name), row["gpus"]) for name, row in cliques.items()],
-    )
-    for word in ("health", "state"):
-        yield Family(
-            f"nvlink_clique_trays_by_{word}",
-            f"Trays of a clique, by {word}.",
-            [
-                ({**each(name), word: value}, number)
-                for name, row in cliques.items()
-                for value, number in row[word].items()
-            ],
-        )
-    yield Family(
-        "nvlink_clique_working_trays",
-        "Working trays of a clique, neither unhealthy nor stale: the largest job inside the clique.",
-        [(each(name), row["working_trays"]) for name, row in cliques.items()],
-    )
-    yield Family(
-        "nvlink_clique_oldest_observation_timestamp_seconds",
-        "Time of the oldest observation among the trays of a clique.",
-        [
-            (each(name), _seconds(row["oldest_observation"]))
-            for name, row in cliques.items()
-            if row["oldest_observation"]
-        ],
-    )
-
-
-def _of_capacity(clusters: list[dict[str, Any]]) -> Iterator[Family]:
-    def each(key: str) -> Iterator[tuple[Labels, dict[str, Any]]]:
-        for found in clusters:
-            name = {"slurm_cluster": found["cluster"]} if found["cluster"] else {}
-            for row in found[key]:
-                yield {**name, **_size(row)}, row
-
-    yield Family(
-        "nvlink_segment_reach_trays",
-        "Trays of the largest Slurm job with segments of so many trays.",
-        [(labels, row["trays"]) for labels, row in each("reaches")],
-    )
-    yield Family(
-        "nvlink_segment_blocks",
-        "Blocks that hold a segment of so many trays.",
-        [(labels, row["blocks"]) for labels, row in each("reaches")],
-    )
-    yield Family(
-        "nvlink_job_blocks_allowed",
-        "Blocks that Slurm allows a job of so many trays.",
-        [(labels, row["allowed"]) for labels, row in each("jobs")],
-    )
-    yield Family(
-        "nvlink_job_blocks_needed",
-        "Blocks that a job of so many trays needs with the working trays.",
-        [(labels, row["needed"]) for labels, row in each("jobs") if row["needed"] is not None],
-    )
-    yield Family(
-        "nvlink_job_starts",
-        "Whether a job of so many trays starts on the idle cluster without a segment.",
-        [(labels, int(row["starts"])) for labels, row in each("jobs")],
-    )
-
-
-def _size(row: Mapping[str, Any]) -> Labels:
-    return {"segment": str(row["segment"])} if "blocks" in row else {"job_trays": str(row["nodes"])}
-
-
-def _of_verify(verify: Mapping[str, Any]) -> Iterator[Family]:
-    layers = verify["layers"]
-    checked = verify["checked_at"]
-    yield Family("nvlink_verify_ok", "Whether the last verify found no error.", [({}, int(verify["ok"]))])
-    yield Family(
-        "nvlink_verify_timestamp_seconds", "When verify last ran.", [({}, _seconds(checked))] if checked else []
-    )
-    yield Family(
-        "nvlink_layer_checked",
-        "Whether the last verify checked a layer.",
-        [({"layer": name}, int(row["checked"])) for name, row in layers.items()],
-    )
-    yield Family(
-        "nvlink_layer_ok",
-        "Whether a checked layer has no error.",
-        [({"layer": name}, int(row["ok"])) for name, row in layers.items() if row["checked"]],
-    )
-    yield Family(
-        "nvlink_layer_failures",
-        "Failures that the last verify found in a layer, by severity.",
-        [
-            ({"layer": name, "severity": word}, number)
-            for name, row in layers.items()
-            for word, number in row["failures"].items()
-        ],
-    )
-
-
-def _of_compute_domains(uses: Mapping[str, Any]) -> Iterator[Family]:
-    yield Family(
-        "nvlink_clique_free_nodes",
-        "Nodes of a clique that a new ComputeDomain can use.",
-        [({"clique": name}, row["free_nodes"]) for name, row in uses.items()],
-    )
-    yield Family(
-        "nvlink_clique_stranded_gpus",
-        "Free GPUs on nodes that a ComputeDomain has, which no other one can use.",
-        [({"clique": name}, row["stranded_gpus"]) for name, row in uses.items() if row["stranded_gpus"] is not None],
-    )
-    yield Family(
-        "nvlink_clique_blocked_nodes",
-        "Nodes of a clique with stranded GPUs, by the ComputeDomain that has them.",
-        [
-            ({"clique": name, "compute_domain": domain}, number)
-            for name, row in uses.items()
-            for domain, number in row["blocked_by"].items()
-            if row["stranded_gpus"]
-        ],
-    )
-
-
-def exposition(made: list[Family]) -> str:
-    """Prometheus' text format."""
+def exposition(document: Mapping[str, Any]) -> str:
+    """The numbers in Prometheus' text format; a metric without samples is left out."""
+    samples_of: dict[str, list[str]] = {name: [] for name in HELP}
+    for name, labels, value in _samples(document):
+        if value is not None:
+            samples_of[name].append(f"{name}{_braced(labels)} {value}")
     lines = []
-    for family in made:
-        lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} gauge"]
-        lines += [f"{family.name}{_braced(labels)} {value}" for labels, value in family.samples]
+    for name, samples in samples_of.items():
+        if samples:
+            lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} gauge", *samples]
     return "\n".join(lines) + "\n"
 
 
 def _braced(labels: Labels) -> str:
     text = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in labels.items())
     return f"{{{text}}}" if text else ""
+
+
+def _samples(document: Mapping[str, Any]) -> Iterator[Sample]:
+    yield "nvlink_fabric_info", {"sha256": document["fabric_sha256"]}, 1
+    yield "nvlink_state_written_timestamp_seconds", {}, _seconds(document["state_written_at"])
+    for name, row in document["domains"].items():
+        yield "nvlink_domain_expected_trays", {"domain": name}, row["expected_trays"]
+        yield "nvlink_domain_trays", {"domain": name}, row["trays"]
+    yield "nvlink_unplaced_trays", {}, document["unplaced_trays"]
+    for name, row in document["cliques"].items():
+        yield from _of_clique({"clique": name, "domain": row["domain"]}, row)
+    for found in document["capacity"]:
+        yield from _of_capacity({"slurm_cluster": found["cluster"]} if found["cluster"] else {}, found)
+    for row in document["findings"]:
+        yield "nvlink_findings", {"code": row["code"], "severity": row["severity"]}, row["count"]
+    if document["verify"]:
+        yield from _of_verify(document["verify"])
+
+
+def _of_clique(labels: Labels, row: Mapping[str, Any]) -> Iterator[Sample]:
+    yield "nvlink_clique_info", {**labels, "block": row["block"], "label": row["clique"]}, 1
+    yield "nvlink_clique_gpus", labels, row["gpus"]
+    for word in ("health", "state"):
+        for value, number in row[word].items():
+            yield f"nvlink_clique_trays_by_{word}", {**labels, word: value}, number
+    yield "nvlink_clique_working_trays", labels, row["working_trays"]
+    yield "nvlink_clique_oldest_observation_timestamp_seconds", labels, _seconds(row["oldest_observation"])
+
+
+def _of_capacity(labels: Labels, found: Mapping[str, Any]) -> Iterator[Sample]:
+    for row in found["reaches"]:
+        segment = {**labels, "segment": str(row["segment"])}
+        yield "nvlink_segment_reach_trays", segment, row["trays"]
+        yield "nvlink_segment_blocks", segment, row["blocks"]
+    for row in found["jobs"]:
+        job = {**labels, "job_trays": str(row["nodes"])}
+        yield "nvlink_job_blocks_allowed", job, row["allowed"]
+        yield "nvlink_job_blocks_needed", job, row["needed"]
+        yield "nvlink_job_starts", job, int(row["starts"])
+
+
+def _of_verify(verify: Mapping[str, Any]) -> Iterator[Sample]:
+    yield "nvlink_verify_ok", {}, int(verify["ok"])
+    yield "nvlink_verify_timestamp_seconds", {}, _seconds(verify["checked_at"])
+    for name, row in verify["layers"].items():
+        layer = {"layer": name}
+        yield "nvlink_layer_checked", layer, int(row["checked"])
+        yield "nvlink_layer_ok", layer, int(row["ok"]) if row["checked"] else None
+        for word, number in row["failures"].items():
+            yield "nvlink_layer_failures", {**layer, "severity": word}, number
+    for name, row in verify["compute_domains"].items():
+        clique = {"clique": name}
+        yield "nvlink_clique_free_nodes", clique, row["free_nodes"]
+        yield "nvlink_clique_stranded_gpus", clique, row["stranded_gpus"]
+        for domain, number in row["blocked_by"].items() if row["stranded_gpus"] else ():
+            yield "nvlink_clique_blocked_nodes", {**clique, "compute_domain": domain}, number
