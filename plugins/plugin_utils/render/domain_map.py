@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The domain map: the NVLink domains in columns as text for a terminal, one row per tray, the highest slot on top.
 
-Pure: what the terminal can show (width, Unicode) is decided by the caller. The callback progress adds the colours.
+Pure: the caller decides how wide the terminal is. The callback progress adds the colours.
 """
 
 from __future__ import annotations
@@ -23,14 +23,9 @@ NOTHING = "none"
 MAX_FINDINGS = 12
 # Of a tray with many small jobs, the first are shown.
 WIDEST_JOBS = 16
-MARKS = {
-    True: {"healthy": "●", "degraded": "▲", "unhealthy": "✗", "unknown": "?", "rule": "─", "cut": "…"},
-    False: {"healthy": ".", "degraded": "!", "unhealthy": "X", "unknown": "?", "rule": "-", "cut": "~"},
-}
+MARKS = {model.HEALTHY: "●", model.DEGRADED: "▲", model.UNHEALTHY: "✗", model.UNKNOWN: "?"}
 
-
-Marks = dict[str, str]
-Column = tuple[str, Callable[[view.Tray, Marks], str]]
+Column = tuple[str, Callable[[view.Tray], str]]
 Layout = tuple[tuple[Column, ...], int]
 """The columns of a domain, and how wide a domain may be with them."""
 
@@ -40,50 +35,25 @@ def _plain(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _index(tray: view.Tray, marks: Marks) -> str:
+def _index(tray: view.Tray) -> str:
     return f"{'-' if tray.tray_index is None else tray.tray_index:>5}"
 
 
-def _name(tray: view.Tray, marks: Marks) -> str:
-    return _plain(tray.name)
-
-
-def _clique(tray: view.Tray, marks: Marks) -> str:
+def _clique(tray: view.Tray) -> str:
     return _plain(f"{tray.clique.letter} {tray.clique.name}") if tray.clique else "-"
 
 
-def _letter(tray: view.Tray, marks: Marks) -> str:
+def _letter(tray: view.Tray) -> str:
     return tray.clique.letter if tray.clique else "-"
 
 
-def _health(tray: view.Tray, marks: Marks) -> str:
-    return f"{marks[tray.health]} {tray.health}"
-
-
-def _health_mark(tray: view.Tray, marks: Marks) -> str:
-    return marks[tray.health]
-
-
-def _state(tray: view.Tray, marks: Marks) -> str:
-    return _plain(tray.state)
-
-
-def _slurm(tray: view.Tray, marks: Marks) -> str:
-    return _plain(tray.slurm)
-
-
-def _jobs(tray: view.Tray, marks: Marks) -> str:
-    text = _plain(" ".join(tray.jobs))
-    return text if len(text) <= WIDEST_JOBS else text[: WIDEST_JOBS - 1] + marks["cut"]
-
-
 INDEX: Column = ("index", _index)
-NAME: Column = ("tray ", _name)  # as wide as "empty"
+NAME: Column = ("tray ", lambda tray: _plain(tray.name))  # as wide as "empty"
 CLIQUE: Column = ("clique", _clique)
-HEALTH: Column = ("health", _health)
-STATE: Column = ("state", _state)
-SLURM: Column = ("Slurm", _slurm)
-JOBS: Column = ("jobs", _jobs)
+HEALTH: Column = ("health", lambda tray: f"{MARKS[tray.health]} {tray.health}")
+STATE: Column = ("state", lambda tray: tray.state)
+SLURM: Column = ("Slurm", lambda tray: _plain(tray.slurm))
+JOBS: Column = ("jobs", lambda tray: _cut(" ".join(tray.jobs), WIDEST_JOBS))
 # From the widest to the narrowest. The first in words is taken in which two domains fit next to each other, else the
 # first of all in which one fits. An index counts from 0, so it stands apart from the number in the name.
 IN_WORDS: tuple[tuple[Column, ...], ...] = (
@@ -91,43 +61,38 @@ IN_WORDS: tuple[tuple[Column, ...], ...] = (
     (NAME, CLIQUE, HEALTH, STATE, SLURM),
     (NAME, CLIQUE, HEALTH, STATE),
 )
-LAYOUTS: tuple[tuple[Column, ...], ...] = (*IN_WORDS, (NAME, ("", _letter), ("", _health_mark), STATE))
+LAYOUTS: tuple[tuple[Column, ...], ...] = (
+    *IN_WORDS,
+    (NAME, ("", _letter), ("", lambda tray: MARKS[tray.health]), STATE),
+)
 
 
 def domain_map(
-    fabric: model.Fabric,
-    state: model.State,
-    jobs: Mapping[str, tuple[str, ...]] | None = None,
-    *,
-    width: int = 120,
-    unicode: bool = True,
+    fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None, *, width: int = 120
 ) -> list[str]:
     """The lines of the map: as many domains in a row as fit ``width``, then unplaced trays, sums and findings.
 
     jobs: Slurm node name -> job IDs; they have a column where Slurm was queried.
     """
-    marks = MARKS[unicode]
     shown = view.figure(fabric, state, jobs)
     half = (width - GAP) // 2 if len(shown.domains) > 1 else width
     layouts = [*((columns, half) for columns in IN_WORDS), *((columns, width) for columns in LAYOUTS)]
     jobs_column = (JOBS,) if shown.has_jobs else ()
     layouts = [((*columns, *jobs_column), widest) for columns, widest in layouts]
-    lines = _in_rows(_domains(shown.domains, layouts, marks), width)
+    lines = _in_rows(_domains(shown.domains, layouts), width)
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
     return [*lines, "", *_sums(shown), *_findings(shown)]
 
 
-def change_map(
-    before: model.Fabric, after: model.Fabric, state: model.State, *, width: int = 120, unicode: bool = True
-) -> list[str]:
+def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *, width: int = 120) -> list[str]:
     """The lines of the map of a proposal: the domains in which trays change, each tray with its clique from -> to.
 
     before: the accepted fabric, after: the proposed one. Where no tray changes, domains, cliques and blocks that do.
     """
     changed = {name for name in {*before.trays, *after.trays} if before.trays.get(name) != after.trays.get(name)}
 
-    def place(tray: view.Tray, marks: Marks) -> str:
+    def place(tray: view.Tray) -> str:
         clique = tray.clique.name if tray.clique else NOTHING
         if tray.name not in changed:
             return _plain(clique)
@@ -135,13 +100,12 @@ def change_map(
         old = row["clique"] if row else NOTHING
         return _plain(f"{old} -> {clique}" if old != clique else f"{clique} (changed)")
 
-    marks = MARKS[unicode]
     domains = [
         domain for domain in view.figure(after, state).domains if any(tray.name in changed for tray in domain.trays)
     ]
     column: Column = ("from -> to", place)
     layouts = (((NAME, column, SLURM), width), ((NAME, column), width))
-    lines = _in_rows(_domains(domains, layouts, marks), width)
+    lines = _in_rows(_domains(domains, layouts), width)
     gone = model.natural_sorted(changed.difference(after.trays))
     if gone:
         lines += ["", "Removed: " + ", ".join(f"{_plain(name)} (from {before.trays[name]['clique']})" for name in gone)]
@@ -173,44 +137,42 @@ def _width(block: Block) -> int:
     return max(map(len, block))
 
 
-def _domains(domains: Sequence[view.Domain], layouts: Sequence[Layout], marks: Marks) -> list[Block]:
+def _domains(domains: Sequence[view.Domain], layouts: Sequence[Layout]) -> list[Block]:
     blocks: list[Block] = []
     trays = [tray for domain in domains for tray in domain.trays]
     for layout, widest in layouts:
-        every = [layout[i][1](tray, marks) for tray in trays for i in range(len(layout))]
+        every = [layout[i][1](tray) for tray in trays for i in range(len(layout))]
         # All domains share their column widths, so that rows align across domains.
         widths = [max([len(title), *map(len, every[i :: len(layout)])]) for i, (title, _cell) in enumerate(layout)]
-        blocks = [_domain(domain, layout, widths, marks) for domain in domains]
+        blocks = [_domain(domain, layout, widths) for domain in domains]
         if all(_width(block) <= widest for block in blocks):
             break
     return blocks
 
 
-def _domain(domain: view.Domain, layout: tuple[Column, ...], widths: list[int], marks: Marks) -> Block:
+def _domain(domain: view.Domain, layout: tuple[Column, ...], widths: list[int]) -> Block:
     total = sum(widths) + 2 * (len(widths) - 1)
 
     def row(cells: Iterable[str]) -> str:
         return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
-    title = _cut(
-        f"{domain.name}  {domain.cluster_uuid[:8]}  {len(domain.trays)} of {len(domain.slots)} trays", total, marks
-    )
+    title = _cut(f"{domain.name}  {domain.cluster_uuid[:8]}  {len(domain.trays)} of {len(domain.slots)} trays", total)
     block = [title.ljust(total), row(title for title, _cell in layout)]
     for slot in reversed(range(len(domain.slots))):
         tray = domain.slots[slot]
         if tray is None:
             block.append(row(EMPTY if title == NAME[0] else "" for title, _cell in layout))
         else:
-            block.append(row(cell(tray, marks) for _title, cell in layout))
+            block.append(row(cell(tray) for _title, cell in layout))
         if domain.switches and slot == domain.below:
             label = f" {domain.switches} switch trays "
-            block.append(_cut(label.center(total, marks["rule"]), total, marks).ljust(total))
+            block.append(_cut(label.center(total, "─"), total).ljust(total))
     return block
 
 
-def _cut(text: str, width: int, marks: Marks) -> str:
+def _cut(text: str, width: int) -> str:
     text = _plain(text)
-    return text if len(text) <= width else text[: width - 1] + marks["cut"]
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _sums(shown: view.Figure) -> list[str]:
