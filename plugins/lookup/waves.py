@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waves of a rollout, for the keywords hosts and serial of its play."""
+"""Waves of a rollout, and the trays that a person names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ short_description: Trays of a rollout in the order of its waves
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Returns values for the keywords C(hosts) and C(serial) of a play that changes whole cliques, a canary first and then
-    a number of NVLink domains at a time.
+  - Plans a change of whole cliques, a canary first and then a number of NVLink domains at a time. The role
+    P(rackscale.nvlink.rollout#role) runs the waves.
   - It plans for the hosts of the inventory that C(--limit) selects and that the fabric file places.
   - An option that is not given to the lookup is read from the variables of the play, or of localhost, such as those in
     C(group_vars/all.yml). Variables of any other host do not matter, since facts of a tray are among them.
@@ -21,8 +21,7 @@ description:
 options:
   _terms:
     description:
-      - V(trays) for the names of the trays in order, V(sizes) for the number of trays of each wave, V(cliques) for the
-        names of the cliques of each wave, V(waves) for both, C(cliques) and C(trays), of each wave.
+      - V(waves) for the waves in order, each with its C(cliques) and C(trays).
       - V(named) for the trays that O(rollout_trays) names, placed or not, without the rest of their cliques. V(nodes)
         for the Slurm node names of these, V(new) for the Slurm node names of those without a place.
     required: true
@@ -52,20 +51,14 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Load group_vars
-  hosts: localhost
-  gather_facts: false
-
-- name: Change something clique by clique
-  hosts: "{{ query('rackscale.nvlink.waves', 'trays') or 'all:!all' }}"
-  serial: "{{ query('rackscale.nvlink.waves', 'sizes') or 1 }}"
-  gather_facts: false
-  tasks: []
+- name: Print the waves of the next rollout
+  ansible.builtin.debug:
+    msg: "{{ query('rackscale.nvlink.waves', 'waves', rollout_domains=2) }}"
 """
 
 RETURN = r"""
 _list:
-  description: Names of trays, numbers, lists of names of cliques, or dictionaries of both.
+  description: Names of trays or nodes, or a dictionary of each wave.
   type: list
   elements: raw
 """
@@ -86,12 +79,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import pr
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
-SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
-    "trays": lambda wave: list(wave.trays),
-    "sizes": lambda wave: [len(wave.trays)],
-    "cliques": lambda wave: [list(wave.cliques)],
-    "waves": lambda wave: [{"cliques": list(wave.cliques), "trays": list(wave.trays)}],
-}
 NAMED = ("named", "nodes", "new")
 Option = Callable[[str], Any]
 OPTIONS = ("rollout_trays", "rollout_canary", "rollout_domains", "rollout_resume")
@@ -99,12 +86,12 @@ OPTIONS = ("rollout_trays", "rollout_canary", "rollout_domains", "rollout_resume
 
 class LookupModule(LookupBase):
     def run(self, terms: list[Any], variables: Variables | None = None, **kwargs: Any) -> list[Any]:
-        if len(terms) != 1 or terms[0] not in (*SHAPES, *NAMED):
-            raise AnsibleError(f"waves: {shown(terms)} must be one of {', '.join((*SHAPES, *NAMED))}.")
+        if len(terms) != 1 or terms[0] not in ("waves", *NAMED):
+            raise AnsibleError(f"waves: {shown(terms)} must be one of waves, {', '.join(NAMED)}.")
         try:
-            if terms[0] in SHAPES:
+            if terms[0] == "waves":
                 planned = self._waves(variables or {}, kwargs)
-                return [entry for wave in planned for entry in SHAPES[terms[0]](wave)]
+                return [{"cliques": list(wave.cliques), "trays": list(wave.trays)} for wave in planned]
             return self._named(variables or {}, kwargs, terms[0])
         except NvlinkError as error:
             raise AnsibleError(f"{str(error).rstrip('.')}.") from None
