@@ -1309,12 +1309,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
                 segment="A segment of {segment} nodes fits in no block, so --segment={segment} spreads each over"
                 " several cliques: use at most {largest}.",
                 tier="The partition {partition} has several blocks, of which {blocks} is above the base block size"
-                " {base}, so a job of {more} trays or more may be spread: set per_block for this tier.",
+                " {base}, so Slurm {version} may spread a job of {more} trays or more: set per_block for this tier.",
                 rehearsal="Rehearsal: {job}, as many as a whole block has, is spread {where} while no block is free,"
                 " because the base block size is {base}: give such a block a partition of its own.",
-                block="The block {block} has {number} nodes and the base block size is {base}, so Slurm may spread a"
-                " job of {more} to {number} nodes over several blocks: give it a partition of that block's nodes, or"
-                " {how}.",
+                block="The block {block} has {number} nodes and the base block size is {base}, so Slurm {version} may"
+                " spread a job of {more} to {number} nodes over several blocks: give it a partition of that block's"
+                " nodes, or {how}.",
             ),
         ),
         "slurm_segment": Row(

@@ -413,6 +413,7 @@ def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Seque
                 blocks=summarize(large),
                 base=base,
                 more=base + 1,
+                version=survey.observed.version_text,
             )
         yield from _segment_findings(survey, partition, desired, sizes)
         state = next(
