@@ -14,10 +14,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, examples, schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples import EXAMPLES, gpu_claims
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples import EXAMPLES
 
 from .. import fabrics
 
+GPU, CLAIM = "nvidia.com/gpu", "gpus"
 FABRIC = fabrics.fabric(racks=3, split=())
 BY_DRA = RenderContext(gpus_by_dra=True)
 
@@ -50,12 +51,12 @@ def test_every_container_claims_the_gpus_that_it_would_request(name: str) -> Non
     for before, after in zip(pod_specs(by_plugin), pod_specs(by_dra), strict=True):
         claims = {row["name"]: row["resourceClaimTemplateName"] for row in after.get("resourceClaims", [])}
         for old, new in zip(before["containers"], after["containers"], strict=True):
-            number = old.get("resources", {}).get("limits", {}).get(gpu_claims.GPU)
-            assert gpu_claims.GPU not in new.get("resources", {}).get("limits", {})
+            number = old.get("resources", {}).get("limits", {}).get(GPU)
+            assert GPU not in new.get("resources", {}).get("limits", {})
             if number is not None:
                 requested += 1
-                assert {"name": gpu_claims.CLAIM} in new["resources"]["claims"]
-                assert templates[claims[gpu_claims.CLAIM]] == {"deviceClassName": "gpu.nvidia.com", "count": number}
+                assert {"name": CLAIM} in new["resources"]["claims"]
+                assert templates[claims[CLAIM]] == {"deviceClassName": "gpu.nvidia.com", "count": number}
                 # The channel of the ComputeDomain stays.
                 assert {"name": "channel"} in new["resources"]["claims"]
     assert requested > 0
