@@ -65,8 +65,8 @@ class Row(NamedTuple):
 
     sentence: what is wrong. remedy: what to do, in words. layer, cause and command: for the failures of verify; a code
     without a layer has that of the check that found it. The command may have the placeholders {tray}, {clique}, {file},
-    {node} (the tray in Slurm) and {kubernetes_node}. messages: case of a HostFinding -> its message, with placeholders
-    for its values and subjects; for another case the message is sentence and remedy.
+    {node} (the tray in Slurm) and {kubernetes_node}. message: that of a HostFinding without a case; messages: case ->
+    its message; both have placeholders for values and subjects. Without them it is sentence and remedy.
     """
 
     severity: str
@@ -75,6 +75,7 @@ class Row(NamedTuple):
     layer: str = ""
     cause: str = ""
     command: str = ""
+    message: str = ""
     messages: Mapping[str, str] = {}
 
 
@@ -107,28 +108,23 @@ _PLUGIN = (
 )
 
 
-def cases(general: str = "", /, **messages: str) -> Mapping[str, str]:
-    """The messages of a row; general: that of a HostFinding without a case."""
-    return {"": general, **messages} if general else messages
-
-
 # Messages of several rows.
-_REHEARSAL = cases(
-    late="The apply was not rehearsed: {why}; raise rehearse_timeout.",
-    failed="The apply was not rehearsed: {why} ({error}); check that slurmctld starts with its present files, or set"
-    " rehearse to never.",
-    impossible="The apply was not rehearsed: {why}; run it as root on the Slurm controller's host, with Slurm's"
+_REHEARSAL = {
+    "late": "The apply was not rehearsed: {why}; raise rehearse_timeout.",
+    "failed": "The apply was not rehearsed: {why} ({error}); check that slurmctld starts with its present files, or"
+    " set rehearse to never.",
+    "impossible": "The apply was not rehearsed: {why}; run it as root on the Slurm controller's host, with Slurm's"
     " clients there and not in a container.",
-    ended="The rehearsal ended before {number} of {jobs} had a result: raise rehearse_timeout.",
-    site="Rehearsal: {job} in partition {partition} would be pending for ever ({reason}): correct its size, or the"
+    "ended": "The rehearsal ended before {number} of {jobs} had a result: raise rehearse_timeout.",
+    "site": "Rehearsal: {job} in partition {partition} would be pending for ever ({reason}): correct its size, or the"
     " partition's trays and limits.",
-)
-_SETTING = cases(
-    set="slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld.",
-    not_loaded="slurmctld runs with {key}={runs}, but slurm.conf has {value}: restart slurmctld.",
-    unset="slurm.conf does not set {key}, and slurmctld runs with {runs}: add {key}={want}, or set manage_conf to"
+}
+_SETTING = {
+    "set": "slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld.",
+    "not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: restart slurmctld.",
+    "unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: add {key}={want}, or set manage_conf to"
     " true.",
-)
+}
 _GATE = (
     "{what}: check the fabric file, or set override (variable slurm_topology_override) to {gates} if this is intended."
 )
@@ -160,24 +156,23 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a part of the tray's operating system is damaged, such as Python or /proc",
             "ansible {tray} -m rackscale.nvlink.fabric_facts -a gather_subset=all -vvv",
-            messages=cases(
-                "The subset {subset} of this tray could not be read ({error}); run rackscale.nvlink.fabric_facts with"
-                " gather_subset={subset} there with -vvv.",
-            ),
+            message="The subset {subset} of this tray could not be read ({error}); run rackscale.nvlink.fabric_facts"
+            " with gather_subset={subset} there with -vvv.",
         ),
         "unusable_value": Row(
             WARNING,
             "a tool or source reported a value that is not valid, which counts as unknown",
             "run nvidia-smi -q on the tray, or correct the source that the finding names",
-            messages=cases(
-                value="{source} reports {field} {value} of {subject}, which is not valid and counts as unknown; run"
+            messages={
+                "value": "{source} reports {field} {value} of {subject}, which is not valid and counts as unknown; run"
                 " nvidia-smi -q on the tray.",
-                hostname="The tray's hostname is {value}, which is not valid and counts as unknown; set one of"
+                "hostname": "The tray's hostname is {value}, which is not valid and counts as unknown; set one of"
                 " letters, digits, dots and dashes.",
-                platform="The GPUs of this tray report different {what} ({found}), so the value counts as unknown;"
+                "platform": "The GPUs of this tray report different {what} ({found}), so the value counts as unknown;"
                 " check the tray's firmware.",
-                exit="nvidia-smi printed its output and exited with code {status}; see that code in its manual page.",
-            ),
+                "exit": "nvidia-smi printed its output and exited with code {status}; see that code in its manual"
+                " page.",
+            },
         ),
         "addresses_unknown": Row(
             WARNING,
@@ -196,16 +191,17 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "the kernel modules did not load at boot, or the driver's packages are installed in part only",
             "ansible {tray} --become -a 'modprobe nvidia'",
-            messages=cases(
-                "The NVIDIA driver is not loaded; load its kernel modules, or install it.",
-                nvml_not_found="NVML cannot be loaded ({error}); install the user-space packages of the NVIDIA driver.",
-                smi_not_linked="nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the"
+            message="The NVIDIA driver is not loaded; load its kernel modules, or install it.",
+            messages={
+                "nvml_not_found": "NVML cannot be loaded ({error}); install the user-space packages of the NVIDIA"
+                " driver.",
+                "smi_not_linked": "nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the"
                 " NVIDIA driver.",
-                imex="The version of the loaded driver cannot be read, and IMEX must have the same; load the driver,"
-                " or set option version.",
-                smi_not_started="{program} cannot be started ({error}); install nvidia-smi with the driver, or set the"
-                " option nvidia_smi to its path.",
-            ),
+                "imex": "The version of the loaded driver cannot be read, and IMEX must have the same; load the"
+                " driver, or set option version.",
+                "smi_not_started": "{program} cannot be started ({error}); install nvidia-smi with the driver, or set"
+                " the option nvidia_smi to its path.",
+            },
         ),
         "version_mismatch": Row(
             ERROR,
@@ -214,12 +210,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "the driver was upgraded and its old kernel module is still loaded",
             _REBOOT,
-            messages=cases(
-                nvml="The NVIDIA kernel module and NVML have different versions, as after an upgrade without a reboot;"
-                " reboot the tray or reload the module.",
-                nvidia_smi="The NVIDIA kernel module and its libraries have different versions, as nvidia-smi reports;"
-                " reboot the tray or reload the module.",
-            ),
+            messages={
+                "nvml": "The NVIDIA kernel module and NVML have different versions, as after an upgrade without a"
+                " reboot; reboot the tray or reload the module.",
+                "nvidia_smi": "The NVIDIA kernel module and its libraries have different versions, as nvidia-smi"
+                " reports; reboot the tray or reload the module.",
+            },
         ),
         "no_permission": Row(
             ERROR,
@@ -233,42 +229,40 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the driver hangs in the kernel",
             _REBOOT,
-            messages=cases(
-                nvml="NVML did not return from {call} within {seconds} s; check the kernel log for Xid messages, often"
-                " only a reboot helps.",
-                nvidia_smi="nvidia-smi did not finish within {seconds} s; check the kernel log for Xid messages, often"
-                " only a reboot helps.",
-                survived="The process {pid} that read {program} survived SIGKILL, it hangs in the kernel; reboot the"
-                " tray, nothing else ends it.",
-            ),
+            messages={
+                "nvml": "NVML did not return from {call} within {seconds} s; check the kernel log for Xid messages,"
+                " often only a reboot helps.",
+                "nvidia_smi": "nvidia-smi did not finish within {seconds} s; check the kernel log for Xid messages,"
+                " often only a reboot helps.",
+                "survived": "The process {pid} that read {program} survived SIGKILL, it hangs in the kernel; reboot"
+                " the tray, nothing else ends it.",
+            },
         ),
         "driver_unreadable": Row(
             ERROR,
             "NVML or nvidia-smi failed, or nvidia-smi printed something else than its output",
             "run nvidia-smi -q -x on the tray, and check which program the option nvidia_smi names",
-            messages=cases(
-                nvml_killed="NVML killed its process with signal {signal}; run nvidia-smi on the tray.",
-                nvml_not_called="NVML could not be called ({error}); run nvidia-smi on the tray.",
-                nvml_status="NVML's {call} failed with {status} ({number}); run nvidia-smi on the tray.",
-                nvml_handle="NVML has no handle of GPU {gpu} ({status}, {number}); check the kernel log for Xid"
+            messages={
+                "nvml_killed": "NVML killed its process with signal {signal}; run nvidia-smi on the tray.",
+                "nvml_not_called": "NVML could not be called ({error}); run nvidia-smi on the tray.",
+                "nvml_status": "NVML's {call} failed with {status} ({number}); run nvidia-smi on the tray.",
+                "nvml_handle": "NVML has no handle of GPU {gpu} ({status}, {number}); check the kernel log for Xid"
                 " messages.",
-                smi_nothing="nvidia-smi printed nothing and exited with code {status}; run nvidia-smi -q -x on the"
+                "smi_nothing": "nvidia-smi printed nothing and exited with code {status}; run nvidia-smi -q -x on the"
                 " tray.",
-                smi_text="nvidia-smi printed text instead of XML ({line}, exit code {status}); run nvidia-smi -q -x on"
-                " the tray.",
-                smi_malformed="The XML of nvidia-smi is truncated or malformed ({error} in line {line}); run"
+                "smi_text": "nvidia-smi printed text instead of XML ({line}, exit code {status}); run nvidia-smi -q -x"
+                " on the tray.",
+                "smi_malformed": "The XML of nvidia-smi is truncated or malformed ({error} in line {line}); run"
                 " nvidia-smi -q -x on the tray.",
-                smi_refused="The XML of nvidia-smi was not parsed because it {why}; check which program the tray's"
+                "smi_refused": "The XML of nvidia-smi was not parsed because it {why}; check which program the tray's"
                 " PATH has as nvidia-smi.",
-            ),
+            },
         ),
         "backend_fallback": Row(
             INFO,
             "the facts are from nvidia-smi because NVML could not be used",
             "repair NVML, or set backend: nvidia_smi",
-            messages=cases(
-                "NVML could not be used, so nvidia-smi was read: {reason}",
-            ),
+            message="NVML could not be used, so nvidia-smi was read: {reason}",
         ),
         "no_gpu": Row(
             ERROR,
@@ -285,17 +279,17 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the GPU has fallen off the bus (Xid 79)",
             _REBOOT,
-            messages=cases(
-                lost="GPU {gpu} is lost, it has fallen off the bus; drain the tray and reboot it.",
-                reset="GPU {gpu} needs a reset before it responds; drain the tray and reset the GPU, or reboot.",
-                smi_lost="nvidia-smi cannot list the GPUs because {which} is lost; drain the tray and reboot it.",
-                smi_reset="nvidia-smi cannot list the GPUs because {which} needs a reset; drain the tray and reset"
+            messages={
+                "lost": "GPU {gpu} is lost, it has fallen off the bus; drain the tray and reboot it.",
+                "reset": "GPU {gpu} needs a reset before it responds; drain the tray and reset the GPU, or reboot.",
+                "smi_lost": "nvidia-smi cannot list the GPUs because {which} is lost; drain the tray and reboot it.",
+                "smi_reset": "nvidia-smi cannot list the GPUs because {which} needs a reset; drain the tray and reset"
                 " that GPU, or reboot.",
-                smi_unread="nvidia-smi describes {described} and cannot read another ({line}); check the kernel log"
+                "smi_unread": "nvidia-smi describes {described} and cannot read another ({line}); check the kernel log"
                 " for Xid messages, then drain the tray and reboot it.",
-                smi_fewer="nvidia-smi counts {counted} and describes {described}; run nvidia-smi -q on the tray and"
+                "smi_fewer": "nvidia-smi counts {counted} and describes {described}; run nvidia-smi -q on the tray and"
                 " compare it with nvidia-smi -L.",
-            ),
+            },
         ),
         "gpu_missing": Row(
             WARNING,
@@ -309,9 +303,7 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "the driver requests a recovery action for a GPU",
             "drain the tray and run that action",
-            messages=cases(
-                "GPU {gpu} needs the recovery action {action}, as its driver reports; drain the tray and run it.",
-            ),
+            message="GPU {gpu} needs the recovery action {action}, as its driver reports; drain the tray and run it.",
         ),
     },
     "A GPU is not in the NVLink fabric, or its fabric is degraded": {
@@ -327,30 +319,26 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "the GPUs of one tray are in different NVLink domains or cliques",
             "check the NVLink partitions on the switches, the GPUs of a tray belong in one",
-            messages=cases(
-                "The GPUs of this tray are in different cliques ({cliques}), so the tray is in none; check the NVLink"
-                " partitions on the switches.",
-            ),
+            message="The GPUs of this tray are in different cliques ({cliques}), so the tray is in none; check the"
+            " NVLink partitions on the switches.",
         ),
         "gpus_partly_attached": Row(
             ERROR,
             "some GPUs of a tray are attached to the NVLink fabric and others have none",
             "run nvidia-smi -q on the tray, then reset its GPUs or reboot it",
-            messages=cases(
-                "{gpus} of this tray (index {indexes}) without an NVLink fabric, the others are attached, so the tray"
-                " is in no clique; run nvidia-smi -q on it, then reset its GPUs or reboot it.",
-            ),
+            message="{gpus} of this tray (index {indexes}) without an NVLink fabric, the others are attached, so the"
+            " tray is in no clique; run nvidia-smi -q on it, then reset its GPUs or reboot it.",
         ),
         "fabric_not_supported": Row(
             INFO,
             "the GPUs have no NVLink fabric, or one that ends at this host (HGX, cluster UUID of zeros)",
             "none for PCIe cards and HGX, else check the driver's version",
-            messages=cases(
-                none="The GPUs of this tray have no NVLink fabric, so it is in no clique; no action for PCIe cards,"
+            messages={
+                "none": "The GPUs of this tray have no NVLink fabric, so it is in no clique; no action for PCIe cards,"
                 " else check the driver's version.",
-                local="The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is"
-                " in no clique; no action needed.",
-            ),
+                "local": "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it"
+                " is in no clique; no action needed.",
+            },
         ),
         "fabric_uuid_zero": Row(
             WARNING,
@@ -359,21 +347,20 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller has assigned no cluster UUID to the NVLink domain",
             _APPS,
-            messages=cases(
-                "The GPUs of this tray report a chassis, as those of a rack do, but the cluster UUID of their NVLink"
-                " fabric is zero, so the tray is in no clique; check the NMX controller, unless the fabric ends here.",
-            ),
+            message="The GPUs of this tray report a chassis, as those of a rack do, but the cluster UUID of their"
+            " NVLink fabric is zero, so the tray is in no clique; check the NMX controller, unless the fabric ends"
+            " here.",
         ),
         "fabric_unknown": Row(
             WARNING,
             "not all GPUs of a tray report whether they are in an NVLink fabric",
             "check that the driver is R550 or newer, and run nvidia-smi -q on the tray",
-            messages=cases(
-                "Not all GPUs of this tray report whether they are in an NVLink fabric, so it is in no clique; check"
-                " that its driver is R550 or newer, and run nvidia-smi -q on it.",
-                old_driver="The driver {driver} has only version 1 of NVML's fabric call, which is not used, so the"
+            message="Not all GPUs of this tray report whether they are in an NVLink fabric, so it is in no clique;"
+            " check that its driver is R550 or newer, and run nvidia-smi -q on it.",
+            messages={
+                "old_driver": "The driver {driver} has only version 1 of NVML's fabric call, which is not used, so the"
                 " fabric is unknown; install driver R550 or newer, or set backend: nvidia_smi.",
-            ),
+            },
         ),
         "fabric_not_started": Row(
             ERROR,
@@ -382,10 +369,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "nvidia-persistenced is not running",
             "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'",
-            messages=cases(
-                "GPU {gpu} has not started to register with the fabric manager; start nvidia-persistenced on the tray,"
-                " then run fabric_facts again.",
-            ),
+            message="GPU {gpu} has not started to register with the fabric manager; start nvidia-persistenced on the"
+            " tray, then run fabric_facts again.",
         ),
         "fabric_in_progress": Row(
             ERROR,
@@ -394,10 +379,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller (HGX: nvidia-fabricmanager) does not answer, or the GPU is in no NVLink partition",
             _PARTITION,
-            messages=cases(
-                "GPU {gpu} waits for the fabric manager to register it, and CUDA calls hang until then; check"
-                " {host}the NMX controller and that an NVLink partition has this GPU.",
-            ),
+            message="GPU {gpu} waits for the fabric manager to register it, and CUDA calls hang until then; check"
+            " {host}the NMX controller and that an NVLink partition has this GPU.",
         ),
         "fabric_refused": Row(
             ERROR,
@@ -406,20 +389,18 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the GPU is in no NVLink partition",
             _PARTITION,
-            messages=cases(
-                status="GPU {gpu} was rejected by the fabric manager with {status}; check {host}on the switches that"
-                " an NVLink partition has this GPU.",
-                configuration="GPU {gpu} has an incorrect configuration ({configuration}), as the fabric manager"
+            messages={
+                "status": "GPU {gpu} was rejected by the fabric manager with {status}; check {host}on the switches"
+                " that an NVLink partition has this GPU.",
+                "configuration": "GPU {gpu} has an incorrect configuration ({configuration}), as the fabric manager"
                 " reports; correct it.",
-            ),
+            },
         ),
         "fabric_no_partition": Row(
             WARNING,
             "a GPU is in no NVLink partition",
             "add it to a partition on the switches",
-            messages=cases(
-                "GPU {gpu} is in no NVLink partition; add it to one on the switches.",
-            ),
+            message="GPU {gpu} is in no NVLink partition; add it to one on the switches.",
         ),
         "fabric_manager_disconnected": Row(
             WARNING,
@@ -428,9 +409,7 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "the NMX controller has stopped, or the switches' management network has failed",
             _APPS,
-            messages=cases(
-                "GPU {gpu} is disconnected from the fabric manager; check {host}the NMX controller.",
-            ),
+            message="GPU {gpu} is disconnected from the fabric manager; check {host}the NMX controller.",
         ),
         "fabric_unhealthy": Row(
             ERROR,
@@ -439,46 +418,40 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "links or switches of the rack failed",
             "on the NVLink switch: nv show interface --view link-diagnostics",
-            messages=cases(
-                summary="GPU {gpu} has an unhealthy NVLink fabric; drain the tray and check the health of the NVLink"
-                " switches.",
-                routes="GPU {gpu} has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
-            ),
+            messages={
+                "summary": "GPU {gpu} has an unhealthy NVLink fabric; drain the tray and check the health of the"
+                " NVLink switches.",
+                "routes": "GPU {gpu} has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
+            },
         ),
         "fabric_degraded": Row(
             WARNING,
             "the NVLink fabric of a GPU has limited capacity or degraded bandwidth",
             "check the NVLink switches for disabled or failed links",
-            messages=cases(
-                capacity="GPU {gpu} has an NVLink fabric of limited capacity; check the NVLink switches for disabled"
-                " or failed links.",
-                bandwidth="GPU {gpu} has degraded NVLink bandwidth; check the NVLink switches for failed links.",
-            ),
+            messages={
+                "capacity": "GPU {gpu} has an NVLink fabric of limited capacity; check the NVLink switches for"
+                " disabled or failed links.",
+                "bandwidth": "GPU {gpu} has degraded NVLink bandwidth; check the NVLink switches for failed links.",
+            },
         ),
         "fabric_recovering": Row(
             WARNING,
             "NVLink routes or accesses of a GPU are being recovered",
             "wait, then run fabric_facts again",
-            messages=cases(
-                "GPU {gpu} is recovering its NVLink routes or accesses; wait, then run fabric_facts again.",
-            ),
+            message="GPU {gpu} is recovering its NVLink routes or accesses; wait, then run fabric_facts again.",
         ),
         "fabric_cliques_smaller": Row(
             WARNING,
             "GPUs of one clique are in different cliques for multicast or logical endpoints",
             "check the multicast limits of the NVLink partitions; NCCL forms smaller teams until then",
-            messages=cases(
-                "The GPUs of this tray are in one clique, but in different ones for {operation} operations"
-                " ({cliques}); check the multicast limits of the NVLink partitions on the switches.",
-            ),
+            message="The GPUs of this tray are in one clique, but in different ones for {operation} operations"
+            " ({cliques}); check the multicast limits of the NVLink partitions on the switches.",
         ),
         "mig_enabled": Row(
             WARNING,
             "MIG mode is on, which disables NVLink between GPUs of a multi-node fabric",
             "disable MIG on trays that run multi-node jobs",
-            messages=cases(
-                "GPU {gpu} has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.",
-            ),
+            message="GPU {gpu} has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.",
         ),
     },
     "NVLinks fail, recover or cannot be read": {
@@ -490,13 +463,13 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a cable, port or switch of the rack failed",
             _LINKS,
-            messages=cases(
-                all="No NVLink of this tray is active, its {gpus} have {links} each; no action for PCIe cards without"
-                " a bridge, else check the power of the NVLink switches and the rack's cables.",
-                some="GPU {gpu}: {usable} of {links} NVLinks are active{speed}, {others} not; compare it with its port"
-                " on the NVLink switch (nv show interface --view link-diagnostics), drain the tray and reset the GPU;"
-                " if that does not help reboot, then ask its vendor for service.",
-            ),
+            messages={
+                "all": "No NVLink of this tray is active, its {gpus} have {links} each; no action for PCIe cards"
+                " without a bridge, else check the power of the NVLink switches and the rack's cables.",
+                "some": "GPU {gpu}: {usable} of {links} NVLinks are active{speed}, {others} not; compare it with its"
+                " port on the NVLink switch (nv show interface --view link-diagnostics), drain the tray and reset the"
+                " GPU; if that does not help reboot, then ask its vendor for service.",
+            },
         ),
         "nvlink_link_recovering": Row(
             WARNING,
@@ -518,22 +491,20 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             HARDWARE,
             "a link of the GPU, or of another GPU of its clique, failed",
             _LINKS,
-            messages=cases(
-                "{where}: the kernel logged Xid {xid} ({times}), last at {last}; look the Xid up in NVIDIA's catalogue"
-                " and check the links of this GPU.",
-            ),
+            message="{where}: the kernel logged Xid {xid} ({times}), last at {last}; look the Xid up in NVIDIA's"
+            " catalogue and check the links of this GPU.",
         ),
         "nvlink_links_unknown": Row(
             INFO,
             "the NVLinks of a tray or GPU, or the kernel log for their Xids, could not be read",
             "let fabric_facts use NVML (backend auto) with become: true, or a user of the group systemd-journal",
-            messages=cases(
-                not_read="The NVLinks of this tray were not read, because {why}; only NVML has their counters.",
-                gpu="The NVLinks of GPU {gpu} could not be read ({status}, {number}); run nvidia-smi nvlink -s on the"
-                " tray.",
-                log="The kernel log of this tray could not be read for Xids ({why}); it needs journalctl, and become:"
-                " true or the group systemd-journal.",
-            ),
+            messages={
+                "not_read": "The NVLinks of this tray were not read, because {why}; only NVML has their counters.",
+                "gpu": "The NVLinks of GPU {gpu} could not be read ({status}, {number}); run nvidia-smi nvlink -s on"
+                " the tray.",
+                "log": "The kernel log of this tray could not be read for Xids ({why}); it needs journalctl, and"
+                " become: true or the group systemd-journal.",
+            },
         ),
     },
     "The hardware is not where the fabric file has it": {
@@ -577,12 +548,13 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "the tray is not in the fabric file",
             _DISCOVER,
-            messages=cases(
-                partition="The partition {partition} has nodes in no block ({nodes}), which get only jobs that exclude"
-                " all nodes of blocks, such as by --constraint: place them, or move them to a partition of their own.",
-                job="This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
+            messages={
+                "partition": "The partition {partition} has nodes in no block ({nodes}), which get only jobs that"
+                " exclude all nodes of blocks, such as by --constraint: place them, or move them to a partition of"
+                " their own.",
+                "job": "This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
                 " accept.",
-            ),
+            },
         ),
         "domain_incomplete": Row(
             WARNING,
@@ -706,10 +678,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "Slurm or Kubernetes has a tray under another node name, or that name is not valid there",
             "set fabric_slurm_node or fabric_kubernetes_node, then run the playbooks discover and accept",
-            messages=cases(
-                block="Slurm has none of the {number} nodes of block {block} ({nodes}): set fabric_slurm_node to their"
-                " NodeName and run discover and accept, or add them to slurm.conf.",
-            ),
+            messages={
+                "block": "Slurm has none of the {number} nodes of block {block} ({nodes}): set fabric_slurm_node to"
+                " their NodeName and run discover and accept, or add them to slurm.conf.",
+            },
         ),
         "tray_in_no_cluster": Row(
             WARNING,
@@ -722,9 +694,7 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             INFO,
             "nvidia-imex is not installed",
             "run the role imex where IMEX is needed",
-            messages=cases(
-                "nvidia-imex is not installed; run the role imex where IMEX is needed.",
-            ),
+            message="nvidia-imex is not installed; run the role imex where IMEX is needed.",
         ),
         "imex_not_ready": Row(
             ERROR,
@@ -733,11 +703,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the daemon was stopped, or is waiting for its peers",
             _IMEX,
-            messages=cases(
-                ctl="{error} but {output}; run nvidia-imex-ctl -N on the tray, and check that IMEX_CMD_ENABLED is 1.",
-                state="IMEX is in the state {state}, not ready; check its log, {log}.",
-                no_state="nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon.",
-            ),
+            messages={
+                "ctl": "{error} but {output}; run nvidia-imex-ctl -N on the tray, and check that IMEX_CMD_ENABLED is"
+                " 1.",
+                "state": "IMEX is in the state {state}, not ready; check its log, {log}.",
+                "no_state": "nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon.",
+            },
         ),
         "imex_unit_down": Row(
             ERROR,
@@ -747,12 +718,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "the daemon was stopped, or exited with an error",
             "ansible {tray} --become -a 'systemctl restart nvidia-imex', and where that fails"
             " ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'",
-            messages=cases(
-                failed="nvidia-imex.service has failed ({result}); check its log and remove the cause, then run"
+            messages={
+                "failed": "nvidia-imex.service has failed ({result}); check its log and remove the cause, then run"
                 " systemctl reset-failed nvidia-imex and start it.",
-                stopped="nvidia-imex.service is enabled and does not run ({active}); check journalctl -u"
+                "stopped": "nvidia-imex.service is enabled and does not run ({active}); check journalctl -u"
                 " nvidia-imex.service, then start it.",
-            ),
+            },
         ),
         "imex_unit_starting": Row(
             ERROR,
@@ -761,19 +732,15 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the start of the daemon hangs",
             "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'",
-            messages=cases(
-                "nvidia-imex.service is still starting though its daemon runs, and systemd ends it after the unit's"
-                " TimeoutStartSec; check journalctl -u nvidia-imex.service, then restart it.",
-            ),
+            message="nvidia-imex.service is still starting though its daemon runs, and systemd ends it after the"
+            " unit's TimeoutStartSec; check journalctl -u nvidia-imex.service, then restart it.",
         ),
         "imex_cmd_disabled": Row(
             WARNING,
             "the command service of the daemon is off, so its state cannot be read",
             "set IMEX_CMD_ENABLED to 1",
-            messages=cases(
-                "IMEX_CMD_ENABLED is not 1, so the state of this daemon cannot be read; set it to 1 and restart the"
-                " daemons of the clique.",
-            ),
+            message="IMEX_CMD_ENABLED is not 1, so the state of this daemon cannot be read; set it to 1 and restart"
+            " the daemons of the clique.",
         ),
         "imex_timeout": Row(
             ERROR,
@@ -782,10 +749,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the daemon hangs",
             "ansible {tray} --become -a 'systemctl restart nvidia-imex'",
-            messages=cases(
-                "nvidia-imex-ctl {option} did not respond in time{stuck}; drain the tray and restart the daemon, and"
-                " reboot the tray if it hangs again.",
-            ),
+            message="nvidia-imex-ctl {option} did not respond in time{stuck}; drain the tray and restart the daemon,"
+            " and reboot the tray if it hangs again.",
         ),
         "imex_two_owners": Row(
             ERROR,
@@ -794,17 +759,18 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "two of service, prolog, DRA driver and manual start run IMEX on this tray",
             _STOP_OTHER,
-            messages=cases(
-                owners="IMEX has more than one owner here: {owners}; a host has one IMEX session, so keep one of them.",
-                foreign="An IMEX daemon of an unknown owner runs on this tray ({why}), and option owner is {owner};"
+            messages={
+                "owners": "IMEX has more than one owner here: {owners}; a host has one IMEX session, so keep one of"
+                " them.",
+                "foreign": "An IMEX daemon of an unknown owner runs on this tray ({why}), and option owner is {owner};"
                 " stop that daemon first.",
-                driver="The DRA driver runs IMEX on this tray, and option owner is {owner}; remove the tray's"
+                "driver": "The DRA driver runs IMEX on this tray, and option owner is {owner}; remove the tray's"
                 " ComputeDomains, or set owner to driver_managed.",
-                prolog="A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {owner}; remove that"
-                " Prolog, or set owner to job.",
-                masked="nvidia-imex.service is masked, but process {pid} is an IMEX daemon that the DRA driver did not"
-                " start; stop it.",
-            ),
+                "prolog": "A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {owner}; remove"
+                " that Prolog, or set owner to job.",
+                "masked": "nvidia-imex.service is masked, but process {pid} is an IMEX daemon that the DRA driver did"
+                " not start; stop it.",
+            },
         ),
         "imex_in_use": Row(
             ERROR,
@@ -813,10 +779,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "another owner, perhaps in a container, uses the driver's IMEX session",
             _STOP_OTHER,
-            messages=cases(
-                "The driver's one IMEX session belongs to another daemon (NV_ERR_IN_USE); stop the other owner,"
-                " perhaps in a container, then start this one.",
-            ),
+            message="The driver's one IMEX session belongs to another daemon (NV_ERR_IN_USE); stop the other owner,"
+            " perhaps in a container, then start this one.",
         ),
         "imex_foreign_daemon": Row(
             WARNING,
@@ -825,28 +789,22 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "nvidia-imex was started by hand",
             _STOP_OTHER,
-            messages=cases(
-                "An IMEX daemon runs that neither nvidia-imex.service, nor a prolog, nor the DRA driver started"
-                " ({why}); stop it and start its owner.",
-            ),
+            message="An IMEX daemon runs that neither nvidia-imex.service, nor a prolog, nor the DRA driver started"
+            " ({why}); stop it and start its owner.",
         ),
         "imex_waiting_for_recovery": Row(
             ERROR,
             "after an unclean stop the daemon waits for its former peers",
             "bring them up, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
-            messages=cases(
-                "IMEX waits for its peers of before an unclean stop{missing}; bring them up, or restart the daemons of"
-                " the whole clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE.",
-            ),
+            message="IMEX waits for its peers of before an unclean stop{missing}; bring them up, or restart the"
+            " daemons of the whole clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE.",
         ),
         "imex_persist_left": Row(
             INFO,
             "a persist file is left from an unclean stop",
             "remove it once no job of that time runs",
-            messages=cases(
-                "A persist file is left from an unclean stop, so the next start waits for the peers of that time;"
-                " start with a changed list, or remove the file when no job of that time runs any more.",
-            ),
+            message="A persist file is left from an unclean stop, so the next start waits for the peers of that time;"
+            " start with a changed list, or remove the file when no job of that time runs any more.",
         ),
         "imex_version_mismatch": Row(
             ERROR,
@@ -855,17 +813,17 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "package and driver were not upgraded together",
             _IMEX,
-            messages=cases(
-                running="nvidia-imex runs as version {version} and the driver is {driver}, with which it would not"
+            messages={
+                "running": "nvidia-imex runs as version {version} and the driver is {driver}, with which it would not"
                 " restart; install the package of the driver's exact version.",
-                differs="nvidia-imex is version {version} and the driver {driver}, so it does not start; install the"
-                " package of the driver's exact version.",
-                log="nvidia-imex ended because its version is not the loaded driver's; install the package of the"
+                "differs": "nvidia-imex is version {version} and the driver {driver}, so it does not start; install"
+                " the package of the driver's exact version.",
+                "log": "nvidia-imex ended because its version is not the loaded driver's; install the package of the"
                 " driver's exact version, and reboot where a newer driver waits to be loaded.",
-                installed="{state} and the driver is {driver}; install that version, or set option manage_package.",
-                option="Option version is {version}, but the loaded driver is {driver}, with which that IMEX does not"
-                " start; load the driver of that version, or correct the option.",
-            ),
+                "installed": "{state} and the driver is {driver}; install that version, or set option manage_package.",
+                "option": "Option version is {version}, but the loaded driver is {driver}, with which that IMEX does"
+                " not start; load the driver of that version, or correct the option.",
+            },
         ),
         "imex_restart_pending": Row(
             WARNING,
@@ -874,10 +832,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "the node list or the package was written and nvidia-imex was not restarted",
             _RESTART_IMEX,
-            messages=cases(
-                "{path} was written after the daemon started, which reads it at its start only; restart the daemons of"
-                " the whole clique together.",
-            ),
+            message="{path} was written after the daemon started, which reads it at its start only; restart the"
+            " daemons of the whole clique together.",
         ),
     },
     "Members of an IMEX domain do not connect": {
@@ -888,22 +844,22 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "a program other than the role imex wrote the node list",
             _IMEX,
-            messages=cases(
-                peers="This tray and {peers} started with different lists (!M!) and do not connect; write one list on"
-                " all trays of the clique, then stop all daemons and start all.",
-            ),
+            messages={
+                "peers": "This tray and {peers} started with different lists (!M!) and do not connect; write one list"
+                " on all trays of the clique, then stop all daemons and start all.",
+            },
         ),
         "imex_list_unusable": Row(
             ERROR,
             "IMEX has no list or configuration that it can read: a line is empty, a comment, a duplicate or no address",
             "run the role imex, which writes the list again; reinstall the package where config.cfg is missing",
-            messages=cases(
-                line="Line {number} of {path} is {why} ({entry}), and a node's id is its line; run the role imex on"
+            messages={
+                "line": "Line {number} of {path} is {why} ({entry}), and a node's id is its line; run the role imex on"
                 " the whole clique, which writes the list again.",
-                unread="IMEX cannot read its list {path}; run the role imex, which writes it.",
-                missing="There is no list {path}; run the role imex, which writes it.",
-                config="{path} cannot be read; reinstall the package of nvidia-imex, which has that file.",
-            ),
+                "unread": "IMEX cannot read its list {path}; run the role imex, which writes it.",
+                "missing": "There is no list {path}; run the role imex, which writes it.",
+                "config": "{path} cannot be read; reinstall the package of nvidia-imex, which has that file.",
+            },
         ),
         "imex_list_outdated": Row(
             WARNING,
@@ -912,19 +868,15 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "the node list was edited by hand",
             _IMEX,
-            messages=cases(
-                "{path} is not the list that was written for generation {generation} of clique {clique}; run the role"
-                " imex on the whole clique, which writes one list on all its trays.",
-            ),
+            message="{path} is not the list that was written for generation {generation} of clique {clique}; run the"
+            " role imex on the whole clique, which writes one list on all its trays.",
         ),
         "imex_no_own_address": Row(
             ERROR,
             "no line of the list is an address of the tray",
             "correct imex_address in the fabric file",
-            messages=cases(
-                "No line of {path} is an address of this tray, so it is not a node of its IMEX domain; correct"
-                " imex_address in the fabric file, or let the daemon start after the network.",
-            ),
+            message="No line of {path} is an address of this tray, so it is not a node of its IMEX domain; correct"
+            " imex_address in the fabric file, or let the daemon start after the network.",
         ),
         "imex_address_invalid": Row(
             ERROR,
@@ -946,14 +898,14 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "a tray is not connected to some peers, or is connected to all and its domain is not up",
             "check the other members of the clique, and ports 50000 and 50005",
-            messages=cases(
-                disconnected="{lost} not connected ({connections}); run fabric_facts with gather_subset=imex on them,"
-                " and check that ports 50000 and 50005 are open between members.",
-                domain="This tray is connected to all its peers, but the domain is {state}; run fabric_facts with"
+            messages={
+                "disconnected": "{lost} not connected ({connections}); run fabric_facts with gather_subset=imex on"
+                " them, and check that ports 50000 and 50005 are open between members.",
+                "domain": "This tray is connected to all its peers, but the domain is {state}; run fabric_facts with"
                 " gather_subset=imex on the other members, and check that port 50005 is open between members.",
-                no_peers="No peer of this tray is known, but the domain is {state}; run fabric_facts with"
+                "no_peers": "No peer of this tray is known, but the domain is {state}; run fabric_facts with"
                 " gather_subset=imex on the other members, and check that port 50005 is open between members.",
-            ),
+            },
         ),
         "imex_peer_authentication": Row(
             ERROR,
@@ -962,10 +914,11 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             IMEX,
             "certificates expired, or were renewed on some trays only",
             _RESTART_IMEX,
-            messages=cases(
-                peers="This tray and {peers} cannot authenticate (!A!) and do not connect; check on both that the TLS"
-                " files of config.cfg are of one authority and not expired, then restart the daemons of the clique.",
-            ),
+            messages={
+                "peers": "This tray and {peers} cannot authenticate (!A!) and do not connect; check on both that the"
+                " TLS files of config.cfg are of one authority and not expired, then restart the daemons of the"
+                " clique.",
+            },
         ),
         "imex_peer_version": Row(
             ERROR,
@@ -974,10 +927,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             DRIVER,
             "an IMEX upgrade reached only some trays of the clique",
             _IMEX,
-            messages=cases(
-                peers="This tray and {peers} run different versions (!V!) and do not connect; install one version of"
-                " driver and IMEX on the whole clique.",
-            ),
+            messages={
+                "peers": "This tray and {peers} run different versions (!V!) and do not connect; install one version"
+                " of driver and IMEX on the whole clique.",
+            },
         ),
     },
     "Jobs have no IMEX channel": {
@@ -988,10 +941,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the driver was loaded without IMEX channels",
             f"set imex_channel_count: 2048 in group_vars/all.yml, then {_IMEX}, then {_REBOOT}",
-            messages=cases(
-                "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices); set"
-                " NVreg_ImexChannelCount above 0 and reboot.",
-            ),
+            message="The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices); set"
+            " NVreg_ImexChannelCount above 0 and reboot.",
         ),
         "imex_channel_missing": Row(
             INFO,
@@ -1000,10 +951,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the device was removed, or was not created after a reboot",
             _CHANNEL_0,
-            messages=cases(
-                "There is no channel device, without which CUDA calls are not permitted; the role imex creates one,"
-                " and Slurm's switch/nvidia_imex creates one for each job step.",
-            ),
+            message="There is no channel device, without which CUDA calls are not permitted; the role imex creates"
+            " one, and Slurm's switch/nvidia_imex creates one for each job step.",
         ),
         "imex_channel_stale": Row(
             ERROR,
@@ -1012,10 +961,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "the device file dates from an earlier boot",
             _CHANNEL_0,
-            messages=cases(
-                "{devices} another major number than {major}, the driver's since this boot; remove and create the"
-                " device again.",
-            ),
+            message="{devices} another major number than {major}, the driver's since this boot; remove and create the"
+            " device again.",
         ),
         "imex_channel_slurm_conflict": Row(
             WARNING,
@@ -1024,14 +971,14 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             CHANNELS,
             "both the role imex or the driver and Slurm create channels",
             f"remove imex_channels from group_vars, then {_IMEX} -e imex_create_channel0=false, then {_REBOOT}",
-            messages=cases(
-                devices="{devices} in {folder} and Slurm's switch/nvidia_imex conflict: each start of slurmd and each"
-                " scontrol reconfigure removes the device, and until then jobs of every user reach it on Slurm 24.11;"
-                " remove it, and let the driver create none (NVreg_CreateImexChannel0=0).",
-                option="Option channels creates channel devices, but Slurm's switch/nvidia_imex gives each job its"
+            messages={
+                "devices": "{devices} in {folder} and Slurm's switch/nvidia_imex conflict: each start of slurmd and"
+                " each scontrol reconfigure removes the device, and until then jobs of every user reach it on Slurm"
+                " 24.11; remove it, and let the driver create none (NVreg_CreateImexChannel0=0).",
+                "option": "Option channels creates channel devices, but Slurm's switch/nvidia_imex gives each job its"
                 " own: each start of slurmd and each scontrol reconfigure removes these, and until then jobs of every"
                 " user can open them on Slurm 24.11; leave the option empty.",
-            ),
+            },
         ),
         "slurm_channels_few": Row(
             WARNING,
@@ -1049,18 +996,14 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "no repository has nvidia-imex of the driver's version",
             "add the repository that the driver was installed from",
-            messages=cases(
-                "No repository of this tray has {names} in version {driver} of the loaded driver{available}; add the"
-                " repository that has the driver.",
-            ),
+            message="No repository of this tray has {names} in version {driver} of the loaded driver{available}; add"
+            " the repository that has the driver.",
         ),
         "imex_reboot_needed": Row(
             WARNING,
             "changed driver parameters take effect after a reboot",
             "reboot the tray",
-            messages=cases(
-                "NVreg_{options} of {file} take effect when the driver is loaded again; reboot the tray.",
-            ),
+            message="NVreg_{options} of {file} take effect when the driver is loaded again; reboot the tray.",
         ),
     },
     "A change stops because of jobs or of objects of others": {
@@ -1068,77 +1011,75 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "jobs, claims or ComputeDomains run on what is to be changed, removed or created again",
             "wait for them or delete them, or set the variable that the finding names",
-            messages=cases(
-                moving="{run} on trays that change their block ({jobs}): wait until they end, or set allow_moving_jobs"
-                " (variable slurm_topology_allow_moving_jobs).",
-                partitions="Partitions to remove still have jobs ({jobs}), which Slurm would end: set the tier's state"
-                " to drain, and remove it when they have ended.",
-                imex="Jobs run on this clique ({jobs}) and would break, because IMEX must stop for {reason}; wait for"
-                " them, or allow the stop with option allow_jobs.",
-                job="Job {job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
+            messages={
+                "moving": "{run} on trays that change their block ({jobs}): wait until they end, or set"
+                " allow_moving_jobs (variable slurm_topology_allow_moving_jobs).",
+                "partitions": "Partitions to remove still have jobs ({jobs}), which Slurm would end: set the tier's"
+                " state to drain, and remove it when they have ended.",
+                "imex": "Jobs run on this clique ({jobs}) and would break, because IMEX must stop for {reason}; wait"
+                " for them, or allow the stop with option allow_jobs.",
+                "job": "Job {job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
                 " again when the job has ended, or set option force.",
-            ),
+            },
         ),
         "object_unmanaged": Row(
             ERROR,
             "an object or QoS of the same name is not managed by this collection",
             "use another name, let the collection manage it, or remove it",
-            messages=cases(
-                qos="The QoS {qos} exists and does not belong to the tiers (its description is {description}): use"
+            messages={
+                "qos": "The QoS {qos} exists and does not belong to the tiers (its description is {description}): use"
                 " another name, or set its description to {ours} to hand it over.",
-            ),
+            },
         ),
         "live_changes_lost": Row(
             ERROR,
             "gate: a reconfigure would undo live changes of partitions, nodes or settings",
             "write them into slurm.conf, or name the gate in the override that the message names",
-            messages=cases(
-                "{what}: write the live values into slurm.conf, or set override (variable slurm_topology_override) to"
-                " {gates} if this is intended.",
-            ),
+            message="{what}: write the live values into slurm.conf, or set override (variable slurm_topology_override)"
+            " to {gates} if this is intended.",
         ),
         "base_shrinks": Row(
             ERROR,
             "gate: the base block size would be smaller than the running one",
             "complete the clique, set slurm_topology_min_block_size, or name the gate in slurm_topology_override",
-            messages=cases(_GATE),
+            message=_GATE,
         ),
         "block_shrinks": Row(
             ERROR,
             "gate: a running block would keep fewer nodes",
             "check the fabric file, name the gate in slurm_topology_override if it is intended",
-            messages=cases(_GATE),
+            message=_GATE,
         ),
         "block_vanishes": Row(
             ERROR,
             "gate: a running block would keep no node",
             "check the fabric file, name the gate in slurm_topology_override if it is intended",
-            messages=cases(_GATE),
+            message=_GATE,
         ),
         "cluster_default_changes": Row(
             ERROR,
             "gate: partitions without Topology= would use another topology",
             "set slurm_topology_cluster_default, or name the gate in slurm_topology_override if it is intended",
-            messages=cases(
-                _GATE,
-                default="{what}: set cluster_default (variable slurm_topology_cluster_default) to {default} to keep"
+            message=_GATE,
+            messages={
+                "default": "{what}: set cluster_default (variable slurm_topology_cluster_default) to {default} to keep"
                 " it, or set override (variable slurm_topology_override) to {gates} if this is intended.",
-            ),
+            },
         ),
         "nodes_lose_block": Row(
             ERROR,
             "gate: nodes of running blocks would be in no block",
             "check the fabric file, name the gate in slurm_topology_override if it is intended",
-            messages=cases(_GATE),
+            message=_GATE,
         ),
         "slurm_gate_overridden": Row(
             WARNING,
             "what would stop the apply is allowed by an option: a gate, or jobs on trays that move",
             "none",
-            messages=cases(
-                jobs="{run} on trays that change their block ({jobs}): the jobs keep their trays.",
-                gate="The gate {gate} is overridden: {what}.",
-            ),
+            messages={
+                "jobs": "{run} on trays that change their block ({jobs}): the jobs keep their trays.",
+                "gate": "The gate {gate} is overridden: {what}.",
+            },
         ),
     },
     "Slurm runs another topology than the fabric file": {
@@ -1149,12 +1090,13 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "",
             "slurmctld, slurmdbd or its host is down",
             "scontrol ping, and for tiers sacctmgr show cluster",
-            messages=cases(
-                imex="IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
+            messages={
+                "imex": "IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
                 " ({error}); bring slurmctld back, or allow the stop with option allow_jobs.",
-                imex_node="IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run there"
-                " ({error}); set fabric_slurm_node of these trays to their NodeName, then discover and accept again.",
-            ),
+                "imex_node": "IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs run"
+                " there ({error}); set fabric_slurm_node of these trays to their NodeName, then discover and accept"
+                " again.",
+            },
         ),
         "slurmd_newer": Row(
             ERROR,
@@ -1179,12 +1121,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             SLURM,
             "the topology file was edited by hand; slurmctld accepts a node in two blocks",
             _SLURM,
-            messages=cases(
-                blocks="The node {tray} is in the blocks {first} and {block}, which slurmctld does not report: list it"
-                " only in the block of its clique.",
-                twice="The node {tray} is listed {number} times in block {block}: two trays have one slurm_node in the"
-                " fabric file; give each its own with fabric_slurm_node, then run discover and accept.",
-            ),
+            messages={
+                "blocks": "The node {tray} is in the blocks {first} and {block}, which slurmctld does not report: list"
+                " it only in the block of its clique.",
+                "twice": "The node {tray} is listed {number} times in block {block}: two trays have one slurm_node in"
+                " the fabric file; give each its own with fabric_slurm_node, then run discover and accept.",
+            },
         ),
         "slurm_node_unclaimed": Row(
             ERROR,
@@ -1201,9 +1143,7 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             SLURM,
             "the file was changed and slurmctld has not loaded it",
             _SLURM,
-            messages=cases(
-                "slurmctld runs another topology than {path} has: run slurm_topology or scontrol reconfigure.",
-            ),
+            message="slurmctld runs another topology than {path} has: run slurm_topology or scontrol reconfigure.",
         ),
         "slurm_reconfigure_needed": Row(
             ERROR,
@@ -1222,12 +1162,12 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "two programs write Slurm's topology file",
             "let one program write it, or set verify_slurm_topology_owner",
-            messages=cases(
-                ours="slurm_topology wrote {path} last, which another program is meant to write: remove the role"
+            messages={
+                "ours": "slurm_topology wrote {path} last, which another program is meant to write: remove the role"
                 " slurm_topology from the site's playbooks, or set owner to collection.",
-                other="Another program than slurm_topology wrote {path} last; it begins with {line}: let only one of"
-                " them write it, or set owner to other where that program is meant to.",
-            ),
+                "other": "Another program than slurm_topology wrote {path} last; it begins with {line}: let only one"
+                " of them write it, or set owner to other where that program is meant to.",
+            },
         ),
     },
     "Slurm's files cannot be written as they are": {
@@ -1235,111 +1175,109 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "the topology has no block, or none with a node",
             "run the playbooks discover and accept first",
-            messages=cases(
-                no_block="The topology has no block: run the playbook discover first, so that the fabric file has"
+            messages={
+                "no_block": "The topology has no block: run the playbook discover first, so that the fabric file has"
                 " cliques.",
-                no_node="No block of the topology has a node: run the playbook discover first, so that its cliques"
+                "no_node": "No block of the topology has a node: run the playbook discover first, so that its cliques"
                 " have trays.",
-                no_base="No block of the topology has a node and no block size is given: run the playbook discover"
+                "no_base": "No block of the topology has a node and no block size is given: run the playbook discover"
                 " first.",
-            ),
+            },
         ),
         "slurm_block_invalid": Row(
             ERROR,
             "slurmctld would reject a block: a name, an empty block, a duplicate, too many nodes",
             "correct the fabric file or slurm_topology_other_topologies, or upgrade Slurm",
-            messages=cases(
-                name="The block name {name} is not valid in a topology file: use only letters, digits, '.', '_' and"
+            messages={
+                "name": "The block name {name} is not valid in a topology file: use only letters, digits, '.', '_' and"
                 " '-'.",
-                twice="The block {block} is defined {number} times: give each clique a block of its own.",
-                empty="The block {block} has no nodes, which Slurm {version} refuses: leave it out, or upgrade to"
+                "twice": "The block {block} is defined {number} times: give each clique a block of its own.",
+                "empty": "The block {block} has no nodes, which Slurm {version} refuses: leave it out, or upgrade to"
                 " 25.05.",
-                node="The node name {node} in block {block} is not one that Slurm can list: set fabric_slurm_node of"
-                " that tray to its NodeName, then run discover and accept.",
-                hostlist="The block {block} has a hostlist that Slurm cannot read: {error}",
-                other_hostlist="The hostlist of block {block} does not name its nodes: report this as a bug of the"
+                "node": "The node name {node} in block {block} is not one that Slurm can list: set fabric_slurm_node"
+                " of that tray to its NodeName, then run discover and accept.",
+                "hostlist": "The block {block} has a hostlist that Slurm cannot read: {error}",
+                "other_hostlist": "The hostlist of block {block} does not name its nodes: report this as a bug of the"
                 " collection.",
-                too_many="The topology has {nodes} nodes, and Slurm supports at most {most}: split the cluster.",
-            ),
+                "too_many": "The topology has {nodes} nodes, and Slurm supports at most {most}: split the cluster.",
+            },
         ),
         "slurm_block_size": Row(
             ERROR,
             "a block or a group of cliques does not fit the block sizes (the base size times a power of two)",
             "correct slurm_topology_block_sizes, or the groups (edit_groups)",
-            messages=cases(
-                groups="Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the same number"
-                " of blocks, 1, 2, 4, 8 and so on, in the fabric file (playbook accept, variable edit_groups), or set"
-                " block_sizes (variable slurm_topology_block_sizes) to {base} alone.",
-                short="The block {block} has {nodes}{unknown}, fewer than the base block size {base}, which Slurm"
+            messages={
+                "groups": "Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the same"
+                " number of blocks, 1, 2, 4, 8 and so on, in the fabric file (playbook accept, variable edit_groups),"
+                " or set block_sizes (variable slurm_topology_block_sizes) to {base} alone.",
+                "short": "The block {block} has {nodes}{unknown}, fewer than the base block size {base}, which Slurm"
                 " {version} refuses: set block_sizes to at most the smallest block, add the missing nodes to"
                 " slurm.conf, or upgrade to 25.05.",
-                no_number="The block size {size} is not a number of nodes: set block_sizes to numbers from 1.",
-                no_power="The block size {size} is not the base size {base} times a power of two: set block_sizes to"
-                " {base}, {double}, {fourfold} and so on.",
-                no_level="The block size {size} is more than {most} times the base size {base}, and Slurm has {levels}"
-                " levels: leave it out of block_sizes.",
-                no_field="The base block size {base} is more than Slurm can store ({most}): choose a smaller one.",
-            ),
+                "no_number": "The block size {size} is not a number of nodes: set block_sizes to numbers from 1.",
+                "no_power": "The block size {size} is not the base size {base} times a power of two: set block_sizes"
+                " to {base}, {double}, {fourfold} and so on.",
+                "no_level": "The block size {size} is more than {most} times the base size {base}, and Slurm has"
+                " {levels} levels: leave it out of block_sizes.",
+                "no_field": "The base block size {base} is more than Slurm can store ({most}): choose a smaller one.",
+            },
         ),
         "slurm_blocks_limited": Row(
             WARNING,
             "Slurm works with less than the fabric allows: unequal blocks or groups",
             "set slurm_topology_block_sizes or edit_groups, complete the clique, or correct"
             " slurm_topology_other_topologies",
-            messages=cases(
-                unequal="The block {large} has {most} and {block} {fewest}, so aggregated blocks would not be groups"
-                " of equal cliques and only {sizes} is set: split all domains alike, or set block_sizes (variable"
-                " slurm_topology_block_sizes).",
-                aggregates="The aggregated blocks change, {blocks} are no longer one: keep retired blocks as"
+            messages={
+                "unequal": "The block {large} has {most} and {block} {fewest}, so aggregated blocks would not be"
+                " groups of equal cliques and only {sizes} is set: split all domains alike, or set block_sizes"
+                " (variable slurm_topology_block_sizes).",
+                "aggregates": "The aggregated blocks change, {blocks} are no longer one: keep retired blocks as"
                 " placeholders (25.05), or inform the users of the larger sizes.",
-                left_out="Block {block} ({number}: {nodes}) is left out, since min_block_size (variable"
+                "left_out": "Block {block} ({number}: {nodes}) is left out, since min_block_size (variable"
                 " slurm_topology_min_block_size) is {minimum}: its nodes are in no block; complete the clique, or"
                 " upgrade to 25.05.",
-                last_group="A job of more than {nodes} nodes is placed only if it has room without the last {last},"
+                "last_group": "A job of more than {nodes} nodes is placed only if it has room without the last {last},"
                 " since Slurm counts whole groups of {group} only: add the block size {size}, or placeholders.",
-                one_group="A job of more than {nodes} nodes never starts, since Slurm counts whole groups of {group}"
-                " only: add the block size {size}.",
-            ),
+                "one_group": "A job of more than {nodes} nodes never starts, since Slurm counts whole groups of"
+                " {group} only: add the block size {size}.",
+            },
         ),
         "slurm_clique_above_base": Row(
             WARNING,
             "a clique, segment or tier is larger than the base block size, so a job may be spread over blocks",
             "give the clique a partition of its own, set per_block for the tier, or use smaller segments",
-            messages=cases(
-                segment="A segment of {segment} nodes fits in no block, so --segment={segment} spreads each over"
+            messages={
+                "segment": "A segment of {segment} nodes fits in no block, so --segment={segment} spreads each over"
                 " several cliques: use at most {largest}.",
-                tier="The partition {partition} has several blocks, of which {blocks} is above the base block size"
+                "tier": "The partition {partition} has several blocks, of which {blocks} is above the base block size"
                 " {base}, so Slurm {version} may spread a job of {more} trays or more: set per_block for this tier.",
-                rehearsal="Rehearsal: {job}, as many as a whole block has, is spread {where} while no block is free,"
-                " because the base block size is {base}: give such a block a partition of its own.",
-                block="The block {block} has {number} nodes and the base block size is {base}, so Slurm {version} may"
-                " spread a job of {more} to {number} nodes over several blocks: give it a partition of that block's"
-                " nodes, or {how}.",
-            ),
+                "rehearsal": "Rehearsal: {job}, as many as a whole block has, is spread {where} while no block is"
+                " free, because the base block size is {base}: give such a block a partition of its own.",
+                "block": "The block {block} has {number} nodes and the base block size is {base}, so Slurm {version}"
+                " may spread a job of {more} to {number} nodes over several blocks: give it a partition of that"
+                " block's nodes, or {how}.",
+            },
         ),
         "slurm_segment": Row(
             ERROR,
             "a --segment that jobs or a tier use is rejected or fits into no block",
             "use smaller segments",
-            messages=cases(
-                refused="Jobs with --segment={segment} are refused, since the base block size is {limit} and Slurm"
+            messages={
+                "refused": "Jobs with --segment={segment} are refused, since the base block size is {limit} and Slurm"
                 " {version} accepts no larger segment: use at most {limit}.",
-                no_number="The segment {segment} is not a number of nodes: set segments to numbers from 1.",
-                no_block="No block can hold --segment={segment}: the largest has {nodes}, use at most {largest}.",
-                above_base="The {name} segment {segment} of partition {partition} is above the base block size"
+                "no_number": "The segment {segment} is not a number of nodes: set segments to numbers from 1.",
+                "no_block": "No block can hold --segment={segment}: the largest has {nodes}, use at most {largest}.",
+                "above_base": "The {name} segment {segment} of partition {partition} is above the base block size"
                 " {limit}, which Slurm {version} refuses: use at most {limit}.",
-                above_blocks="The {name} segment {segment} of partition {partition} fits in none of its blocks, the"
+                "above_blocks": "The {name} segment {segment} of partition {partition} fits in none of its blocks, the"
                 " largest of which has {size}: use at most {largest}.",
-            ),
+            },
         ),
         "slurm_node_unknown": Row(
             WARNING,
             "Slurm does not have a node of a block",
             "add it to slurm.conf",
-            messages=cases(
-                "Slurm has no node {nodes} of block {block}: add NodeName lines to slurm.conf, or correct"
-                " fabric_slurm_node and run discover and accept.",
-            ),
+            message="Slurm has no node {nodes} of block {block}: add NodeName lines to slurm.conf, or correct"
+            " fabric_slurm_node and run discover and accept.",
         ),
         "slurm_hardware_assumed": Row(
             WARNING,
@@ -1350,52 +1288,52 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "a topology file or topology of the site would be lost, hides the new one, or is not read by this Slurm",
             "move that file away, or set slurm_topology_name or slurm_topology_format: auto",
-            messages=cases(
-                yaml="Slurm {version} does not read topology.yaml (25.05 does): set format to auto or conf.",
-                tree="{path} has lines of a tree or Include lines, which would be lost: move it away first.",
-                name="The topology {name} of the site is of kind {kind} and would be lost: set slurm_topology_name to"
-                " another name.",
-                other_file="topology.yaml hides the new topology.conf: remove it, or set format to auto.",
-            ),
+            messages={
+                "yaml": "Slurm {version} does not read topology.yaml (25.05 does): set format to auto or conf.",
+                "tree": "{path} has lines of a tree or Include lines, which would be lost: move it away first.",
+                "name": "The topology {name} of the site is of kind {kind} and would be lost: set slurm_topology_name"
+                " to another name.",
+                "other_file": "topology.yaml hides the new topology.conf: remove it, or set format to auto.",
+            },
         ),
         "slurm_conf_inconsistent": Row(
             ERROR,
             "slurm.conf lacks a line that is needed, or has one that contradicts a managed setting",
             "correct the line that the finding names",
-            messages=cases(
+            messages={
                 **_SETTING,
-                topology_name="The topology name {name} is not valid in slurm.conf: use only letters, digits, '.',"
+                "topology_name": "The topology name {name} is not valid in slurm.conf: use only letters, digits, '.',"
                 " '_' and '-'.",
-                topology_twice="{number} topologies are named {name}, of which Slurm uses the first: give each its own"
-                " name.",
-                partition_topology="The partition {partition} has Topology={topology}, which the new topology file"
+                "topology_twice": "{number} topologies are named {name}, of which Slurm uses the first: give each its"
+                " own name.",
+                "partition_topology": "The partition {partition} has Topology={topology}, which the new topology file"
                 " does not have ({known}): set topology_name to it, or change the partition.",
-                cluster_default="The cluster's default topology {default} is not in the file ({known}): correct"
+                "cluster_default": "The cluster's default topology {default} is not in the file ({known}): correct"
                 " cluster_default.",
-                include="{path} has no line {line}: add it, or set manage_conf to true.",
-                own_filter="{script} is the site's own and stays: add the policy for segments to it, or set"
+                "include": "{path} has no line {line}: add it, or set manage_conf to true.",
+                "own_filter": "{script} is the site's own and stays: add the policy for segments to it, or set"
                 " SBATCH_SEGMENT_SIZE.",
-                no_lua="{folders} has no cli_filter_lua.so: install Slurm with Lua, or set SBATCH_SEGMENT_SIZE.",
-                copy_filter="Slurm {version} applies segments where jobs are submitted: copy {script} next to"
+                "no_lua": "{folders} has no cli_filter_lua.so: install Slurm with Lua, or set SBATCH_SEGMENT_SIZE.",
+                "copy_filter": "Slurm {version} applies segments where jobs are submitted: copy {script} next to"
                 " slurm.conf on each host that submits jobs, then set CliFilterPlugins={plugins} in slurm.conf.",
-                job_submit="JobSubmitPlugins={given} in slurm.conf does not load the script for segments: set"
+                "job_submit": "JobSubmitPlugins={given} in slurm.conf does not load the script for segments: set"
                 " JobSubmitPlugins={plugins} there.",
-                own_script="{script} is the site's own and does not call {policy}: add the line from the head of that"
-                " file.",
-                partition="The partition {partition} is defined in {file}: remove it there, or rename the tier.",
-                node_line="The NodeName line of {nodes} in slurm.conf has Topology={topology}, but {why}: remove"
+                "own_script": "{script} is the site's own and does not call {policy}: add the line from the head of"
+                " that file.",
+                "partition": "The partition {partition} is defined in {file}: remove it there, or rename the tier.",
+                "node_line": "The NodeName line of {nodes} in slurm.conf has Topology={topology}, but {why}: remove"
                 " Topology= from that line, or correct it.",
-                node_line_differs="The NodeName line of {nodes} in slurm.conf has Topology={topology}, which {why}:"
+                "node_line_differs": "The NodeName line of {nodes} in slurm.conf has Topology={topology}, which {why}:"
                 " remove Topology= from that line, or correct it.",
-                no_file="There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm"
+                "no_file": "There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm"
                 " first, or set option slurm_conf.",
-                prolog_flags="PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only"
-                " while the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure.",
-                timeout="{setting} in {path} would end the program before it can report why IMEX is not ready, which"
-                " may take {seconds} s; raise that limit, or lower options wait and stop_wait.",
-                prolog="{path} does not run prolog and epilog of IMEX per job; add {lines} (an existing Prolog may"
+                "prolog_flags": "PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step"
+                " only while the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure.",
+                "timeout": "{setting} in {path} would end the program before it can report why IMEX is not ready,"
+                " which may take {seconds} s; raise that limit, or lower options wait and stop_wait.",
+                "prolog": "{path} does not run prolog and epilog of IMEX per job; add {lines} (an existing Prolog may"
                 " call {program} prolog instead), and run scontrol reconfigure.",
-            ),
+            },
         ),
         "slurm_select_type": Row(
             ERROR,
@@ -1413,65 +1351,65 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             WARNING,
             "slurm.conf works, and a setting or file lets jobs do what they should not",
             "correct the line or file that the finding names",
-            messages=cases(
+            messages={
                 **_SETTING,
-                ranks="The order of the node names alternates between blocks, and ranks follow the names: add"
+                "ranks": "The order of the node names alternates between blocks, and ranks follow the names: add"
                 " TopologyParam=BlockAsNodeRank to slurm.conf, or set manage_conf to true.",
-                other_file="topology.conf is no longer read, since there is a topology.yaml: remove it.",
-                other_file_later="topology.yaml is next to topology.conf and will hide it after an upgrade to 25.05:"
-                " remove it.",
-                qos_named="The QoS {qos} has no tier any more, but partition {partition} still names it: remove it"
+                "other_file": "topology.conf is no longer read, since there is a topology.yaml: remove it.",
+                "other_file_later": "topology.yaml is next to topology.conf and will hide it after an upgrade to"
+                " 25.05: remove it.",
+                "qos_named": "The QoS {qos} has no tier any more, but partition {partition} still names it: remove it"
                 " there first.",
-                open="The partition {partition} of {where} gives all users the trays of {tiers}: set AllowAccounts,"
+                "open": "The partition {partition} of {where} gives all users the trays of {tiers}: set AllowAccounts,"
                 " AllowQos or AllowGroups, or other nodes.",
-                enforce="AccountingStorageEnforce is {value}, so Slurm does not enforce the tiers' QoS: set"
+                "enforce": "AccountingStorageEnforce is {value}, so Slurm does not enforce the tiers' QoS: set"
                 " associations,limits,qos in slurm.conf.",
-                preempt="PreemptType is not preempt/qos, so no tier preempts another: set it in slurm.conf.",
-                shared="Jobs of {partitions} may share trays and {path} has no GresTypes=gpu (or has shard or mps"
+                "preempt": "PreemptType is not preempt/qos, so no tier preempts another: set it in slurm.conf.",
+                "shared": "Jobs of {partitions} may share trays and {path} has no GresTypes=gpu (or has shard or mps"
                 " beside it), so every job of several trays that is not submitted with --exclusive is cancelled; set"
                 " Exclusive=NODE (before 26.05 OverSubscribe=EXCLUSIVE, in slurm_tiers exclusive: node) for the"
                 " partition, or GresTypes=gpu.",
-                emptied="{file} was emptied and stays, because {key} in {path} matches no other file, which Slurm"
+                "emptied": "{file} was emptied and stays, because {key} in {path} matches no other file, which Slurm"
                 " treats as an error; remove that line, run scontrol reconfigure, and run the role again.",
-            ),
+            },
         ),
         "slurm_conf_note": Row(
             INFO,
             "a setting has no effect, or was changed manually",
             "none, or correct what the finding names",
-            messages=cases(
-                size_twice="The block size {size} is listed {number} times: list it once.",
-                size_unused="The block size {size} has no effect, since {covering} already covers all {blocks} and"
+            messages={
+                "size_twice": "The block size {size} is listed {number} times: list it once.",
+                "size_unused": "The block size {size} has no effect, since {covering} already covers all {blocks} and"
                 " {nodes}: leave it out until there are more.",
-                plugin="TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove the line.",
-                granted="The {subject} was granted the QoS {qos} manually and keeps it: revoke it if unwanted.",
-                segments="The segments of {partitions} are not enforced: set segment_script to true to have Slurm"
+                "plugin": "TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove the line.",
+                "granted": "The {subject} was granted the QoS {qos} manually and keeps it: revoke it if unwanted.",
+                "segments": "The segments of {partitions} are not enforced: set segment_script to true to have Slurm"
                 " enforce them.",
-                state="The state of partition {partition} was set to {state} manually and stays until the tier"
+                "state": "The state of partition {partition} was set to {state} manually and stays until the tier"
                 " changes: set it back if unwanted.",
-                weight="PriorityWeightQOS is 0, so the priorities of the tiers' QoS have no effect: set it in"
+                "weight": "PriorityWeightQOS is 0, so the priorities of the tiers' QoS have no effect: set it in"
                 " slurm.conf.",
-                topology="The topology {name} ({kind}) stays next to {own}.",
-                task_prolog="A batch job that runs without IMEX has no line about that in its log without a"
+                "topology": "The topology {name} ({kind}) stays next to {own}.",
+                "task_prolog": "A batch job that runs without IMEX has no line about that in its log without a"
                 " TaskProlog; add TaskProlog={program} to {path}, or call {program} task from the site's own"
                 " TaskProlog.",
-            ),
+            },
         ),
         "release_old": Row(
             WARNING,
             "this release of Slurm or Kubernetes works with limits",
             "plan the upgrade that the finding names",
-            messages=cases(
-                empty_blocks="Slurm {version} does not support empty blocks, so {empty} is left out: the blocks after"
-                " it move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05.",
-                power_saving="Slurm {version} drops powered-down nodes from their blocks until the next reconfigure:"
-                " upgrade to 25.11.4 or later.",
-                update="Slurm {version} takes a node out of block scheduling when scontrol update names a block that"
-                " the node is in already, and {others} has blocks as well: reconfigure after such a command, or"
+            messages={
+                "empty_blocks": "Slurm {version} does not support empty blocks, so {empty} is left out: the blocks"
+                " after it move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05.",
+                "power_saving": "Slurm {version} drops powered-down nodes from their blocks until the next"
+                " reconfigure: upgrade to 25.11.4 or later.",
+                "update": "Slurm {version} takes a node out of block scheduling when scontrol update names a block"
+                " that the node is in already, and {others} has blocks as well: reconfigure after such a command, or"
                 " upgrade to 26.05.4 or later.",
-                one_topology="Slurm {version} with topology.conf has one topology for all nodes, so {others} is left"
-                " out: keep nodes without GPUs in partitions of their own, or upgrade to 25.05.",
-            ),
+                "one_topology": "Slurm {version} with topology.conf has one topology for all nodes, so {others} is"
+                " left out: keep nodes without GPUs in partitions of their own, or upgrade to 25.05.",
+            },
         ),
     },
     "A rehearsal or benchmark fails": {
@@ -1479,26 +1417,27 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "in a rehearsal slurmctld rejects the new files, or a required job would stay pending; or none finished",
             "correct the line or reason that the finding names",
-            messages=cases(
+            messages={
                 **_REHEARSAL,
-                files="In the rehearsal slurmctld {version} refuses the new files ({error}): correct the setting that"
-                " it names; nothing was written.",
-                block="Rehearsal: {job} in block {block}, which has {size}, {why}: compare the block with slurm.conf.",
-                spread="Rehearsal: {job}, no more than the base block size {base}, would be spread {where}: compare"
+                "files": "In the rehearsal slurmctld {version} refuses the new files ({error}): correct the setting"
+                " that it names; nothing was written.",
+                "block": "Rehearsal: {job} in block {block}, which has {size}, {why}: compare the block with"
+                " slurm.conf.",
+                "spread": "Rehearsal: {job}, no more than the base block size {base}, would be spread {where}: compare"
                 " the blocks with slurm.conf and Slurm's release notes.",
-            ),
+            },
         ),
         "slurm_rehearsal_job": Row(
             WARNING,
             "in a rehearsal a job would stay pending for ever, or was not evaluated in time",
             "correct its size or segment or the partition's trays and limits, or raise slurm_topology_rehearse_timeout",
-            messages=cases(
+            messages={
                 **_REHEARSAL,
-                all="Rehearsal: {job}, all that the blocks have, never starts without --segment, {why}: inform the"
+                "all": "Rehearsal: {job}, all that the blocks have, never starts without --segment, {why}: inform the"
                 " users to set --segment={segment} for jobs of so many trays.",
-                past="Rehearsal: {job} in partition {partition}, as one of the last {days} days, would be pending for"
-                " ever ({reason}): compare the blocks and their size with what its user needs.",
-            ),
+                "past": "Rehearsal: {job} in partition {partition}, as one of the last {days} days, would be pending"
+                " for ever ({reason}): compare the blocks and their size with what its user needs.",
+            },
         ),
         "slurm_rehearsal_skipped": Row(
             INFO,
@@ -1525,18 +1464,18 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "a tier names a node, QoS, topology, TRES or account that Slurm does not have, or Slurm has no accounting",
             "create it, leave it out of the tier, or set up slurmdbd and slurm_tiers_create_accounts",
-            messages=cases(
-                no_accounting="The tiers have QoS or accounts, and this Slurm has no accounting (AccountingStorageType"
-                " is {type}): set accounting_storage/slurmdbd, or leave them out.",
-                nodes="Slurm does not have {number} of partition {partition} ({nodes}) and would not start: add"
+            messages={
+                "no_accounting": "The tiers have QoS or accounts, and this Slurm has no accounting"
+                " (AccountingStorageType is {type}): set accounting_storage/slurmdbd, or leave them out.",
+                "nodes": "Slurm does not have {number} of partition {partition} ({nodes}) and would not start: add"
                 " NodeName lines, or correct fabric_slurm_node and run discover and accept.",
-                topology="The partition {partition} names the topology {topology}, which slurmctld does not run: apply"
-                " slurm_topology first, or correct the tier's topology.",
-                tres="The QoS {qos} limits {kinds}, which Slurm does not count: add it to AccountingStorageTRES.",
-                qos="The tier {tier} names the QoS {qos}, which does not exist: add it, or leave it out.",
-                accounts="slurmdbd has no {names} in cluster {cluster}: add it with sacctmgr, or set create_accounts"
-                " to true to create those that are granted a QoS.",
-            ),
+                "topology": "The partition {partition} names the topology {topology}, which slurmctld does not run:"
+                " apply slurm_topology first, or correct the tier's topology.",
+                "tres": "The QoS {qos} limits {kinds}, which Slurm does not count: add it to AccountingStorageTRES.",
+                "qos": "The tier {tier} names the QoS {qos}, which does not exist: add it, or leave it out.",
+                "accounts": "slurmdbd has no {names} in cluster {cluster}: add it with sacctmgr, or set"
+                " create_accounts to true to create those that are granted a QoS.",
+            },
         ),
     },
     "Kubernetes has other labels or nodes than the fabric file": {
@@ -1741,7 +1680,9 @@ def _message(row: Row, subjects: Mapping[str, Any], stated: Mapping[str, Any]) -
     general = f"{row.sentence[0].upper()}{row.sentence[1:]}; {row.remedy}."
     try:
         values = {name: _text(value) for name, value in stated.get("values", {}).items()}
-        return row.messages.get(stated.get("case", ""), general).format_map({**values, **subjects})
+        case = stated.get("case")
+        template = row.messages.get(case, general) if case else row.message or general
+        return template.format_map({**values, **subjects})
     except KeyError:  # a value or code that is not known here: of a host that is compromised, or of another release
         return general
 

@@ -30,7 +30,7 @@ def test_every_row_is_complete() -> None:
 
 def test_placeholders_of_a_message_are_plain_names() -> None:
     """No attribute, index, conversion or format of a value."""
-    texts = [text for entry in CATALOGUE.values() for text in entry.messages.values()]
+    texts = [text for entry in CATALOGUE.values() for text in (entry.message, *entry.messages.values())]
     fields = [field for text in texts for field in string.Formatter().parse(text) if field[1] is not None]
     assert [field for field in fields if not field[1].isidentifier() or field[2] or field[3]] == []
 
@@ -46,7 +46,7 @@ def test_a_host_states_cases_that_exist_with_the_values_of_their_messages() -> N
             given = {keyword.arg for keyword in call.keywords} | {"gpu"}
             if code is None or case is None or None in given:
                 continue  # from a variable
-            text = CATALOGUE[code].messages.get(case, "")
+            text = CATALOGUE[code].messages.get(case, "") if case else CATALOGUE[code].message
             if path.parent.name in ("topology", "tiers") and path.name != "info.py":
                 assert code in gates.HARMLESS or CATALOGUE[code].severity == "error", f"{code} would stop an apply"
             needed = {name for _text, name, _form, _conversion in string.Formatter().parse(text) if name}

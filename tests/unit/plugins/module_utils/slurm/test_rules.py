@@ -25,7 +25,9 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.
 def codes(candidate: Candidate) -> list[str]:
     found = rules.lint(candidate)
     # Each has its message, with a value for each placeholder.
-    assert all(CATALOGUE[row["code"]].messages[row["case"]].format(**{**row, **row["values"]}) for row in found)
+    rows = [(CATALOGUE[row["code"]], row) for row in found]
+    texts = [(entry.messages[row["case"]] if row["case"] else entry.message, row) for entry, row in rows]
+    assert all(text.format(**{**row, **row["values"]}) for text, row in texts)
     return [row["code"] for row in found]
 
 
