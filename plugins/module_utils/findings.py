@@ -1230,6 +1230,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
                 "unequal": "The block {large} has {most} and {block} {fewest}, so aggregated blocks would not be"
                 " groups of equal cliques and only {sizes} is set: split all domains alike, or set block_sizes"
                 " (variable slurm_topology_block_sizes).",
+                "no_group": "{names} in no group, so Slurm cannot aggregate the others and the base block size {base}"
+                " is set alone: give all cliques a group in the fabric file (playbook accept, variable edit_groups).",
                 "aggregates": "The aggregated blocks change, {blocks} are no longer one: keep retired blocks as"
                 " placeholders (25.05), or inform the users of the larger sizes.",
                 "left_out": "Block {block} ({number}: {nodes}) is left out, since min_block_size (variable"

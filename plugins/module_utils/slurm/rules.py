@@ -197,12 +197,18 @@ def choose_sizes(
 ) -> tuple[tuple[int, ...], list[HostFinding]]:
     """The block sizes to write, and findings: those of the site (given), else the base with the levels above it.
 
-    These are the size of a group where blocks have groups, and with aggregate the doubles of the base.
+    These are the size of a group where all blocks have groups, and with aggregate the doubles of the base.
     """
     if given and aggregate:
         raise SlurmError("block_sizes and aggregate_blocks are both set: give one of them.")
     base = tuple(given) or auto_block_sizes(blocks, version)
-    number, problem = (1, "") if len(given) == 1 else blocks_of_group(blocks)
+    if len(given) == 1 or not base:
+        return base, []
+    outside = outside_groups(blocks)
+    if outside and not given:
+        names = f"{summarize(outside)} {'is' if len(outside) == 1 else 'are'}"
+        return base, [host_finding("slurm_blocks_limited", "no_group", names=names, base=base[0])]
+    number, problem = blocks_of_group(blocks)
     if problem:
         return base, [host_finding("slurm_block_size", "groups", problem=problem, base=base[0])]
     if given:
@@ -228,6 +234,12 @@ def choose_sizes(
     ]
 
 
+def outside_groups(blocks: Sequence[Block]) -> list[str]:
+    """The blocks with nodes that are in no group where others are in one."""
+    grouped = any(block.group for block in blocks)
+    return [block.name for block in blocks if grouped and block.nodes and not block.group]
+
+
 def blocks_of_group(blocks: Sequence[Block]) -> tuple[int, str]:
     """The number of blocks that each group has (1 without groups), or why Slurm cannot aggregate the groups, a clause.
 
@@ -238,7 +250,7 @@ def blocks_of_group(blocks: Sequence[Block]) -> tuple[int, str]:
     if not any(block.group for block in blocks):
         return 1, ""
     groups = [(group, len(list(members))) for group, members in groupby(blocks, key=lambda block: block.group)]
-    outside = [block.name for block in blocks if block.nodes and not block.group]
+    outside = outside_groups(blocks)
     if outside:
         return 1, f"{summarize(outside)} {'is' if len(outside) == 1 else 'are'} in no group"
     if not groups[-1][0]:

@@ -409,8 +409,8 @@ def _in_no_group(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[
     if outside:
         message = (
             f"Cliques in no group while others have one: {summarize(natural_sorted(set(outside)))}; once they are in "
-            "the fabric file, give them a group (playbook accept, variable edit_groups): the playbook slurm stops "
-            "until all groups have the same number of cliques, a power of two."
+            "the fabric file, give them a group (playbook accept, variable edit_groups): until then the playbook slurm "
+            "sets the base block size alone."
         )
         yield finding("slurm_blocks_limited", message)
 

@@ -29,7 +29,7 @@ HEADER = ("tray", "from", "to", "why", "gate")
 NONE = "none"
 
 _KEEPS = re.compile(r"^Tray \S+ (keeps its place in \S+|gets no place): ")
-# Nothing else of the run shows that a value has no effect, and Slurm refuses a topology with cliques in no group.
+# Nothing else of the run shows that a value has no effect, and with cliques in no group Slurm aggregates none.
 _SHOWN = ("slurm_blocks_limited", "name_conflict", "domain_incomplete")
 _TRAY = re.compile(r"^Tray \S+ ")
 

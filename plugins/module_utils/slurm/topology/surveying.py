@@ -122,13 +122,15 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
         raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
     file = host.read(os.path.join(conf_dir, FILE_NAMES[style]))
     other = os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML])
-    duplicate, tree = os.path.exists(other), None
+    tree = None
     if style == YAML and file is None and config.get("topologyplugin", "").lower() == "topology/tree":
         try:
             tree = files.tree_of((host.read(other) or b"").decode("utf-8", "replace"))
         except SlurmError as error:
             raise SlurmError(f"{other}: {error}") from None
     running, shown = slurm.topologies(version), slurm.shown()
+    # As long as slurmctld has loaded no topology.yaml, topology.conf is the only copy of what runs.
+    duplicate = os.path.exists(other) and (style == CONF or (file is not None and bool(running)))
     return Survey(slurm, conf_dir, version, style, conf, config, file, duplicate, running, shown, acting, stamps, tree)
 
 

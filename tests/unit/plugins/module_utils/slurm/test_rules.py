@@ -137,6 +137,18 @@ def test_the_sites_block_sizes_are_kept_with_groups() -> None:
     assert rules.choose_sizes(blocks[:3], NEW, (1,)) == ((1,), []), "without a larger size nothing is aggregated"
 
 
+def test_a_block_in_no_group_leaves_the_base_block_size() -> None:
+    blocks = [Block(f"b{at}", (f"t{at}",), group=group) for at, group in enumerate(("a", "a", ""))]
+    sizes, found = rules.choose_sizes(blocks, NEW)
+    assert (sizes, [row["code"] for row in found]) == ((1,), ["slurm_blocks_limited"])
+    assert worded(found[0])["message"].startswith("b2 is in no group, so Slurm cannot aggregate the others")
+
+
+def test_blocks_without_nodes_have_no_size() -> None:
+    blocks = [Block(f"b{at}", (), group=group) for at, group in enumerate("aab")]
+    assert rules.choose_sizes(blocks, NEW) == ((), [])
+
+
 # From source, as no distribution packages them: a bad size in topology.yaml was silently left out before 26.05.3.
 @pytest.mark.parametrize(
     ("version", "style", "slurmctld"),

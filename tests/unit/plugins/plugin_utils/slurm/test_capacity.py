@@ -76,7 +76,7 @@ def test_a_job_of_all_trays_of_split_racks_needs_a_segment() -> None:
     [
         ([], False, {}, (18,), True),
         ([], True, {}, (18, 36, 72, 144), True),
-        ([], False, {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (), False),
+        ([], False, {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (18,), True),
         ([18], False, {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (18,), True),
         ([18, 20], False, {}, (), False),
     ],
