@@ -4,14 +4,14 @@
 """Simulated NVLink hardware: racks of trays as the facts that fabric_facts would return for them.
 
 Pure and seeded: the same options give the same facts on every machine. ``places`` yields only what an inventory needs,
-lazily; ``fleet`` returns the whole facts. ``nvidia_smi_xml`` and ``nvml_standin_text`` render facts as the output of
-the two tools, from which both backends read the same facts again.
+lazily; ``fleet`` returns the whole facts. ``nvidia_smi_xml`` renders facts as the output of nvidia-smi, from which its
+backend reads the same facts again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Union
 from xml.sax.saxutils import escape
 
@@ -26,27 +26,6 @@ MAX_TRAYS_PER_RACK = 255 - FIRST_SLOT
 MAX_RACKS = 65_535
 MAX_GPUS = 64
 DRIVER_VERSION = "580.173.02"
-# Of a GB200: NVLinks, and the speed of each in MB/s.
-LINKS, LINK_SPEED = 18, 53125
-# Faults of the NVML library that the lab's stand-in simulates: those of a faulty tray, then those of old drivers.
-NVML_FAULTS = (
-    "hang",
-    "no_driver",
-    "version_mismatch",
-    "no_gpu",
-    "no_permission",
-    "hang_fabric",
-    "crash",
-    "only_v4",
-    "only_v2",
-    "only_v1",
-    "no_fabric",
-    "v3_deprecated",
-    "handle_refused",
-    "fabric_refused",
-    "prints",
-)
-
 Split = Mapping[Union[str, int], int]
 
 
@@ -213,7 +192,7 @@ def nvidia_smi_xml(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> str:
     Element names and their mixed case as drivers R580 to R595 print them; an unknown value is N/A. A GPU is lost when
     ``lost`` or a finding gpu_lost of the facts names its index: then every element has that text.
     """
-    lost_gpus = _lost(facts, lost)
+    lost_gpus = lost_indices(facts, lost)
     lines = [
         '<?xml version="1.0" ?>',
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">',
@@ -236,7 +215,7 @@ def nvidia_smi_xml(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> str:
 
 def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
     fabric, health = gpu["fabric"], gpu["fabric"]["health"]
-    platform = _has_platform(facts)
+    platform = has_platform(facts)
     state = fabric["state"]
     completed = state == "completed"
     mig = {True: "Enabled", False: "Disabled", None: None}[gpu["mig_enabled"]]
@@ -323,104 +302,23 @@ def _element_text(value: Any) -> str:
     return "N/A" if value is None else escape(str(value))
 
 
-def nvml_standin_text(
-    facts: Mapping[str, Any],
-    nvml_fault: str | None = None,
-    lost: Iterable[int] = (),
-    links: Iterable[Sequence[int]] = (),
-) -> str:
-    """The file that the lab's NVML stand-in (tests/lab/nvml) reads: one ``key value`` a line.
-
-    ``nvml_fault`` is one of NVML_FAULTS or None; ``lost`` as for nvidia_smi_xml(). GPUs with a fabric have LINKS links,
-    all active, all counters 0, but for ``links``: index of the GPU, number of the link, field of NVML, its value.
-    """
-    if nvml_fault is not None and nvml_fault not in NVML_FAULTS:
-        raise SimulationError(f"simulation: nvml_fault is {_shown(nvml_fault)}, use one of {', '.join(NVML_FAULTS)}.")
-    lost_gpus = _lost(facts, lost)
-    lines = [f"fault {nvml_fault or 'none'}", f"driver {_line(facts['driver_version'])}"]
-    platform = "-"
-    if _has_platform(facts):
-        numbers = " ".join(str(facts[key] or 0) for key in ("slot_number", "tray_index", "host_id"))
-        platform = f"{numbers} {facts['chassis_serial'] or ''}".rstrip()
-    for gpu in facts["gpus"]:
-        lines += [
-            f"gpu {gpu['index']}",
-            f"lost {int(gpu['index'] in lost_gpus)}",
-            f"uuid {_line(gpu['uuid'])}",
-            f"name {_line(gpu['name'])}",
-            f"pci {_line(gpu['pci_bus_id'])}",
-            f"module {_line(gpu['module_id'])}",
-            f"pdi {gpu['pdi'] or '0x0'}",
-            f"guid {gpu['fabric_guid'] or '0x0'}",
-            f"mig {'-' if gpu['mig_enabled'] is None else int(gpu['mig_enabled'])}",
-            f"recovery {_line(_number(constants.RECOVERY_ACTIONS, gpu['recovery_action'], 'recovery_action'))}",
-            f"platform {platform}",
-            f"fabric {_standin_fabric(gpu['fabric'])}",
-            f"links {f'{LINKS} {LINK_SPEED}' if _number(constants.STATES, gpu['fabric']['state'], 'state') else '-'}",
-        ]
-        lines += [f"link {link} {field} {value}" for index, link, field, value in links if index == gpu["index"]]
-        if gpu["fabric"]["cliques"]:
-            lines.append(f"cliques {_standin_cliques(gpu['fabric']['cliques'])}")
-    return "\n".join(lines) + "\n"
-
-
-def _standin_fabric(fabric: Mapping[str, Any]) -> str:
-    """``state status clique uuid mask summary`` in numbers, - where the GPU has no fabric."""
-    state = _number(constants.STATES, fabric["state"], "state")
-    if not state:
-        return "-"
-    completed = fabric["state"] == "completed"
-    status = (_number(constants.STATUSES, fabric["status"], "status") or 0) if completed else 0
-    clique_id = (fabric["clique_id"] or 0) if completed else 0
-    cluster_uuid = (fabric["cluster_uuid"] if completed else None) or constants.ZERO_UUID
-    summary = _number(constants.SUMMARIES, fabric["health"]["summary"], "summary") or 0
-    mask = health_mask(fabric["health"])
-    return f"{state} {status} {clique_id} {cluster_uuid.replace('-', '')} {mask:#x} {summary}"
-
-
-def _standin_cliques(cliques: Mapping[str, Iterable[int]]) -> str:
-    """``TYPE:ID`` of each clique; with this line the stand-in has version 4 of the fabric call."""
-    kinds = constants.CLIQUE_TYPES.items()
-    return " ".join(f"{number}:{each}" for number, (kind, _text) in kinds for each in cliques[kind])
-
-
-def health_mask(health: Mapping[str, Any]) -> int:
-    """The health rows of a GPU's facts as NVML's bit mask."""
-    mask = 0
-    for name, (shift, _width) in constants.HEALTH_BITS.items():
-        value = health[name]
-        if name == "incorrect_configuration":
-            mask |= (_number(constants.INCORRECT_CONFIGURATIONS, value, name) or 0) << shift
-        else:
-            mask |= {None: 0, True: 1, False: 2}[value] << shift
-    return mask
-
-
-def _has_platform(facts: Mapping[str, Any]) -> bool:
+def has_platform(facts: Mapping[str, Any]) -> bool:
+    """Whether the tray of these facts reports where it is installed."""
     return any(facts[key] is not None for key in ("chassis_serial", "slot_number", "tray_index", "host_id"))
 
 
-def _lost(facts: Mapping[str, Any], lost: Iterable[int]) -> set[int]:
+def lost_indices(facts: Mapping[str, Any], lost: Iterable[int]) -> set[int]:
+    """The indices of the GPUs that are lost, as nvidia_smi_xml() says."""
     return {*lost, *(found["gpu"] for found in facts["findings"] if found["code"] == "gpu_lost")}
 
 
-def _line(value: Any) -> str:
-    return "-" if value is None else str(value)
-
-
-def _number(table: Mapping[int, tuple[str, str]], word: str | None, field: str) -> int | None:
+def _text(table: Mapping[int, tuple[str, str]], word: str | None, field: str) -> str | None:
     if word is None:
         return None
-    for number, (known, _text_of) in table.items():
-        if known == word:
-            return number
-    known_words = ", ".join(known for known, _text_of in table.values())
-    raise SimulationError(f"simulation: {field} is {_shown(word)}, use one of {known_words}.")
-
-
-def _text(table: Mapping[int, tuple[str, str]], word: str | None, field: str) -> str | None:
-    number = _number(table, word, field)
-    return None if number is None else table[number][1]
+    texts = dict(table.values())
+    if word not in texts:
+        raise SimulationError(f"simulation: {field} is {_shown(word)}, use one of {', '.join(texts)}.")
+    return texts[word]
 
 
 def _digest(*key: int) -> bytes:

@@ -18,22 +18,27 @@ PACKAGE = "ansible_collections.rackscale.nvlink"
 
 def simulation() -> Any:
     """plugins/plugin_utils/simulation.py of this checkout."""
-    return _module("plugin_utils.simulation")
+    return _module("plugins.plugin_utils.simulation")
+
+
+def standin_text() -> Any:
+    """tests/lab/nvml/standin_text.py of this checkout: the file that the NVML stand-in reads."""
+    return _module("tests.lab.nvml.standin_text")
 
 
 def constants() -> Any:
     """plugins/module_utils/gpu/constants.py of this checkout: NVML's values."""
-    return _module("module_utils.gpu.constants")
+    return _module("plugins.module_utils.gpu.constants")
 
 
 def links() -> Any:
     """plugins/module_utils/gpu/links.py of this checkout: NVML's fields of NVLinks."""
-    return _module("module_utils.gpu.links")
+    return _module("plugins.module_utils.gpu.links")
 
 
 @functools.cache
 def _module(module: str) -> Any:
-    full_name = f"{PACKAGE}.plugins.{module}"
+    full_name = f"{PACKAGE}.{module}"
     try:
         return importlib.import_module(full_name)
     except ModuleNotFoundError:

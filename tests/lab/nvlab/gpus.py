@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 from . import bundle, nvml, state
 from .addresses import PREFIX
-from .collection import simulation
+from .collection import simulation, standin_text
 from .errors import LabError
 from .scenario import Scenario, Tray
 from .settings import IMEX_DEFAULTS, apply_setting, new_hardware
@@ -83,12 +83,11 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     state.write_atomically(host / "hardware.json", json.dumps(hardware, indent=1, sort_keys=True) + "\n")
     directory = host / "gpu"
     directory.mkdir(exist_ok=True)
-    source = simulation()
     nvml_fault = None if hardware["nvml"] in ("ok", "no_library") else hardware["nvml"]
     answers = hardware.get("captured")
     if answers is None:
-        text = source.nvml_standin_text(hardware["facts"], nvml_fault, hardware["lost"], hardware["links"])
-        xml = source.nvidia_smi_xml(hardware["facts"], hardware["lost"])
+        text = standin_text().standin_text(hardware["facts"], nvml_fault, hardware["lost"], hardware["links"])
+        xml = simulation().nvidia_smi_xml(hardware["facts"], hardware["lost"])
     else:
         text, xml = bundle.standin_text(answers, nvml_fault), answers.get("nvidia-smi.xml", "")
         state.write_atomically(directory / "imex-captured.json", json.dumps(bundle.imex_answers(answers)) + "\n")

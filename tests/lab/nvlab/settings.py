@@ -15,7 +15,7 @@ import re
 import uuid
 from typing import Any
 
-from .collection import constants, links, simulation
+from .collection import constants, links, standin_text
 from .errors import LabError
 
 # Faults of the library in addition to the stand-in's own: present or missing.
@@ -57,7 +57,7 @@ def new_hardware(facts: dict[str, Any]) -> dict[str, Any]:
 def check_setting(key: str, value: str, gpus: int, where: str) -> None:
     """Raise LabError, beginning with `where`, unless KEY=VALUE can be set on a tray of `gpus` GPUs."""
     if key == "nvml":
-        _one_of(value, (*NVML_BESIDE, *simulation().NVML_FAULTS), where)
+        _one_of(value, (*NVML_BESIDE, *standin_text().NVML_FAULTS), where)
         return
     if key == "smi":
         _one_of(value, SMI_FAULTS, where)
@@ -130,8 +130,8 @@ def _link(key: str, value: str, gpus: int, where: str) -> list[int]:
     match = LINK_KEY.fullmatch(key)
     assert match is not None
     gpu, link, name = int(match.group(1)), int(match.group(2)), match.group(3)
-    if gpu >= gpus or link >= simulation().LINKS:
-        raise LabError(f"{where}: there is no such link, the tray has {gpus} GPUs with {simulation().LINKS} links.")
+    if gpu >= gpus or link >= standin_text().LINKS:
+        raise LabError(f"{where}: there is no such link, the tray has {gpus} GPUs with {standin_text().LINKS} links.")
     source = links()
     if name == "state":
         words = {word: number for number, word in source.STATES.items()}

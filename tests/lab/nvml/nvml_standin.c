@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
  * libnvidia-ml.so.1 for machines without a GPU: it answers from a text file, read again at each nvmlInit*, that
- * plugins/plugin_utils/simulation.py (nvml_standin_text) writes. Built against NVIDIA's own nvml.h, so that every struct
+ * standin_text.py beside it makes. Built against NVIDIA's own nvml.h, so that every struct
  * is NVIDIA's; the sizes below are those that drivers use on the wire.
  */
 #include <ctype.h>

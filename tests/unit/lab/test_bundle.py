@@ -19,12 +19,12 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvidia_smi, nvml, structs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library, tray
 from nvlab import bundle, gpus
 from nvlab.errors import LabError
@@ -86,7 +86,7 @@ def captured_structs() -> dict[str, Any]:
 
 def captured(fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """What the module captures of NVML on a simulated tray."""
-    (tmp_path / "gpus").write_text(simulation.nvml_standin_text(tray(), fault))
+    (tmp_path / "gpus").write_text(standin_text.standin_text(tray(), fault))
     monkeypatch.setattr(nvml, "LIBRARY", str(library()))
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
     return captured_structs()

@@ -20,8 +20,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
@@ -48,7 +48,7 @@ def test_the_facts_of_a_healthy_tray(run: Run, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
     expected = trays.tray()
-    (tmp_path / "gpus").write_text(simulation.nvml_standin_text(expected))
+    (tmp_path / "gpus").write_text(standin_text.standin_text(expected))
     result = run()
     assert (result["changed"], result["changes"], result["findings"]) == (False, [], [])
     assert set(result["ansible_facts"]) == {"nvlink_fabric"}

@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import consta
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, unknown_gpu
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
 from hypothesis import strategies as st
@@ -360,7 +361,7 @@ def test_both_backends_give_the_same_facts(
     facts, lost = tray
     monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
-    (tmp_path / "gpus").write_text(simulation.nvml_standin_text(facts, lost=lost))
+    (tmp_path / "gpus").write_text(standin_text.standin_text(facts, lost=lost))
     by_nvml = _assemble(nvml.read(20))
     by_smi = _assemble(nvidia_smi.parse_xml(simulation.nvidia_smi_xml(facts, lost=lost)))
     assert by_nvml["findings"] == by_smi["findings"]
@@ -386,7 +387,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
         library = "/nowhere/libnvidia-ml.so.1" if nvml_fault == "no_library" else str(trays.library())
         monkeypatch.setattr(nvml, "LIBRARY", library)
         fault = None if nvml_fault == "no_library" else nvml_fault
-        (tmp_path / "gpus").write_text(simulation.nvml_standin_text(facts, fault, **given_))
+        (tmp_path / "gpus").write_text(standin_text.standin_text(facts, fault, **given_))
         program = tmp_path / "nvidia-smi"
         if smi is not None:
             program.write_text(f"#!/bin/sh\n{smi}\n")

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links, nvml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library
 from hypothesis import given
@@ -33,7 +33,7 @@ def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tray:
 
     def write(*arguments: Any, **options: Any) -> None:
         facts = options.pop("facts", None) or trays.tray()
-        (tmp_path / "gpus").write_text(simulation.nvml_standin_text(facts, *arguments, **options))
+        (tmp_path / "gpus").write_text(standin_text.standin_text(facts, *arguments, **options))
 
     return write
 

@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Checker, Readings
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tray:
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(file))
 
     def write(facts: dict[str, Any], fault: str | None = None, lost: tuple[int, ...] = ()) -> None:
-        file.write_text(simulation.nvml_standin_text(facts, fault, lost))
+        file.write_text(standin_text.standin_text(facts, fault, lost))
 
     return write
 

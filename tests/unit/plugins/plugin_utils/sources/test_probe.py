@@ -18,6 +18,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 
@@ -90,7 +91,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     """Put a tray with a fault of NVML and lost GPUs where a probe and the module find it."""
 
     def put(fault: str | None, lost: tuple[int, ...] = ()) -> None:
-        text = simulation.nvml_standin_text(next(iter(simulation.fleet().values())), fault, lost)
+        text = standin_text.standin_text(next(iter(simulation.fleet().values())), fault, lost)
         (tmp_path / "gpus").write_text(text)
 
     (tmp_path / nvml.LIBRARY).symlink_to(trays.library())

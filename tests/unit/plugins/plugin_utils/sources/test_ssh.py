@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ssh
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ClusterShell import __version__ as clustershell
 
@@ -122,8 +123,8 @@ def test_trays_are_read_and_report_their_clique(observe: Observe) -> None:
 @pytest.fixture
 def drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hosts driver-FAULT have NVML with that fault, or with none."""
-    for fault in (*simulation.NVML_FAULTS, None):
-        text = simulation.nvml_standin_text(next(iter(simulation.fleet().values())), fault)
+    for fault in (*standin_text.NVML_FAULTS, None):
+        text = standin_text.standin_text(next(iter(simulation.fleet().values())), fault)
         (tmp_path / f"driver-{fault or 'none'}").write_text(text)
     (tmp_path / nvml.LIBRARY).symlink_to(trays.library())
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
@@ -131,7 +132,7 @@ def drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("drivers")
 def test_a_faulty_driver_costs_no_tray_its_facts(observe: Observe, tmp_path: Path) -> None:
-    hosts = [f"driver-{fault or 'none'}" for fault in (*simulation.NVML_FAULTS, None)]
+    hosts = [f"driver-{fault or 'none'}" for fault in (*standin_text.NVML_FAULTS, None)]
     observed = observe(hosts, backend="auto", timeout=5)
     assert sorted((tmp_path / "calls").read_text().split()) == sorted(hosts)
     assert {host for host in hosts if observed[host].reachable} == set(hosts)
