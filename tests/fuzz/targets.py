@@ -230,8 +230,7 @@ def read_imex_record(content: bytes) -> None:
 
 def read_imex_domain(text: str) -> None:
     status.parse_state(text)
-    status.parse_row(text, 0)
-    status.parse_domain(text)
+    status.parse_domain(text, 0)
 
 
 def read_imex_config(text: str) -> None:

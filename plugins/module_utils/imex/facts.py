@@ -56,8 +56,8 @@ def assemble(read: Survey) -> Facts:
     running = bool(daemons)
     unit = read["unit"]
     state = _state(read, notes)
-    domain = _domain(read, notes) if running else None
-    own = domain.nodes.get(nodes["own_id"]) if domain and nodes["own_id"] is not None else None
+    domain = _domain(read, nodes["own_id"], notes) if running else None
+    own = domain.own if domain else None
     if own is not None and own.state == "unavailable":
         own = None  # the tray's own daemon did not answer either, so this row is filled in too
     if state is None and own is not None:
@@ -146,7 +146,7 @@ def _state(read: Survey, notes: list[HostFinding]) -> str | None:
     return status.parse_state(answer.stdout) if answer.rc == 0 else None
 
 
-def _domain(read: Survey, notes: list[HostFinding]) -> status.Domain | None:
+def _domain(read: Survey, own_id: int | None, notes: list[HostFinding]) -> status.Domain | None:
     answer = read["answers"].get("domain")
     if answer is None:
         return None
@@ -160,7 +160,7 @@ def _domain(read: Survey, notes: list[HostFinding]) -> status.Domain | None:
     try:
         if answer.rc != 0:
             raise status.StatusError(f"nvidia-imex-ctl -N -j exited with code {answer.rc}")
-        return status.parse_domain(answer.stdout)
+        return status.parse_domain(answer.stdout, own_id)
     except status.StatusError as error:
         notes.append(host_finding("imex_not_ready", "ctl", error=str(error), output=quoted(output)))
         return None

@@ -171,10 +171,12 @@ def _query_ctl(own: int, timeout: float, before: _Status) -> _Status:
             return before  # cut short by the deadline, which is no fault of the ctl
         return before._replace(state=None, problem=f"nvidia-imex-ctl gave no answer within {timeout:.0f} s")
     try:
-        row = status.parse_row(done.stdout, own)
+        row = status.parse_domain(done.stdout, own).own
     except status.StatusError as error:
         return _Status(None, {}, f"{error} ({reason_of(done)})")
-    return _Status(*row, "") if row else _Status(None, {}, "nvidia-imex-ctl has no row of this tray")
+    if row is None:
+        return _Status(None, {}, "nvidia-imex-ctl has no row of this tray")
+    return _Status(row.state, row.connections, "")
 
 
 def _failure_of(settings: Settings, members: Sequence[tuple[str, str]], own: int, observed: _Status) -> Failure:
