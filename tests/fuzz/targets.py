@@ -224,7 +224,6 @@ def read_boot(rows: Any) -> None:
 
 
 def read_imex_record(content: bytes) -> None:
-    imex_files.parse_record(content.decode("utf-8", "replace"))
     boot.read_record(_file("record", content))
 
 

@@ -157,7 +157,7 @@ def _query(peer: str, port: int) -> Record | None:
                 if not part:
                     break
                 data += part
-        record = _parse(data.decode("utf-8", "replace"))
+        record = parse_record(data.decode("utf-8", "replace"))
         return record and {"clique": record["clique"], "generation": record["generation"], "sha256": record["sha256"]}
     except OSError:
         return None
@@ -179,7 +179,7 @@ def is_local(entry: str) -> bool:
 
 
 def read_record(path: str) -> Record | None:
-    return _parse(_read(path))
+    return parse_record(_read(path))
 
 
 def _is_count(value: object) -> bool:
@@ -190,7 +190,8 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and len(value) <= _MAX_NAME and value.isprintable()
 
 
-def _parse(text: str) -> Record | None:
+def parse_record(text: str) -> Record | None:
+    """Parse a record; None for any other text."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
@@ -260,9 +260,15 @@ def _modprobe(desired: DesiredState) -> str | None:
 
 
 def render_record(desired: DesiredState, generation: int, outdated: Sequence[str]) -> str:
-    """The text of files.Record with the trays that have an older node list (``outdated``)."""
-    record = files.Record(desired.clique, generation, desired.sha256, desired.owner)
-    return json.dumps({**record._asdict(), "outdated": sorted(outdated)}, indent=1, sort_keys=True) + "\n"
+    """The text of the tray's record, with the trays that have an older node list (``outdated``)."""
+    record: boot.Record = {
+        "clique": desired.clique,
+        "generation": generation,
+        "sha256": desired.sha256,
+        "owner": desired.owner,
+        "outdated": sorted(outdated),
+    }
+    return json.dumps(record, indent=1, sort_keys=True) + "\n"
 
 
 @dataclass

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
     Config,
     Facts,
@@ -113,15 +113,15 @@ def _config(read: Survey, config: files.Config) -> Config:
 def _nodes(read: Survey, notes: list[HostFinding]) -> NodeList:
     text = read["nodes"]["text"]
     parsed = files.parse_nodes(text or "")
-    record = files.parse_record(read["record"]["text"] or "")
+    record = boot.parse_record(read["record"]["text"] or "")
     sha256 = None if text is None else files.digest(text)
     path = _shown(read["nodes"]["path"])
     if parsed.wrong:
         number, entry, why = parsed.wrong[0]
         line: dict[str, Value] = {"number": number, "path": path, "why": why, "entry": quoted(entry)}
         notes.append(host_finding("imex_list_unusable", "line", **line))
-    if record and sha256 and record.sha256 != sha256:
-        written = {"generation": str(record.generation), "clique": record.clique}
+    if record and sha256 and record["sha256"] != sha256:
+        written = {"generation": str(record["generation"]), "clique": record["clique"]}
         notes.append(host_finding("imex_list_outdated", "", path=path, **written))
     return {
         "path": path,
@@ -129,10 +129,10 @@ def _nodes(read: Survey, notes: list[HostFinding]) -> NodeList:
         "entries": list(map(_shown, parsed.entries)),
         "own_id": files.own_id(parsed.entries, read["addresses"], read["names"]),
         "changed_at": read["nodes"]["changed_at"],
-        "generation": record.generation if record else None,
-        "clique": record.clique if record and _PLAIN.fullmatch(record.clique) else None,
-        "recorded_owner": record.owner if record and _PLAIN.fullmatch(record.owner) else None,
-        "recorded_sha256": record.sha256 if record else None,
+        "generation": record["generation"] if record else None,
+        "clique": _plain(record["clique"]) if record else None,
+        "recorded_owner": _plain(record.get("owner")) if record else None,
+        "recorded_sha256": record["sha256"] if record else None,
     }
 
 
@@ -345,6 +345,11 @@ def _cause_in_log(log: str) -> str | None:
             cause = None
         cause = next((code for text, code in _LOG_CAUSES.items() if text in line), cause)
     return cause
+
+
+def _plain(value: object) -> str | None:
+    """A text of the record; None where it has characters that must not be printed, or is no text."""
+    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else None
 
 
 def _shown(text: str) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The formats of config.cfg, nodes_config.cfg and the collection's record of the node list: pure functions.
+"""The formats of config.cfg and nodes_config.cfg: pure functions.
 
 Keys, defaults and ranges after NVIDIA's IMEX guide and the
 configuration that the DRA driver ships (R580).
@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import ipaddress
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -238,32 +237,3 @@ def own_id(entries: Iterable[str], addresses: Iterable[str], names: Iterable[str
         if address in mine if address else entry.lower() in called:
             return number
     return None
-
-
-class Record(NamedTuple):
-    """The node list that the role last wrote on this tray, and its generation in the clique."""
-
-    clique: str
-    generation: int
-    sha256: str
-    owner: str
-
-
-def render_record(record: Record) -> str:
-    return json.dumps(record._asdict(), indent=1, sort_keys=True) + "\n"
-
-
-def parse_record(text: str) -> Record | None:
-    """Parse a record; None for any other text."""
-    try:
-        data = json.loads(text)
-        record = Record(*(data[field] for field in Record._fields))
-    except (ValueError, KeyError, TypeError):
-        return None
-    number = record.generation
-    texts = (record.clique, record.sha256, record.owner)
-    if not all(isinstance(value, str) for value in texts):
-        return None
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        return None
-    return record

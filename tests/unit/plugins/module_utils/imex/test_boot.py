@@ -212,3 +212,15 @@ def test_the_major_of_channels_is_read_from_proc_devices(tmp_path: Path) -> None
     devices.write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n\nBlock devices:\n  8 sd\n")
     assert boot.major_of_channels(str(devices)) == 234
     assert boot.major_of_channels(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"clique": 1}', "{" * 9])
+def test_other_text_is_no_record(text: str) -> None:
+    assert boot.parse_record(text) is None
+
+
+def test_a_record_with_wrong_types_is_none() -> None:
+    good = json.dumps({"clique": "r01", "generation": 3, "sha256": "ab", "owner": "domain"})
+    assert boot.parse_record(good) == json.loads(good)
+    for before, after in (("3", "true"), ("3", "-1"), ('"r01"', "1")):
+        assert boot.parse_record(good.replace(before, after)) is None

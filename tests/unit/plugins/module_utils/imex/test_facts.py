@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import (
     addresses,
     answer,
@@ -147,11 +147,11 @@ def test_a_cause_in_the_log_counts_until_the_next_start(line: str, code: str) ->
 
 def test_a_list_with_a_wrong_line_and_one_that_was_edited() -> None:
     text = "198.51.100.11\n\n198.51.100.12\n"
-    record = files.render_record(files.Record("r01", 7, files.digest("198.51.100.11\n"), "domain"))
+    record = json.dumps({"clique": "r01", "generation": 7, "sha256": "0" * 64, "owner": ["domain"]})
     changes = {"nodes": {"path": "/n", "text": text, "changed_at": 900.0}, "record": {"path": "/r", "text": record}}
     facts = tray(**changes, **STOPPED)
     assert codes(facts) == ["imex_list_outdated", "imex_list_unusable"]
-    assert facts["nodes"]["generation"] == 7
+    assert [facts["nodes"][key] for key in ("generation", "clique", "recorded_owner")] == [7, "r01", None]
     assert "generation 7 of clique r01" in facts["findings"][1]["message"]
 
 

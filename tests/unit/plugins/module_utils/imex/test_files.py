@@ -120,19 +120,3 @@ def test_a_host_finds_its_own_id_by_address_or_name() -> None:
     assert files.own_id(entries, ["2001:db8:0::5"], ["t1"]) == 1
     assert files.own_id(entries, ["2001:db8:0::5"]) == 2
     assert files.own_id(entries, ["198.51.100.1"], ["t2"]) is None
-
-
-@given(st.builds(files.Record, st.text(), st.integers(0, 10**6), st.text(), st.text()))
-def test_a_record_is_parsed_as_it_was_written(record: files.Record) -> None:
-    assert files.parse_record(files.render_record(record)) == record
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"clique": 1}', "{" * 9])
-def test_other_text_is_no_record(text: str) -> None:
-    assert files.parse_record(text) is None
-
-
-def test_a_record_with_wrong_types_is_none() -> None:
-    good = files.render_record(files.Record("r01", 3, "ab", "domain"))
-    for before, after in (("3", "true"), ("3", "-1"), ('"r01"', "1")):
-        assert files.parse_record(good.replace(before, after)) is None
