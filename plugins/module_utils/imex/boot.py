@@ -219,23 +219,22 @@ def major_of_channels(proc_devices: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def make_channels(minors: list[int], major: int, folder: str = CHANNELS) -> list[str]:
-    """Create the devices that are missing or have another major or mode; returns the names of those created."""
+def make_channels(minors: list[int], major: int, check: bool = False) -> list[str]:
+    """Create the devices that are missing or have another major or mode; their names. ``check``: create none."""
     made = []
-    os.makedirs(folder, mode=0o755, exist_ok=True)
     for minor in minors:
-        path = os.path.join(folder, f"channel{minor}")
-        try:
-            status = os.lstat(path)
-            right = stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(major, minor)
-            if right and stat.S_IMODE(status.st_mode) == 0o666:
-                continue
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
-        os.chmod(path, 0o666)
-        made.append(os.path.basename(path))
+        name = f"channel{minor}"
+        path, device = os.path.join(CHANNELS, name), os.makedev(major, minor)
+        status = os.lstat(path) if os.path.lexists(path) else None
+        if status and (status.st_mode, status.st_rdev) == (stat.S_IFCHR | 0o666, device):
+            continue
+        made.append(name)
+        if not check:
+            os.makedirs(CHANNELS, mode=0o755, exist_ok=True)
+            if status:
+                os.unlink(path)
+            os.mknod(path, 0o666 | stat.S_IFCHR, device)
+            os.chmod(path, 0o666)
     return made
 
 

@@ -239,9 +239,8 @@ def _service_unit() -> str:
 
 
 def _tmpfiles(channels: Sequence[int], major: int | None) -> str:
-    folder = "/dev/nvidia-caps-imex-channels"
-    lines = (f"c {folder}/channel{minor} 0666 root root - {major}:{minor}\n" for minor in channels)
-    return f"{_MARK}d {folder} 0755 root root -\n{''.join(lines)}"
+    lines = (f"c {boot.CHANNELS}/channel{minor} 0666 root root - {major}:{minor}\n" for minor in channels)
+    return f"{_MARK}d {boot.CHANNELS} 0755 root root -\n{''.join(lines)}"
 
 
 def channels_of_tmpfiles(text: str | None) -> set[int]:

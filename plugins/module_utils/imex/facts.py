@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings imp
     Survey,
     Unit,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import CHANNELS, DAEMON, UNIT
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import DAEMON, UNIT
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 NO_GPU = "NO_GPU"
@@ -310,7 +310,7 @@ def _check_channels(facts: Facts, slurm_gives_channels: bool, notes: list[HostFi
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
         names = [device["name"] for device in devices]
-        notes.append(host_finding("imex_channel_slurm_conflict", "devices", devices=names, folder=CHANNELS))
+        notes.append(host_finding("imex_channel_slurm_conflict", "devices", devices=names, folder=boot.CHANNELS))
     stale = [device["name"] for device in devices if major is not None and device["major"] != major]
     if stale:
         words = f"{summarize(stale)} {'has' if len(stale) == 1 else 'have'}"

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, ch
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
     Channels,
     Device,
@@ -33,7 +33,6 @@ UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
 # The kernel truncates the name of a process to 15 characters: compute-domain-daemon and its kubelet plugin.
 DRIVER_DAEMON = "compute-domain-"
-CHANNELS = "/dev/nvidia-caps-imex-channels"
 PROC_DEVICES = "/proc/devices"
 PROLOG_FILES = (
     "/etc/slurm/*prolog*",
@@ -45,7 +44,6 @@ _SYSTEM_TIMEOUT = 10.0
 _END_SECONDS = 0.2
 _LOG_TAIL = 64 * 1024
 _UNIT_FIELDS = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "Result")
-_DEVICE_LINE = re.compile(r"\s*([0-9]+)\s+nvidia-caps-imex-channels\s*")
 _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
 
 
@@ -87,7 +85,7 @@ def survey(
         "answers": _query_ctl(ctl, config_path, timeout) if running else {},
         "channels": channels(proc_devices),
         "prolog_files": _prologs(prolog_files),
-        "slurm_gives_channels": _slurm_gives_channels(),
+        "slurm_gives_channels": slurm_conf.gives_channels(),
         "log_path": config.get("LOG_FILE_NAME"),
         "log": _tail(config.get("LOG_FILE_NAME")),
     }
@@ -223,26 +221,18 @@ def _boot_time() -> float | None:
 
 def channels(proc_devices: str) -> Channels:
     """The major number of channel devices in this boot, None where the driver offers none, and the devices."""
-    return {"major": _channel_major(proc_devices), "devices": _channel_devices()}
-
-
-def _channel_major(path: str) -> int | None:
-    for line in (atomic.read_text(path) or "").splitlines():
-        found = _DEVICE_LINE.fullmatch(line)
-        if found:
-            return int(found.group(1))
-    return None
+    return {"major": boot.major_of_channels(proc_devices), "devices": _channel_devices()}
 
 
 def _channel_devices() -> list[Device]:
     devices: list[Device] = []
     try:
-        names = os.listdir(CHANNELS)
+        names = os.listdir(boot.CHANNELS)
     except OSError:
         return []
     for name in names:
         try:
-            status = os.stat(os.path.join(CHANNELS, name), follow_symlinks=False)
+            status = os.stat(os.path.join(boot.CHANNELS, name), follow_symlinks=False)
         except OSError:
             continue
         if stat.S_ISCHR(status.st_mode):
@@ -250,10 +240,6 @@ def _channel_devices() -> list[Device]:
             mode = f"{stat.S_IMODE(status.st_mode):04o}"
             devices.append({"name": name, "major": major, "minor": minor, "mode": mode})
     return sorted(devices, key=lambda device: (device["minor"], device["name"]))
-
-
-def _slurm_gives_channels() -> bool:
-    return slurm_conf.gives_channels()
 
 
 def _prologs(patterns: Sequence[str]) -> list[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Sequence
 
@@ -37,7 +36,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings imp
 # For one call of a program.
 SECONDS = 30.0
 PARAMS = "/proc/driver/nvidia/params"
-CHANNELS = survey.CHANNELS
 
 
 class Blocked(HostError):
@@ -301,15 +299,12 @@ class Tray:
     def _channels(self, old: set[int]) -> None:
         """Create the devices of the desired channels with the major of this boot; remove those of an earlier run."""
         for minor in sorted(old - set(self.desired.channels)):
-            self._write(f"{CHANNELS}/channel{minor}", None)
+            self._write(f"{boot.CHANNELS}/channel{minor}", None)
         major = boot.major_of_channels(self.desired.proc_devices)
         if major is None or not self.desired.channels:
             return
-        if self.check:
-            missing = [n for n in self.desired.channels if not _is_channel(f"{CHANNELS}/channel{n}", major, n)]
-            self.host.changes += [f"create channel{minor}" for minor in missing]
-        else:
-            self.host.changes += [f"create {name}" for name in boot.make_channels(list(self.desired.channels), major)]
+        made = boot.make_channels(list(self.desired.channels), major, self.check)
+        self.host.changes += [f"create {name}" for name in made]
 
     def _rebuild_initramfs(self) -> None:
         """Rebuild the initramfs, because the driver may be loaded from there with its old options."""
@@ -348,18 +343,6 @@ def _unmanaged_daemons() -> list[HostFinding]:
 
 def _is_unit(path: str) -> bool:
     return path.startswith("/etc/systemd/system/")
-
-
-def _is_channel(path: str, major: int, minor: int) -> bool:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return False
-    return (
-        stat.S_ISCHR(status.st_mode)
-        and status.st_rdev == os.makedev(major, minor)
-        and stat.S_IMODE(status.st_mode) == 0o666
-    )
 
 
 def read_record() -> boot.Record | None:

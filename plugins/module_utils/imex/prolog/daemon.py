@@ -12,7 +12,7 @@ import time
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, facts, files, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     DAEMON,
     RUN,
@@ -70,7 +70,7 @@ def clear(settings: Settings) -> None:
     remove(files.PERSIST_FILE)
     remove(list_path())
     if started.get("channel0"):
-        remove("/dev/nvidia-caps-imex-channels/channel0")
+        remove(f"{boot.CHANNELS}/channel0")
     remove(os.path.join(RUN, "state.json"))
 
 
