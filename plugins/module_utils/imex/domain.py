@@ -272,51 +272,32 @@ def render_record(desired: DesiredState, generation: int, outdated: Sequence[str
 
 @dataclass
 class Difference:
-    """The difference between observed and desired state of a tray, as descriptions of changes.
+    """Why a running daemon must restart or stop, as descriptions of changes; nothing where none runs.
 
     ``restart_clique``: those that need a restart of the whole clique. ``restart``: those that need a restart of this
-    daemon. ``changes``: those possible with a running daemon. ``stop``: whether the daemon must not run.
+    daemon. ``stop``: whether the daemon must not run.
     """
 
     restart_clique: list[str] = field(default_factory=list)
     restart: list[str] = field(default_factory=list)
-    changes: list[str] = field(default_factory=list)
     stop: bool = False
-    findings: list[HostFinding] = field(default_factory=list)
 
 
 def difference(
-    desired: DesiredState,
-    facts: Facts,
-    config_text: str | None,
-    current: Mapping[str, str | None],
-    desired_files: Mapping[str, tuple[str | None, int]],
-    offer: packages.Offer | None,
+    desired: DesiredState, facts: Facts, config_text: str | None, offer: packages.Offer | None
 ) -> Difference:
-    """Compare a tray with its desired state.
-
-    ``facts``: nvlink_imex of fabric_facts. ``current``: path -> text of its files. ``desired_files``: path ->
-    (text, mode) as of files_of(). Where the daemon does not run, no change needs a restart.
-    """
+    """Compare a running daemon with the desired state. ``facts``: nvlink_imex of fabric_facts."""
     found = Difference()
-    running = facts["running"]
+    if not facts["running"]:
+        return found
     if desired.runs_service:
         _service_difference(desired, facts, config_text, found)
-    elif running and any(entry["owner"] == "service" for entry in facts["owners"]):
+    elif any(entry["owner"] == "service" for entry in facts["owners"]):
         found.stop = True
         found.restart.append(f"owner {desired.owner}, which does not run nvidia-imex.service")
     if offer is not None and (facts["package"] or {}) != offer._asdict():
         had = "{name} {version}".format(**facts["package"]) if facts["package"] else "nothing"
         found.restart_clique.append(f"package {offer.name} {offer.version} instead of {had}")
-    if desired.ignores_config and without_own_tls(files.Config(config_text or "")):
-        found.changes.append("remove the TLS files from config.cfg")
-    for path, (text, _mode) in sorted(desired_files.items()):
-        if text != current.get(path):
-            verb = "remove" if text is None else "write" if current.get(path) is None else "change"
-            found.changes.append(f"{verb} {path}")
-    if not running:
-        found.changes += [*found.restart_clique, *found.restart]
-        found.restart_clique, found.restart = [], []
     return found
 
 

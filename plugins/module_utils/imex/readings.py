@@ -158,9 +158,6 @@ class Row(TypedDict, total=False):
     approved: bool
     pending: list[str]
     restart_clique: list[str]
-    restart: list[str]
-    changes: list[str]
-    jobs: list[str]
     sha256: str | None
     record: Record | None
     peers: dict[str, Record]

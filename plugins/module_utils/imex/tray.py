@@ -75,7 +75,6 @@ class Tray:
         difference = self._difference(observed, offer)
         must_stop = observed["running"] and bool(difference.restart_clique or difference.restart or difference.stop)
         record = read_record()
-        jobs: list[str] = []
         if must_stop and not allow_jobs:
             jobs, unknown = slurm_jobs.running_on(slurm_nodes)
             if jobs or unknown:
@@ -92,9 +91,6 @@ class Tray:
             "approved": approval is not None and atomic.read_text(domain.START_APPROVAL) == approval,
             "pending": pending,
             "restart_clique": difference.restart_clique,
-            "restart": difference.restart,
-            "changes": difference.changes,
-            "jobs": jobs,
             "sha256": observed["nodes"]["sha256"],
             "record": record,
             "peers": boot.query(list(outside), self.desired.list_port) if outside and asks else {},
@@ -111,13 +107,7 @@ class Tray:
         return dry_run.host.changes, found["findings"]
 
     def _difference(self, observed: Facts, offer: packages.Offer | None) -> domain.Difference:
-        desired_files = self._files(offer)
-        now = {path: atomic.read_text(path) for path in desired_files}
-        difference = domain.difference(
-            self.desired, observed, atomic.read_text(files.CONFIG_FILE), now, desired_files, offer
-        )
-        difference.changes += self._unit_changes(observed)
-        return difference
+        return domain.difference(self.desired, observed, atomic.read_text(files.CONFIG_FILE), offer)
 
     def _files(self, offer: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
         pin = offer if shutil.which("apt-get") else None

@@ -19,7 +19,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas imp
 
 
 class Stored(Row, total=False):
-    """A row with what the action adds. unchanged: the phase had nothing to do. outdated, generation: of its plan."""
+    """A row with what the action adds. unchanged: the phase had nothing to do. outdated, generation: of its plan.
+
+    changes: what the phase has changed.
+    """
 
     failed: bool
     blocked: bool
@@ -30,6 +33,7 @@ class Stored(Row, total=False):
     fabric_file: str | None
     outdated: list[str]
     generation: int
+    changes: list[str]
 
 
 MAX_MEMBERS = 4096
@@ -95,9 +99,6 @@ _ROW = {
         "approved": _BOOL,
         "pending": _TEXTS,
         "restart_clique": _TEXTS,
-        "restart": _TEXTS,
-        "changes": _TEXTS,
-        "jobs": _TEXTS,
         "sha256": _DIGEST,
         "record": {"anyOf": [{"type": "null"}, _RECORD]},
         "peers": {"type": "object", "maxProperties": MAX_MEMBERS, "additionalProperties": _RECORD},
