@@ -71,7 +71,7 @@ class DesiredState:
     manage_firewall: bool = True
     list_port: int = 50006
     boot_wait: float = 30.0
-    unconfirmed: str = "stay_off"
+    boot_unconfirmed: str = "stay_off"
 
     @property
     def runs_service(self) -> bool:
@@ -115,6 +115,19 @@ RANGES = {
     "start_wait": (1, 3600),
     "timeout": (1, 600),
 }
+# Options that are fields of DesiredState under their own names.
+_SAME_OPTIONS = (
+    "manage_package",
+    "package",
+    "version",
+    "proc_devices",
+    "channel_count",
+    "create_channel0",
+    "manage_firewall",
+    "list_port",
+    "boot_wait",
+    "boot_unconfirmed",
+)
 
 
 def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
@@ -162,18 +175,9 @@ def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
         clique=plan.get("clique") or "",
         entries=entries if owner in SERVICE_OWNERS else (),
         settings=settings,
-        manage_package=bool(options.get("manage_package", True)),
-        package=options.get("package") or "",
-        version=options.get("version") or "",
         channels=channels if owner in SERVICE_OWNERS else (),
-        proc_devices=options.get("proc_devices") or "/proc/devices",
-        channel_count=options.get("channel_count"),
-        create_channel0=options.get("create_channel0"),
         tls=tls if owner in (*SERVICE_OWNERS, JOB) else {},
-        manage_firewall=bool(options.get("manage_firewall", True)),
-        list_port=int(options.get("list_port") or 50006),
-        boot_wait=float(options.get("boot_wait") or 30),
-        unconfirmed=options.get("boot_unconfirmed") or "stay_off",
+        **{name: options[name] for name in _SAME_OPTIONS if options.get(name) is not None},
     )
 
 
@@ -205,7 +209,7 @@ def files_of(
 
 def _drop_in(desired: DesiredState) -> str:
     where = f"--nodes {desired.nodes_path} --port {desired.list_port}"
-    options = f"{where} --wait {desired.boot_wait:g} --unconfirmed {desired.unconfirmed}"
+    options = f"{where} --wait {desired.boot_wait:g} --unconfirmed {desired.boot_unconfirmed}"
     minors = " ".join(map(str, desired.channels))
     channels = f"ExecStartPre=-{PROGRAM} channels --proc-devices {desired.proc_devices} {minors}\n" if minors else ""
     return (

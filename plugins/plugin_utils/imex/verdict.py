@@ -34,12 +34,11 @@ class Verdict(NamedTuple):
     """The state of a clique.
 
     ``ok``: every member answered, is ready and connected to every other. ``disconnected``: (tray, peer, connection) of
-    each other pair, by the status of the first. ``waiting``: members whose status may still change by itself.
+    each other pair, by the status of the first.
     """
 
     ok: bool
     disconnected: tuple[tuple[str, str, str], ...]
-    waiting: tuple[str, ...]
     findings: tuple[Finding, ...]
 
 
@@ -69,17 +68,8 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
             _add(findings, why["code"], clique, tray, f"{tray}: {why['message']}")
     disconnected = tuple(_disconnected_pairs(members, answered))
     _check_pairs(clique, members, answered, disconnected, findings)
-    waiting = tuple(
-        tray
-        for tray, _entry in members
-        if tray in answered
-        and answered[tray]["running"]
-        and (not answered[tray]["ready"] or any(tray in pair[:2] for pair in disconnected))
-    )
     ok = not disconnected and len(answered) == len(members) and all(entry["ready"] for entry in answered.values())
-    return Verdict(
-        ok and not any(entry["severity"] == ERROR for entry in findings), disconnected, waiting, tuple(findings)
-    )
+    return Verdict(ok and not any(entry["severity"] == ERROR for entry in findings), disconnected, tuple(findings))
 
 
 def _has_no_status(entry: Facts) -> bool:
