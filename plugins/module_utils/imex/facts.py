@@ -213,7 +213,7 @@ def _owner_of(process: Process, unit: Unit, has_prolog: bool) -> tuple[str, str]
         return "service", f"process {pid} belongs to {UNIT}"
     if "slurm" in cgroup:
         return "prolog", f"process {pid} was started below slurmd"
-    return "foreign", f"process {pid} ({quoted(' '.join(argv))}) has no known owner"
+    return "foreign", f"process {pid} ({process['name']}) has no known owner"
 
 
 # --- Findings.

@@ -122,6 +122,14 @@ def test_each_fault_has_its_finding(changes: dict[str, Any], expected: list[str]
     assert codes(tray(**changes)) == expected
 
 
+def test_the_command_line_of_a_foreign_daemon_is_not_shown() -> None:
+    argv = ["nvidia-imex", "-c", "/x.cfg", "--secret=abc"]
+    foreign = [process(9, argv=argv, cgroup="/user.slice")]
+    facts = tray(unit=unit(enabled="disabled", active="inactive"), processes=foreign)
+    assert facts["owners"][0]["why"] == "process 9 (nvidia-imex) has no known owner"
+    assert "secret" not in str(facts)
+
+
 def test_waiting_for_recovery_names_the_missing_peers() -> None:
     cells = answers(cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED")
     facts = tray(answers={**cells, "state": answer("WAITING_FOR_RECOVERY\n")})
