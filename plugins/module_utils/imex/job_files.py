@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
 
 _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
@@ -38,7 +38,7 @@ LIBRARY = "/usr/local/lib/nvlink-imex-job"
 DROP_IN = "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf"
 # At boot systemd-tmpfiles removes the list of a job that died with the tray; /run, with the job's state, is empty then.
 BOOT = "/etc/tmpfiles.d/50-nvlink-imex-job.conf"
-NAME = "50-nvlink-imex"
+NAME = survey.JOB_PROLOG
 _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
 # -I and -S: Python imports no file of a user or of the site.
 _PROGRAM = """\

@@ -40,6 +40,8 @@ PROLOG_FILES = (
     "/etc/slurm/prolog_slurmd.d/*",
     "/opt/slurm/etc/prolog.d/*",
 )
+# The files of IMEX per job among them.
+JOB_PROLOG = "50-nvlink-imex"
 _SYSTEM_TIMEOUT = 10.0
 _END_SECONDS = 0.2
 _LOG_TAIL = 64 * 1024

@@ -55,6 +55,10 @@ class Tray:
 
     def facts(self) -> Facts:
         read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.desired.proc_devices)
+        if self.desired.owner != domain.JOB and not read["processes"]:
+            # Removed before another owner is configured, but not where a change is only previewed.
+            others = [path for path in read["prolog_files"] if os.path.basename(path) != survey.JOB_PROLOG]
+            read["prolog_files"] = others
         return facts.assemble(read)
 
     # --- inspect: what the decision for the clique needs, and findings that block it. Changes nothing.

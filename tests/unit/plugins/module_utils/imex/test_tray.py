@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     survey,
     tray,
 )
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
 
 def test_closed_ports_are_found() -> None:
@@ -103,6 +104,27 @@ def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.Monk
     observed = {"running": True, "package": None, "unit": None, "owners": []}
     assert one.stop_and_write(3, [], stop, observed)["running"] is not stop
     assert (f"stop {survey.UNIT}" in one.host.changes) is stop
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "running", "expected"),
+    [
+        ("domain", "50-nvlink-imex", False, []),
+        ("domain", "50-nvlink-imex", True, ["prolog"]),
+        ("domain", "site", False, ["prolog"]),
+        ("job", "50-nvlink-imex", False, ["prolog"]),
+    ],
+)
+def test_the_roles_own_prolog_is_no_other_owner_of_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, owner: str, name: str, running: bool, expected: list[str]
+) -> None:
+    """With --check IMEX per job is still on the tray; the daemon of a job has no other owner."""
+    changes: dict[str, Any] = {} if running else {"processes": [], "answers": {}}
+    unit = imex_fleet.unit(active="active" if running else "inactive", enabled="disabled")
+    read = imex_fleet.read(prolog_files=[f"/etc/slurm/prolog.d/{name}"], unit=unit, **changes)
+    monkeypatch.setattr(survey, "survey", lambda **_options: read)
+    facts = tray.Tray(domain.DesiredState(owner=owner)).facts()
+    assert [entry["owner"] for entry in facts["owners"]] == expected
 
 
 @pytest.mark.parametrize(
