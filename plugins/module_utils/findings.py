@@ -877,6 +877,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "correct imex_address in the fabric file",
             message="No line of {path} is an address of this tray, so it is not a node of its IMEX domain; correct"
             " imex_address in the fabric file, or let the daemon start after the network.",
+            messages={
+                "desired": "No imex_address of clique {clique} in the fabric file is an address of this tray, so its IMEX"
+                " would not start; correct it in the fabric file.",
+            },
         ),
         "imex_address_invalid": Row(
             ERROR,

@@ -348,9 +348,7 @@ def _must_add(key: str, value: str) -> bool:
     return not known.only_where_present and ((key.startswith("IMEX_CMD_") and value != "") or value != known.default)
 
 
-def findings_of(
-    desired: DesiredState, facts: Facts, offer: packages.Offer | None, driver: str | None
-) -> list[HostFinding]:
+def findings_of(desired: DesiredState, facts: Facts, driver: str | None) -> list[HostFinding]:
     """The findings that block a change on this tray."""
     findings = [entry for entry in facts["findings"] if entry["code"] == "imex_two_owners"]
     foreign = [entry["why"] for entry in facts["owners"] if entry["owner"] == "foreign"]

@@ -176,14 +176,14 @@ def owned(*owners: str) -> dict[str, Any]:
     ],
 )
 def test_two_owners_block_a_change(owners: list[str], owner: str, stops: bool) -> None:
-    notes = domain.findings_of(desire(owner=owner), owned(*owners), None, "580.173.02")
+    notes = domain.findings_of(desire(owner=owner), owned(*owners), "580.173.02")
     assert [note["code"] for note in notes] == (["imex_two_owners"] if stops else [])
 
 
 def test_without_a_drivers_version_nothing_is_installed() -> None:
-    notes = domain.findings_of(desire(), owned(), None, None)
+    notes = domain.findings_of(desire(), owned(), None)
     assert [note["code"] for note in notes] == ["driver_missing"]
-    assert domain.findings_of(desire(owner="none"), owned(), None, None) == []
+    assert domain.findings_of(desire(owner="none"), owned(), None) == []
 
 
 def test_changed_driver_options_need_a_reboot() -> None:

@@ -96,6 +96,21 @@ def test_members_outside_the_run_are_asked_where_a_domain_changes(
     assert one.inspect(["192.0.2.7"], [], True)["peers"] == ({"192.0.2.7": 50006} if asks else {})
 
 
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [(("127.0.0.1", "198.51.100.12"), []), (("198.51.100.11", "198.51.100.12"), ["imex_no_own_address"])],
+)
+def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
+    monkeypatch: pytest.MonkeyPatch, entries: tuple[str, ...], expected: list[str]
+) -> None:
+    monkeypatch.setattr(tray.Tray, "facts", lambda _self: {**imex_fleet.tray(), "findings": []})
+    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
+    monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], []))
+    monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
+    found = tray.Tray(domain.DesiredState("domain", "r01", entries)).inspect([], [], True)["findings"]
+    assert [note["code"] for note in found] == expected
+
+
 @pytest.mark.parametrize("stop", [True, False])
 def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.MonkeyPatch, stop: bool) -> None:
     monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
