@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import time
@@ -70,7 +71,7 @@ def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failur
         return 0
     drain = settings.policy == "drain"
     # Members of a job that ended stop their daemons, so a failure then is no fault of a tray.
-    if fields.get("JobState", "RUNNING") not in _ACTIVE and not (drain and failure.fault == TRAY):
+    if fields["JobState"] not in _ACTIVE and not (drain and failure.fault == TRAY):
         _notify(job, fields, f"{reason}; the job is {fields['JobState'].lower()} already")
         return 0
     if drain and failure.fault in (TRAY, PEER):
@@ -105,6 +106,11 @@ def _query_job(job: Job) -> dict[str, str]:
     # These have a line of their own and may contain blanks.
     fields.update(line.partition("=")[::2] for line in lines if line.startswith(("StdOut=", "WorkDir=")))
     fields["JobName"] = found.partition("JobName=")[2].partition("\n")[0]
+    # A name or comment of the job may contain the other words, which decide only where the user is notified.
+    done = child.run(["squeue", "--noheader", f"--jobs={job.id}", "--states=all", "--format=%A %T"], SLURM_TIMEOUT)
+    # A row for each component of a heterogeneous job.
+    states = dict(line.split() for line in done.stdout.splitlines() if len(line.split()) == 2)
+    fields["JobState"] = states.get(job.id, "RUNNING")
     return fields
 
 
@@ -114,7 +120,9 @@ def _without_gpus(settings: Settings, job: Job) -> list[str]:
     for line in _scontrol("--details", "show", "job", job.id).stdout.splitlines():
         fields = dict(word.partition("=")[::2] for word in line.split())
         if "Nodes" in fields and "gpu" not in fields.get("GRES", "gpu"):
-            names += expand(fields["Nodes"])
+            # A comment of the job may have such a line.
+            with contextlib.suppress(Failure):
+                names += expand(fields["Nodes"])
     return [node for node, _line in members_of(settings, names)]
 
 

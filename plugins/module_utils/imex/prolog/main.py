@@ -123,16 +123,16 @@ def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
     leader = environ.get("SLURM_HET_JOB_ID", "")
     if not leader:
         return
-    done = child.run(["scontrol", "--oneliner", "show", "job", leader], SLURM_TIMEOUT)
+    # By squeue, whose fields here contain no text of a user, as the names and comments of scontrol show job do.
+    done = child.run(["squeue", "--noheader", f"--jobs={leader}", "--states=all", "--format=%i %N"], SLURM_TIMEOUT)
     if done.rc != 0:
-        raise Failure(f"scontrol show job {leader} failed ({reason_of(done)}); start slurmctld", CLIQUE)
+        raise Failure(f"squeue --jobs={leader} failed ({reason_of(done)}); start slurmctld", CLIQUE)
     found: dict[str, tuple[tuple[str, str], ...]] = {}
     for line in done.stdout.splitlines():
-        fields = dict(word.partition("=")[::2] for word in line.split())
-        nodelist = fields.get("NodeList", "(null)")
-        members = members_of(settings, expand(nodelist)) if nodelist != "(null)" else ()
+        component, _blank, nodelist = line.strip().partition(" ")
+        members = members_of(settings, expand(nodelist)) if nodelist else ()
         if members:
-            found[f"+{fields.get('HetJobOffset', '?')}"] = members
+            found[f"+{component.partition('+')[2] or '?'}"] = members
     # Components that share one tray need no domain: within a tray GPUs reach each other without IMEX.
     if len(found) > 1 and len(set().union(*found.values())) >= settings.min_trays:
         raise Failure(

@@ -148,7 +148,7 @@ def expand(nodelist: str) -> list[str]:
         names = []
     if names:
         return names
-    done = child.run(["scontrol", "show", "hostnames", nodelist], SLURM_TIMEOUT)
+    done = child.run(["scontrol", "show", "hostnames", "--", nodelist], SLURM_TIMEOUT)
     if done.rc != 0:
         raise Failure(
             f"scontrol show hostnames {nodelist} failed ({reason_of(done)}); add its folder to option path of imex_job"

@@ -135,18 +135,15 @@ def test_only_a_job_that_has_the_tray_alone_ends_the_daemon_of_another_job(
         ("r01t[03-18]", True),
         ("r01t01", False),  # within a tray GPUs need no IMEX
         ("r02t01", False),
-        ("(null)", False),
+        ("", False),  # it waits for its trays
     ],
 )
 def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str, refused: bool
 ) -> None:
-    """By scontrol of the leader, which lists every component; no other job asks slurmctld."""
-    rows = "".join(
-        f"JobId={77 + n} HetJobId=77 HetJobOffset={n} NodeList={nodes} BatchHost=x\\n"
-        for n, nodes in enumerate(("r01t01", second))
-    )
-    _script(tmp_path / "scontrol", f"printf '{rows}'; echo $* >> {tmp_path}/called")
+    """By squeue of the leader, which lists every component; no other job asks slurmctld."""
+    rows = "".join(f"77+{n} {nodes}\\n" for n, nodes in enumerate(("r01t01", second)))
+    _script(tmp_path / "squeue", f"printf '{rows}'; echo $* >> {tmp_path}/called")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     settings = state.Settings("r01", TRAYS)
     main._check_components(settings, {})
@@ -157,13 +154,15 @@ def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
         assert found.value.fault == state.JOB
     else:
         main._check_components(settings, {"SLURM_HET_JOB_ID": "77"})
-    assert (tmp_path / "called").read_text() == "--oneliner show job 77\n"
+    assert (tmp_path / "called").read_text() == "--noheader --jobs=77 --states=all --format=%i %N\n"
 
 
 @pytest.mark.parametrize(
     ("second", "environ", "called"),
     [
         ("GRES=", {}, "cancel"),
+        # A comment of the user decides nothing about the job's state.
+        ("GRES=gpu:gb200:4(IDX:0-3)\\n Comment=x JobState=CANCELLED\\n Nodes=--bogus[ GRES=no", {}, "requeue 77"),
         ("GRES=gpu:gb200:4(IDX:0-3)", {}, "requeue 77"),
         ("GRES=gpu:gb200:4(IDX:0-3)", {"SLURM_HET_JOB_ID": "70"}, "requeue 70"),
     ],
@@ -177,6 +176,7 @@ def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
     )
     _script(tmp_path / "scontrol", f"case $* in *show*) printf '{shown}';; *) echo $* >> {tmp_path}/called;; esac")
     _script(tmp_path / "scancel", f"echo cancel $* >> {tmp_path}/called")
+    _script(tmp_path / "squeue", "echo 78 COMPLETED; echo 77 RUNNING")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(state, "RUN", str(tmp_path))
     notified: list[str] = []
@@ -235,7 +235,7 @@ def test_scontrol_expands_a_nodelist_that_hostlist_cannot(
     assert main._members(state.Settings("r01", TRAYS), own) == (TRAYS[0], TRAYS[1], TRAYS[16])
     assert (tmp_path / "called").exists() is called
     if called:
-        assert (tmp_path / "called").read_text() == f"show hostnames {nodelist}\n"
+        assert (tmp_path / "called").read_text() == f"show hostnames -- {nodelist}\n"
 
 
 @given(
