@@ -26,6 +26,7 @@ _MISMATCHES = {
     "authentication_error": "imex_peer_authentication",
 }
 
+_NOT_UP = ("degraded", "down")
 # Findings by which the ctl of a tray returned no row.
 _NO_STATUS = ("imex_timeout", "imex_not_ready")
 
@@ -69,6 +70,19 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
     disconnected = tuple(_disconnected_pairs(members, answered))
     _check_pairs(clique, members, answered, disconnected, findings)
     ok = not disconnected and len(answered) == len(members) and all(entry["ready"] for entry in answered.values())
+    # All may be connected while the daemon of one does not answer the others.
+    states = {tray: entry["domain_state"] for tray, entry in answered.items() if entry["domain_state"] in _NOT_UP}
+    if ok and states and not findings:
+        first = next(iter(states))
+        _add(
+            findings,
+            "imex_not_ready",
+            clique,
+            first if len(states) == 1 else None,
+            f"All members of clique {clique} are ready and connected, but its IMEX domain is {states[first]} on"
+            f" {summarize(list(states))}; see nvidia-imex-ctl -N there for the member that is UNAVAILABLE, and check"
+            " that port 50005 is open between members.",
+        )
     return Verdict(ok and not any(entry["severity"] == ERROR for entry in findings), disconnected, tuple(findings))
 
 

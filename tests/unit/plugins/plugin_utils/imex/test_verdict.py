@@ -28,7 +28,8 @@ def members(count: int) -> list[tuple[str, str]]:
 
 def clique(count: int, cells: Cells | None = None, **trays: dict[str, Any]) -> dict[str, Any]:
     """The facts of all trays, each from its own ctl. ``more``: tray -> other facts."""
-    text = domain_json(addresses(count), cells, status="DEGRADED" if cells else "UP")
+    connected = set((cells or {}).values()) <= {"CONNECTED"}
+    text = domain_json(addresses(count), cells, status="UP" if connected else "DEGRADED")
     answers = {"state": answer("READY\n"), "domain": answer(text)}
     return {
         f"t{number}": tray(number, count, **{"answers": answers, **trays.get(f"t{number}", {})})
@@ -46,6 +47,16 @@ def both_ways(pairs: list[tuple[int, int]], word: str) -> Cells:
 
 def test_a_clique_that_is_up_has_no_finding() -> None:
     assert verdict.evaluate("r01", members(18), clique(18)) == verdict.Verdict(True, (), ())
+
+
+def test_a_domain_that_is_degraded_though_all_are_connected_is_an_error() -> None:
+    facts = clique(3)
+    for entry in facts.values():
+        entry["domain_state"] = "degraded"
+    evaluated = verdict.evaluate("r01", members(3), facts)
+    assert found(evaluated) == [("imex_not_ready", None)]
+    assert "degraded on t0, t1" in evaluated.findings[0]["message"]
+    assert not evaluated.ok
 
 
 def test_one_wrong_list_among_18_is_one_finding() -> None:
@@ -117,7 +128,8 @@ def test_only_a_trays_own_row_counts() -> None:
     """t0's ctl shows a broken row of t1 that t1 itself does not have."""
     text = domain_json(addresses(2), {(1, 0): "INVALID"}, status="DEGRADED")
     facts = clique(2, t0={"answers": {"state": answer("READY\n"), "domain": answer(text)}})
-    assert verdict.evaluate("r01", members(2), facts).ok
+    evaluated = verdict.evaluate("r01", members(2), facts)
+    assert (evaluated.disconnected, found(evaluated)) == ((), [("imex_not_ready", "t0")])
 
 
 WORDS = ["CONNECTED", "NEVER_CONNECTED", "RECOVERING", "NODE_MAP_MISMATCH", "VERSION_MISMATCH"]
