@@ -79,10 +79,10 @@ options:
     type: list
     elements: str
     default: []
-  settings:
-    description: Keys of C(config.cfg) and their values. Keys that are not named keep their values.
-    type: dict
-    default: {}
+  config:
+    description: The text of C(config.cfg), which replaces the file. It is not changed if omitted.
+    type: str
+    default: ''
   manage_package:
     description: Whether to install the package of the driver's version.
     type: bool
@@ -412,7 +412,7 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "fabric_file": {"type": "path"},
     "tray": {"type": "str"},
     "allow_outdated": _NAMES,
-    "settings": {"type": "dict", "default": {}},
+    "config": {"type": "str", "default": ""},
     "manage_package": {"type": "bool", "default": True},
     "package": {"type": "str", "default": ""},
     "version": {"type": "str", "default": ""},

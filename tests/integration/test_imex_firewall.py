@@ -66,7 +66,7 @@ def test_closed_ports_are_reported_then_opened_then_closed(walled: Racks) -> Non
     wait_for(lambda: walled.is_up(TRAYS), "they are connected again")
 
     # Another port instead of the old one.
-    moved = walled.role(trays=TRAYS, imex_server_port=50100)
+    moved = walled.role(trays=TRAYS, imex_config_extra={"SERVER_PORT": 50100})
     assert moved.rc == 0, moved.text
     assert walled.read(UFW, ALLOWED).split() == ["22", "50005", "50006", "50100"]
     assert walled.read(FIREWALLD, "firewall-cmd --list-ports") == "50005/tcp 50006/tcp 50100/tcp"

@@ -351,12 +351,12 @@ def test_an_edited_list_does_not_start(up: Racks) -> None:
 
 @pytest.mark.long
 def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None:
-    """Two trays get the package named after the branch. Keys that the role does not know stay in config.cfg."""
-    up.on(TRAYS, f"echo IMEX_NEWER_KEY=kept >> {files.CONFIG_FILE}")
+    """Two trays get the package named after the branch. A key of a newer release is in config.cfg."""
     for tray in TRAYS:
         up.order(tray, driver_version=imex.versions()[2])
     plain, branch = "nvidia-imex", f"nvidia-imex-{imex.versions()[2].partition('.')[0]}"
-    names = {"imex_package": f"{{{{ '{branch}' if inventory_hostname in {TRAYS[2:]} else '' }}}}"}
+    names: dict[str, Any] = {"imex_package": f"{{{{ '{branch}' if inventory_hostname in {TRAYS[2:]} else '' }}}}"}
+    names["imex_config_extra"] = {"IMEX_NEWER_KEY": "kept"}
     play = up.role(**names)
     assert play.rc == 0, play.text
     assert up.is_up()

@@ -10,6 +10,7 @@ therefore the same comparison as a second run, and no owner leaves files of anot
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -59,7 +60,7 @@ class DesiredState:
     owner: str
     clique: str = ""
     entries: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
+    config: str = ""
     manage_package: bool = True
     package: str = ""
     version: str = ""
@@ -87,7 +88,7 @@ class DesiredState:
 
     @property
     def nodes_path(self) -> str:
-        return self.settings.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
+        return files.Config(self.config).get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
 
     @property
     def ignores_config(self) -> bool:
@@ -97,8 +98,7 @@ class DesiredState:
     @property
     def ports(self) -> tuple[int, ...]:
         """The ports between members: of peers, of the command service, of the record of the node list."""
-        named = (("SERVER_PORT", 50000), ("IMEX_CMD_PORT", 50005))
-        return (*(int(self.settings.get(key, default)) for key, default in named), self.list_port)
+        return (*(int(files.Config(self.config).get(key)) for key in _PORT_KEYS), self.list_port)
 
     @property
     def ports_to_open(self) -> tuple[int, ...]:
@@ -117,6 +117,7 @@ RANGES = {
 }
 # Options that are fields of DesiredState under their own names.
 _SAME_OPTIONS = (
+    "config",
     "manage_package",
     "package",
     "version",
@@ -133,29 +134,12 @@ _SAME_OPTIONS = (
 def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
     """The desired state, by the options of imex_domain and the plan of its action plugin. Raises ImexError."""
     owner = options["owner"]
-    settings = files.check_settings(options.get("settings") or {}, "option settings")
     tls = {name: text for name, text in (plan.get("tls") or {}).items() if text}
     if tls and set(tls) != set(TLS_FILES):
         missing = ", ".join(sorted(set(TLS_FILES) - set(tls)))
         raise files.ImexError(f"option tls_files: {missing} is missing; give key, certificate and authority together.")
-    if owner == HOST:
-        forced = {"IMEX_CMD_ENABLED": "1", "IMEX_CMD_UNIX_DOMAIN_PATH": HOST_SOCKET}
-        wrong = [key for key, value in forced.items() if key in settings and settings[key] not in ("", value)]
-        if wrong:
-            raise files.ImexError(
-                f"option settings: {wrong[0]} is {settings[wrong[0]]!r}, but with owner host_managed the DRA driver"
-                f" needs {forced[wrong[0]]!r}; leave it out."
-            )
-        settings.update(forced)
-    if tls:
-        paths = {f"IMEX_{side}_{part}": TLS_FILES[name] for side in ("SERVER", "CLIENT") for part, name in _TLS_PARTS}
-        settings.update(
-            paths, IMEX_ENABLE_AUTH_ENCRYPTION="1", IMEX_AUTH_ENCRYPTION_MODE="SSL_TLS", IMEX_AUTH_SOURCE="FILE"
-        )
-    if settings.get("DAEMONIZE", "1") != "1":
-        raise files.ImexError(
-            "option settings: DAEMONIZE is 0, but nvidia-imex.service waits for a fork; leave it at 1."
-        )
+    tls = tls if owner in (*SERVICE_OWNERS, JOB) else {}
+    _check_config(files.Config(options.get("config") or ""), owner, bool(tls))
     entries = tuple(plan.get("nodes") or ())
     if owner in SERVICE_OWNERS:
         if not entries or not plan.get("clique"):
@@ -174,14 +158,38 @@ def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
         owner=owner,
         clique=plan.get("clique") or "",
         entries=entries if owner in SERVICE_OWNERS else (),
-        settings=settings,
         channels=channels if owner in SERVICE_OWNERS else (),
-        tls=tls if owner in (*SERVICE_OWNERS, JOB) else {},
+        tls=tls,
         **{name: options[name] for name in _SAME_OPTIONS if options.get(name) is not None},
     )
 
 
 _TLS_PARTS = (("KEY", "key"), ("CERT", "certificate"), ("CERT_AUTH", "authority"))
+_TLS_SETTINGS = {
+    **{f"IMEX_{side}_{part}": TLS_FILES[name] for side in ("SERVER", "CLIENT") for part, name in _TLS_PARTS},
+    "IMEX_ENABLE_AUTH_ENCRYPTION": "1",
+    "IMEX_AUTH_ENCRYPTION_MODE": "SSL_TLS",
+    "IMEX_AUTH_SOURCE": "FILE",
+}
+_HOST_SETTINGS = {"IMEX_CMD_ENABLED": "1", "IMEX_CMD_UNIX_DOMAIN_PATH": HOST_SOCKET}
+_PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
+
+
+def _check_config(config: files.Config, owner: str, tls: bool) -> None:
+    """Raise ImexError where config.cfg contradicts what this collection needs; NVIDIA's daemon checks the rest."""
+    # nvidia-imex.service waits for a fork.
+    needed = {"DAEMONIZE": "1", **(_HOST_SETTINGS if owner == HOST else {}), **(_TLS_SETTINGS if tls else {})}
+    for key, value in needed.items():
+        if config.get(key) != value:
+            raise files.ImexError(
+                f"option config: {key} is {config.get(key)!r}, but needs {value!r} with owner {owner}"
+                f"{' and TLS' if tls else ''}; correct imex_config_extra, or the template of config.cfg."
+            )
+    for key in _PORT_KEYS:
+        if not re.fullmatch("[0-9]{1,5}", config.get(key)) or not 0 < int(config.get(key)) < 65536:
+            raise files.ImexError(f"option config: {key} is {config.get(key)!r}; use a number from 1 to 65535.")
+    if not (config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE).startswith("/"):
+        raise files.ImexError("option config: IMEX_NODE_CONFIG_FILE is no absolute path; use one.")
 
 
 def files_of(
@@ -308,8 +316,7 @@ def difference(
 def _service_difference(desired: DesiredState, facts: Facts, config_text: str | None, found: Difference) -> None:
     if facts["nodes"]["sha256"] != desired.sha256 or facts["nodes"]["path"] != desired.nodes_path:
         found.restart_clique.append(f"the node list of clique {desired.clique}")
-    settings = files.Config(config_text or "")
-    keys = changed_keys(settings, desired.settings)
+    keys = changed_keys(files.Config(config_text or ""), files.Config(desired.config)) if desired.config else []
     shared = [key for key in keys if key in SHARED_KEYS]
     if shared:
         found.restart_clique.append(f"{', '.join(shared)} of config.cfg")
@@ -323,29 +330,16 @@ def _service_difference(desired: DesiredState, facts: Facts, config_text: str | 
         found.restart_clique.append("files that the daemon has not read since they changed")
 
 
-def changed_keys(config: files.Config, settings: Mapping[str, str]) -> list[str]:
-    """The keys to write: those with another value in the file, and absent ones whose value is not the default."""
-    present = config.settings()
-    return [
-        key for key, value in settings.items() if (present[key] != value if key in present else _must_add(key, value))
-    ]
+def changed_keys(present: files.Config, desired: files.Config) -> list[str]:
+    """The keys with another value in the file.
 
-
-def without_own_tls(config: files.Config) -> dict[str, str]:
-    """New values of the keys that name the role's TLS files, for an owner without TLS; empty without such keys.
-
-    The files are removed, and a daemon whose config.cfg names missing files does not start.
+    A missing key has its default, or, for IMEX_CMD_*, whose defaults differ by release, an empty value.
     """
-    named = [key for key, value in config.settings().items() if value in TLS_FILES.values()]
-    return {**dict.fromkeys(named, ""), "IMEX_ENABLE_AUTH_ENCRYPTION": "0"} if named else {}
 
+    def value(config: files.Config, key: str) -> str:
+        return config.settings().get(key, "") if key.startswith("IMEX_CMD_") else config.get(key)
 
-def _must_add(key: str, value: str) -> bool:
-    known = files.KEYS.get(key)
-    if known is None:
-        return True
-    # The defaults of the command service differ by release, so its keys are always written.
-    return not known.only_where_present and ((key.startswith("IMEX_CMD_") and value != "") or value != known.default)
+    return [key for key in {**desired.settings(), **present.settings()} if value(present, key) != value(desired, key)]
 
 
 def findings_of(desired: DesiredState, facts: Facts, driver: str | None) -> list[HostFinding]:

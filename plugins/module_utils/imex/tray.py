@@ -236,17 +236,11 @@ class Tray:
                 self._write(path, None)
 
     def _write_config(self) -> None:
-        """Write config.cfg; under driver_managed and none only remove the role's TLS files from it."""
-        text = atomic.read_text(files.CONFIG_FILE)
-        if text is None and not self.check and not self.desired.ignores_config:
-            raise HostError(f"{files.CONFIG_FILE} is missing; reinstall the package nvidia-imex, which contains it.")
-        config = files.Config(text or "")
-        if self.desired.ignores_config:
-            values = domain.without_own_tls(config)
-        else:
-            values = {key: self.desired.settings[key] for key in domain.changed_keys(config, self.desired.settings)}
-        if values:
-            self._write(files.CONFIG_FILE, config.changed(values).text)
+        """Write config.cfg; under driver_managed and none only where it names the role's TLS files, which go."""
+        present = atomic.read_text(files.CONFIG_FILE) or ""
+        is_used = not self.desired.ignores_config or any(path in present for path in domain.TLS_FILES.values())
+        if self.desired.config and is_used:
+            self._write(files.CONFIG_FILE, self.desired.config)
 
     def _write_list(self, generation: int, outdated: Sequence[str]) -> None:
         record = domain.render_record(self.desired, generation, outdated)

@@ -18,7 +18,7 @@ TIERS = [{"name": "big", "all": True, "priorty_tier": 10}]
 
 
 def _wrong_port(site: Path) -> None:
-    (site / "group_vars" / "nvlink.json").write_text(json.dumps({"imex_server_port": "abc"}))
+    (site / "group_vars" / "nvlink.json").write_text(json.dumps({"imex_list_port": "abc"}))
 
 
 def _wrong_on_one_host(site: Path) -> None:
@@ -64,7 +64,7 @@ MISTAKES = [
     ),
     Mistake(
         "rackscale.nvlink.imex",
-        "imex_server_port (variable of r01t01) is 'abc', write an integer.",
+        "imex_list_port (variable of r01t01) is 'abc', write an integer.",
         prepare=_wrong_port,
     ),
     Mistake(

@@ -491,9 +491,10 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     paths = {name: str(tmp_path / name) for name in ("key", "certificate", "authority")}
     for name, path in paths.items():
         Path(path).write_text(f"text of {name}\n")
-    run("r01t01", phase="inspect", timeout="2", tls_files=paths, settings={"LOG_LEVEL": 3})
+    config = "".join(f"{key}={value}\n" for key, value in domain._TLS_SETTINGS.items())
+    run("r01t01", phase="inspect", timeout="2", tls_files=paths, config=config)
     options, plan = on_trays[0], on_trays[0]["plan"]
-    assert (options["timeout"], options["list_port"], options["settings"]) == (2.0, 50006, {"LOG_LEVEL": 3})
+    assert (options["timeout"], options["list_port"], options["config"]) == (2.0, 50006, config)
     assert not any(options[name] for name in ("fabric_file", "tls_files", "tray", "allow_outdated"))
     clique = clique_of(fabric)
     assert (plan["clique"], plan["nodes"], plan["slurm_nodes"]) == ("r01", list(clique.entries), TRAYS)

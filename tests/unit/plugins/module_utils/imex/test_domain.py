@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
@@ -18,14 +20,25 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.i
 ROLE = Path(__file__).parents[5] / "roles" / "imex"
 LIST = addresses(4)
 OFFER = packages.Offer("nvidia-imex", "580.173.02-1")
+COMMAND_SERVICE = "IMEX_CMD_ENABLED=1\nIMEX_CMD_PORT=50005\n"
 TLS = {"key": "KEY\n", "certificate": "CERT\n", "authority": "CA\n"}
 
 
 PLAN = ("clique", "nodes", "tls")
 
 
+def config_of(**variables: Any) -> str:
+    """config.cfg by the role's template, with these variables of the role."""
+    role = {**load("defaults/main.yml"), **load("vars/main.yml")}
+    trusted = {name: trust_as_template(value) if isinstance(value, str) else value for name, value in role.items()}
+    text = trust_as_template((ROLE / "templates" / "config.cfg.j2").read_text())
+    return str(Templar(DataLoader(), {**trusted, **variables}).template(text))
+
+
 def desire(**more: Any) -> domain.DesiredState:
     """The desired state of a tray of clique r01. Arguments in PLAN go to the plan, others to the options."""
+    owner = more.get("owner", "domain")
+    more.setdefault("config", config_of(imex_owner=owner, imex_tls="site" if "tls" in more else "off"))
     plan = {"clique": "r01", "nodes": LIST, **{name: more.pop(name) for name in PLAN if name in more}}
     return domain.desired_state({"owner": "domain", **more}, plan)
 
@@ -34,9 +47,7 @@ def table(given: domain.DesiredState, major: int | None = 234) -> dict[str, str 
     return {path: text for path, (text, _mode) in domain.files_of(given, "#!program\n", major, OFFER).items()}
 
 
-def difference(
-    given: domain.DesiredState, facts: dict[str, Any], config: str = "IMEX_CMD_ENABLED=1\n"
-) -> domain.Difference:
+def difference(given: domain.DesiredState, facts: dict[str, Any], config: str = COMMAND_SERVICE) -> domain.Difference:
     return domain.difference(given, facts, config, None)
 
 
@@ -44,25 +55,21 @@ def difference(
     ("more", "message"),
     [
         ({"nodes": ["10.0.0.1", "10.0.0.1"]}, "line 2"),
-        ({"settings": {"SERVER_PORT": 70000}}, "option settings: SERVER_PORT is '70000'; use a number from 1 to 65535"),
-        ({"settings": {"DAEMONIZE": 0}}, "DAEMONIZE is 0"),
+        ({"config": "SERVER_PORT=70000\n"}, "option config: SERVER_PORT is '70000'; use a number from 1 to 65535"),
+        ({"config": "IMEX_CMD_PORT=\n"}, "option config: IMEX_CMD_PORT is ''; use a number"),
+        ({"config": "IMEX_NODE_CONFIG_FILE=nodes\n"}, "no absolute path"),
+        ({"config": "DAEMONIZE=0\n"}, "DAEMONIZE is '0', but needs '1'"),
         ({"channels": [-1]}, "option channels"),
         ({"list_port": 65536}, "option list_port is 65536; use a number from 1 to 65535"),
         ({"channel_count": 1 << 20}, "option channel_count"),
         ({"tls": {"key": "x"}}, "authority, certificate is missing"),
-        ({"owner": "host_managed", "settings": {"IMEX_CMD_ENABLED": False}}, "the DRA driver needs '1'"),
+        ({"owner": "host_managed", "config": "IMEX_CMD_ENABLED=0\n"}, "but needs '1' with owner host_managed"),
+        ({"tls": TLS, "config": "LOG_LEVEL=4\n"}, "with owner domain and TLS; correct imex_config_extra"),
     ],
 )
 def test_a_wrong_option_fails_with_one_sentence(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ImexError, match=re.escape(message)):
         desire(**more)
-
-
-def test_host_managed_has_the_socket_of_the_dra_driver() -> None:
-    assert desire(owner="host_managed").settings == {
-        "IMEX_CMD_ENABLED": "1",
-        "IMEX_CMD_UNIX_DOMAIN_PATH": "/etc/nvidia-imex/imex_ctrl.sock",
-    }
 
 
 def test_no_member_uses_up_the_socket_of_the_node_lists() -> None:
@@ -72,9 +79,7 @@ def test_no_member_uses_up_the_socket_of_the_node_lists() -> None:
 
 
 def test_tls_files_are_readable_by_root_only() -> None:
-    given = desire(tls=TLS, settings={"IMEX_ENABLE_AUTH_ENCRYPTION": False})
-    assert given.settings["IMEX_ENABLE_AUTH_ENCRYPTION"] == "1"
-    assert given.settings["IMEX_CLIENT_CERT_AUTH"] == domain.TLS_FILES["authority"]
+    given = desire(tls=TLS)
     files_of = domain.files_of(given, "", None, None)
     assert [files_of[path] for path in domain.TLS_FILES.values()] == [(text, 0o600) for text in TLS.values()]
     assert "KEY" not in str([text for path, (text, _mode) in files_of.items() if path != domain.TLS_FILES["key"]])
@@ -98,7 +103,7 @@ def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
     [("domain", (50100, 50005, 50006)), ("job", (50100, 50005)), ("driver_managed", ()), ("none", ())],
 )
 def test_the_ports_that_each_owner_needs_open(owner: str, ports: tuple[int, ...]) -> None:
-    assert desire(owner=owner, settings={"SERVER_PORT": 50100}).ports_to_open == ports
+    assert desire(owner=owner, config=config_of(imex_config_extra={"SERVER_PORT": 50100})).ports_to_open == ports
 
 
 def test_without_a_major_there_is_no_tmpfiles_rule() -> None:
@@ -110,24 +115,20 @@ def test_without_a_major_there_is_no_tmpfiles_rule() -> None:
 
 
 def test_a_tray_in_the_desired_state_has_no_difference() -> None:
-    found = difference(desire(settings={"SERVER_PORT": 50000}), tray(0, 4))
-    assert found == domain.Difference()
+    assert difference(desire(), tray(0, 4)) == domain.Difference()
 
 
 @pytest.mark.parametrize(
     ("more", "config", "clique", "own"),
     [
-        ({"nodes": LIST[::-1]}, "", ["the node list of clique r01"], []),
-        ({"settings": {"SERVER_PORT": 50100}}, "SERVER_PORT=50000\n", ["SERVER_PORT of config.cfg"], []),
-        ({"settings": {"LOG_LEVEL": 3}}, "LOG_LEVEL=4\n", [], ["LOG_LEVEL of config.cfg"]),
-        ({"settings": {"LOG_LEVEL": 4}}, "", [], []),
-        ({"settings": {"IMEX_CONN_WAIT_TIMEOUT": 99}}, "", [], []),
-        (
-            {"settings": {"IMEX_CONN_WAIT_TIMEOUT": 99}},
-            "IMEX_CONN_WAIT_TIMEOUT=70\n",
-            [],
-            ["IMEX_CONN_WAIT_TIMEOUT of config.cfg"],
-        ),
+        ({"nodes": LIST[::-1]}, COMMAND_SERVICE, ["the node list of clique r01"], []),
+        ({}, f"{COMMAND_SERVICE}SERVER_PORT=50100\n", ["SERVER_PORT of config.cfg"], []),
+        ({"config": "LOG_LEVEL=3\n"}, "LOG_LEVEL=4\n", [], ["LOG_LEVEL of config.cfg"]),
+        # NVIDIA's defaults, but for a key whose default differs by release.
+        ({"config": "LOG_LEVEL=4\nIMEX_CMD_ENABLED=1\n"}, "", [], ["IMEX_CMD_ENABLED of config.cfg"]),
+        ({}, f"{COMMAND_SERVICE}IMEX_CONN_WAIT_TIMEOUT=70\n", [], []),
+        # A key that left imex_config_extra.
+        ({}, f"{COMMAND_SERVICE}NEW=1\n", [], ["NEW of config.cfg"]),
         ({"tls": TLS}, "", ["IMEX_ENABLE_AUTH_ENCRYPTION of config.cfg"], None),
     ],
 )
@@ -205,21 +206,20 @@ def load(name: str) -> Any:
     return yaml.safe_load((ROLE / name).read_text())
 
 
-def test_every_key_of_config_cfg_is_a_role_variable_with_its_default() -> None:
-    by_role = {"DAEMONIZE"} | set(files.SENSITIVE)
-    keys = load("vars/main.yml")["imex_config_settings"]
-    defaults, specs = load("defaults/main.yml"), load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    assert set(keys) == set(files.KEYS) - by_role
-    for key, template in keys.items():
-        variable = re.fullmatch(r"\{\{ (imex_[a-z0-9_]+) \}\}", template).group(1)  # type: ignore[union-attr]
-        assert files.check_settings({key: defaults[variable]}) == {key: files.KEYS[key].default}
-        assert specs[variable]["default"] == defaults[variable]
+def test_config_cfg_has_nvidias_defaults_and_what_owner_tls_and_site_set() -> None:
+    usual = files.Config(config_of()).settings()
+    assert usual == {key: files.KEYS[key] for key in usual}
+    assert set(files.KEYS) - set(usual) == {"DAEMONIZE", "IMEX_CONN_WAIT_TIMEOUT", *files.SENSITIVE}
+    site = files.Config(config_of(imex_config_extra={"SERVER_PORT": 50100, "LOG_USE_SYSLOG": True, "NEW": "x y"}))
+    assert site.settings() == {**usual, "SERVER_PORT": "50100", "LOG_USE_SYSLOG": "1", "NEW": "x y"}
+    host = files.Config(config_of(imex_owner="host_managed")).settings()
+    assert host == {**usual, "IMEX_CMD_UNIX_DOMAIN_PATH": domain.HOST_SOCKET}
+    assert config_of(imex_owner="none", imex_tls="site") == config_of()
 
 
 def test_the_documented_ranges_of_role_variables_are_checked() -> None:
     """Each number has its range in the specification, and the modules reject values outside."""
     known = load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    keys = {text.strip("{} "): key for key, text in load("vars/main.yml")["imex_config_settings"].items()}
     variables = load("vars/main.yml")
     checked = {}
     for ranges, options in ((domain.RANGES, "imex_domain_options"), (job_files.RANGES, "imex_job_options")):
@@ -231,22 +231,5 @@ def test_the_documented_ranges_of_role_variables_are_checked() -> None:
             continue
         documented = re.search(r"from (-?[0-9]+)(?: \([^)]*\))?(?: to ([0-9]+))?", " ".join(option["description"]))
         assert documented, name
-        if name in keys:
-            key = files.KEYS[keys[name]]
-            assert (key.kind, key.low) == ("number", int(documented[1])), name
-            assert key.high == int(documented[2] or 2**31 - 1), name
-        else:
-            assert checked.pop(name) == (int(documented[1]), int(documented[2])), name
+        assert checked.pop(name) == (int(documented[1]), int(documented[2])), name
     assert not checked
-
-
-def test_config_names_no_tls_file_of_the_role_without_tls() -> None:
-    """A daemon of another owner would not start without these files."""
-    ours = {key: value for key, value in desire(tls=TLS).settings.items() if key.startswith("IMEX_")}
-    config = files.Config("".join(f"{key}={value}\n" for key, value in ours.items()))
-    left = config.changed(domain.without_own_tls(config))
-    assert not set(left.settings().values()) & set(domain.TLS_FILES.values())
-    assert left.get("IMEX_ENABLE_AUTH_ENCRYPTION") == "0"
-    assert domain.without_own_tls(left) == {}
-    site = files.Config("IMEX_ENABLE_AUTH_ENCRYPTION=1\nIMEX_SERVER_KEY=/etc/pki/site.pem\n")
-    assert domain.without_own_tls(site) == {}, "settings of the site stay"

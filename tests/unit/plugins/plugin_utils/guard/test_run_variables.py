@@ -75,23 +75,23 @@ def test_a_variable_of_one_host_that_is_not_the_first_of_its_group_is_read(run: 
 
 def test_an_extra_variable_is_an_error_and_names_its_file(run: Any) -> None:
     hostvars = Hostvars({"localhost": {"fabric_colour": "red"}})
-    assert run(hostvars, {"fabric_colour": "red", "imex_server_port": "abc"}) == (
+    assert run(hostvars, {"fabric_colour": "red", "imex_list_port": "abc"}) == (
         [
             "fabric_colour (-e @extra.json) is a variable that nothing reads; correct its name or remove it.",
-            "imex_server_port (-e @extra.json) is 'abc', write an integer.",
+            "imex_list_port (-e @extra.json) is 'abc', write an integer.",
         ],
         [],
     )
 
 
 def test_a_value_of_the_inventory_matters_where_the_playbook_reads_it(run: Any) -> None:
-    wrong = {"localhost": {"imex_server_port": "abc"}}
-    assert run(Hostvars(wrong))[0] == ["imex_server_port (variable of localhost) is 'abc', write an integer."]
+    wrong = {"localhost": {"imex_list_port": "abc"}}
+    assert run(Hostvars(wrong))[0] == ["imex_list_port (variable of localhost) is 'abc', write an integer."]
     assert run(Hostvars(wrong), playbook="render") == ([], [])
 
 
 def test_facts_are_no_variables_of_the_inventory(run: Any) -> None:
-    facts = {"imex_onwer": "x", "imex_server_port": "abc"}
+    facts = {"imex_onwer": "x", "imex_list_port": "abc"}
     assert run(Hostvars({"localhost": {**facts, "ansible_facts": facts}})) == ([], [])
 
 

@@ -81,8 +81,8 @@ def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
     ("name", "value", "sentence"),
     [
         ("fabric_moved_percent", "abc", "fabric_moved_percent (-e) is 'abc', write a number."),
-        ("imex_server_port", "5e4x", "imex_server_port (-e) is '5e4x', write an integer."),
-        ("imex_server_port", float("inf"), "imex_server_port (-e) is inf, write an integer."),
+        ("imex_list_port", "5e4x", "imex_list_port (-e) is '5e4x', write an integer."),
+        ("imex_list_port", float("inf"), "imex_list_port (-e) is inf, write an integer."),
         ("imex_allow_jobs", "maybe", "imex_allow_jobs (-e) is 'maybe', write true or false."),
         ("imex_channels", [0, "x"], "imex_channels[1] (-e) is 'x', write an integer."),
         ("imex_config_extra", "x", "imex_config_extra (-e) is not a dictionary, write key: value lines under it."),
@@ -114,7 +114,7 @@ def test_a_wrong_value_is_one_sentence(name: str, value: Any, sentence: str) -> 
         ("fabric_moved_percent", "12.5"),
         ("fabric_moved_percent", None),
         ("fabric_moved_percent", "{{ site_percent }}"),
-        ("imex_server_port", "50000"),
+        ("imex_list_port", "50000"),
         # YAML's off.
         ("imex_tls", False),
         ("imex_tls", "off"),
@@ -144,9 +144,9 @@ def test_many_sentences_are_counted() -> None:
 
 
 def test_a_group_of_hosts_is_named_once() -> None:
-    rows = [("imex_server_port", (f"variable of {host}", "abc")) for host in ("r01t01", "r01t02")]
+    rows = [("imex_list_port", (f"variable of {host}", "abc")) for host in ("r01t01", "r01t02")]
     assert site_variables.wrong_sentences(rows, VARIABLES) == [
-        "imex_server_port (variable of r01t01) is 'abc', write an integer."
+        "imex_list_port (variable of r01t01) is 'abc', write an integer."
     ]
 
 

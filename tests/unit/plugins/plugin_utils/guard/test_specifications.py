@@ -26,10 +26,10 @@ ONE_VARIABLE = re.compile(r"\{\{ *(\w+)(?: *\| *default\([^{}]*?\))* *\}\}")
 
 def test_a_playbook_reads_the_variables_of_its_roles_and_of_what_it_imports() -> None:
     site, discover = map(specifications.read_by, ("site", "discover"))
-    assert site["imex_server_port"]["type"] == "int"
+    assert site["imex_list_port"]["type"] == "int"
     assert site["fabric_moved_percent"]["type"] == "float"
     assert site["render_dir"]["type"] == "path"
-    assert "imex_server_port" not in discover
+    assert "imex_list_port" not in discover
     assert specifications.read_by("of_a_site") == {}
 
 
