@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -26,7 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import ime
 
 JOB = "job"
 """The phase of the rows of imex_job, which has no other."""
-_SUFFIX = ".json"
 
 
 def clique_of(folder: str, path: str, tray: str) -> Clique | None:
@@ -35,11 +35,10 @@ def clique_of(folder: str, path: str, tray: str) -> Clique | None:
     Raises FabricFileError, also for a clique that cannot have a node list.
     """
     cache = _cliques(folder, path)
-    try:
-        with open(os.path.join(cache, f"tray-{_file(tray)}"), encoding="utf-8") as file:
-            data = json.load(file)
-    except FileNotFoundError:
+    text = atomic.read_text(os.path.join(cache, f"tray-{_file(tray)}"))
+    if text is None:
         return None
+    data = json.loads(text)
     if data.get("wrong"):
         raise fabric_file.FabricFileError(f"{path}: {data['wrong']}")
     return Clique(data["name"], tuple(data["trays"]), tuple(data["entries"]), tuple(data["slurm_nodes"]))
@@ -57,10 +56,9 @@ def _cliques(folder: str, path: str) -> str:
     cache = os.path.join(folder, "nvlink-imex", f"fabric-{token}")
     if os.path.isdir(cache):
         return cache
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_writing(cache))
+    with _writing(cache):
         os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
-        lock = stack.enter_context(open(f"{cache}.lock", "w", encoding="utf-8"))
+    with _writing(cache), open(f"{cache}.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.isdir(cache):
             return cache
@@ -78,7 +76,7 @@ def _cliques(folder: str, path: str) -> str:
                 "wrong": wrong.get(name),
             }
             target = f"clique-{_file(name)}"
-            _write(os.path.join(unfinished, target), data)
+            Path(unfinished, target).write_text(json.dumps(data), encoding="utf-8")
             # A fork reads the clique of its tray alone, however many trays there are.
             for tray in trays:
                 os.symlink(target, os.path.join(unfinished, f"tray-{_file(tray)}"))
@@ -105,23 +103,18 @@ def read_rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[
     directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
     found = {}
     for tray in trays:
-        try:
-            with open(os.path.join(directory, _file(tray)), encoding="utf-8") as file:
-                found[tray] = json.load(file)
-        except FileNotFoundError:
-            continue
+        text = atomic.read_text(os.path.join(directory, _file(tray)))
+        if text is not None:
+            found[tray] = json.loads(text)
     return found
 
 
 def trays(folder: str, play: str, phase: str) -> list[str]:
     """The trays that have a result in a phase, sorted."""
     directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return []
+    names = os.listdir(directory) if os.path.isdir(directory) else []
     # atomic.write makes its temporary files beside the others.
-    return sorted(unquote(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+    return sorted(unquote(name.removesuffix(".json")) for name in names if name.endswith(".json"))
 
 
 def delete_rows(folder: str, play: str, phases: Iterable[str], tray: str) -> None:
@@ -133,12 +126,7 @@ def delete_rows(folder: str, play: str, phases: Iterable[str], tray: str) -> Non
 
 
 def _file(name: str) -> str:
-    return f"{quote(name, safe='')}{_SUFFIX}"
-
-
-def _write(path: str, data: Any) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(data, file)
+    return f"{quote(name, safe='')}.json"
 
 
 @contextlib.contextmanager
