@@ -131,15 +131,15 @@ class ActionModule(GuardedAction):
         optional = filter(value, options["optional_patterns"])
         for name in (*options["inventory_patterns"], *optional):
             yield targets.wrong_pattern(run, name, value(name), in_run=False)
-        if options["fabric_files"]:
-            path = next((path for path in map(on_reader, options["fabric_files"]) if path is not None), "")
+        if options["fabric_file"]:
+            path = fabric_file.path_from(on_reader, options["fabric_file"])
             if path:
                 fabric_file.load(absolute(path))
             else:
                 yield "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
         names = [name for name in (*options["trays"], *options["placed"]) if value(name)]
         if names:
-            fabric = self._fabric(value("fabric_file") or value("nvlink_fabric_file"))
+            fabric = self._fabric(fabric_file.path_from(value))
             # A discovery in check mode places new trays in no file.
             placed = () if self._task.check_mode else options["placed"]
             for name in names:
@@ -157,7 +157,7 @@ class ActionModule(GuardedAction):
         matched = {host for row in rows for host in row}
         return [host for host in run.selected if host in matched]
 
-    def _fabric(self, given: object) -> Fabric:
+    def _fabric(self, given: str) -> Fabric:
         """An empty fabric before the first file exists: the first trays are named by the inventory."""
         if not given:
             raise NvlinkError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
@@ -181,8 +181,8 @@ def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
         "limit": run.selected if run.limit else None,
     }
     inventory = doctor_inventory.read(given, task_vars)
-    given_path = value("fabric_file") or value("nvlink_fabric_file")
-    if not given_path:
+    given_path = fabric_file.path_from(value)
+    if not given_path or "fabric_file" in inventory.misplaced:
         raise NvlinkError(site.no_path(inventory.misplaced))
     path = absolute(given_path)
     phases = check_type_list(value("site_phases") or site.default_phases(inventory))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -52,9 +53,7 @@ class ActionModule(GuardedAction):
     def _trays(self, task_vars: Variables) -> set[str]:
         """The trays of the inventory, and of the fabric file where localhost names one."""
         trays = set((task_vars.get("groups") or {}).get("nvlink", ()))
-        given = trust.controller_value(task_vars, "fabric_file") or trust.controller_value(
-            task_vars, "nvlink_fabric_file"
-        )
+        given = fabric_file.path_from(functools.partial(trust.controller_value, task_vars))
         path = absolute(given) if given else ""
         return trays.union(fabric_file.load(path).trays) if path and os.path.isfile(path) else trays
 

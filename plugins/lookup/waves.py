@@ -26,7 +26,7 @@ options:
         for the Slurm node names of these, V(new) for the Slurm node names of those without a place.
     required: true
   fabric_file:
-    description: The fabric file. The variables C(fabric_file) or C(nvlink_fabric_file) by default.
+    description: The fabric file, by default as the lookup P(rackscale.nvlink.fabric_path#lookup) finds it.
     type: path
   fabric_state_dir:
     description:
@@ -112,7 +112,7 @@ class LookupModule(LookupBase):
 
     def _fabric(self, option: Option) -> tuple[Fabric, str]:
         """(the fabric, path of its file); an empty fabric in check mode before the first file exists."""
-        path = option("fabric_file") or option("nvlink_fabric_file")
+        path = fabric_file.path_from(option)
         if not path:
             raise RolloutError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
         path = absolute(path)
@@ -122,7 +122,7 @@ class LookupModule(LookupBase):
 
     def _named(self, variables: Variables, given: Arguments, shape: str) -> list[str]:
         option = self._reader(variables, given)
-        path = absolute(option("fabric_file") or option("nvlink_fabric_file") or "")
+        path = absolute(fabric_file.path_from(option))
         # The first trays are named before a fabric file exists.
         fabric = fabric_file.load(path) if os.path.isfile(path) else Fabric()
         names = fabric.trays_of(str(option("rollout_trays") or ""))

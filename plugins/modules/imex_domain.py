@@ -294,7 +294,7 @@ certificate:
   description:
     - What the role signs for this tray on the controller with C(imex_tls=ca), where a tray's own facts do not count.
       C(folder), C(days) and C(rotate) are C(imex_tls_ca_dir), C(imex_tls_days) and C(imex_tls_rotate) of localhost. The
-      address is that of the fabric file C(imex_fabric_file), C(fabric_file) or C(nvlink_fabric_file) of localhost.
+      address is that of the fabric file, C(imex_fabric_file) of localhost or its default.
     - C(due) is whether all certificates are made again, which that of a new tray is in any case.
   returned: with O(phase=certificate)
   type: dict

@@ -56,13 +56,13 @@ options:
     type: list
     elements: str
     default: []
-  fabric_files:
+  fabric_file:
     description:
-      - Paths of fabric files, of which the first that is set must be that of a valid file, in check mode too. They are
-        read as the first host of O(patterns) or O(inventory_patterns) has them, whose tasks read the file.
-    type: list
-    elements: str
-    default: []
+      - The variable of a role that is the path of the fabric file, by default as the lookup
+        P(rackscale.nvlink.fabric_path#lookup) finds it. The file must exist and be valid, in check mode too.
+      - The variables are read as the first host of O(patterns) or O(inventory_patterns) has them, whose tasks read the
+        file.
+    type: str
   files:
     description: Paths of files. One that does not exist is an error where an extra variable sets it, else a warning.
     type: list
@@ -178,7 +178,7 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "patterns": _NAMES,
     "inventory_patterns": _NAMES,
     "optional_patterns": _NAMES,
-    "fabric_files": _NAMES,
+    "fabric_file": {"type": "str"},
     "trays": _NAMES,
     "placed": _NAMES,
     "numbers": _NAMES,

@@ -97,7 +97,6 @@ class _Site:
     def _play(self, playbook: str, *arguments: str) -> list[str]:
         variables = {
             "fabric_file": str(self.fabric),
-            "fabric_hosts": "trays",
             "fabric_accept": "gates",
             "slurm_topology_manage_conf": True,
             "slurm_topology_rehearse": "never",

@@ -26,7 +26,7 @@ FROM_NOTHING = ("README.md", "docs/quick-start.md")
 READ_A_VERDICT = ("docs/report.md", "docs/monitoring.md")
 LONG = ("docs/doctor.md", "docs/capture.md", "docs/imex-domain.md", *READ_A_VERDICT, "docs/mission-control.md")
 WITH_A_FABRIC = ("docs/imex.md", *(pytest.param(page, marks=pytest.mark.long) for page in LONG))
-DISCOVER = "ansible-playbook -i hosts.yml rackscale.nvlink.discover -e fabric_hosts=trays -e fabric_accept=gates"
+DISCOVER = "ansible-playbook -i hosts.yml rackscale.nvlink.discover -e fabric_accept=gates"
 VERIFY = (
     "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.verify"
     " -e verdict_file=$PWD/verdict.json -e verify_fail=false"

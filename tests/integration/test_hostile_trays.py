@@ -60,7 +60,7 @@ def test_discover_ends_for_a_tray_that_never_answers_and_one_that_never_stops(
     more = tmp_path / "ends.yml"
     more.write_text(json.dumps({"trays": {"hosts": ends}}))
     arguments = ("-i", racks.inventory, "-i", more, "rackscale.nvlink.discover", "-e", f"fabric_file={fabric}")
-    arguments += ("-e", "fabric_hosts=trays", "-e", "fabric_accept=gates")
+    arguments += ("-e", "fabric_accept=gates")
     # In a process of its own, whose children are those of this run alone.
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
         done, memory = pool.submit(run_and_measure, arguments).result()

@@ -47,7 +47,7 @@ class Site:
         if self.fabric_file.exists():
             inventories += ["-i", str(self.inventory)]
         file = f"fabric_file={self.fabric_file}"
-        command = ["ansible-playbook", *inventories, f"rackscale.nvlink.{name}", "-e", file, "-e", "fabric_hosts=trays"]
+        command = ["ansible-playbook", *inventories, f"rackscale.nvlink.{name}", "-e", file]
         return ansible(*command, *arguments, check=check)
 
     def slurm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -124,7 +124,7 @@ def test_a_lab_tray_over_ssh_runs_nothing_on_another_tray_or_the_slurm_controlle
     racks, fabric, hook = own_four_trays, tmp_path / "fabric.json", tmp_path / "hook.yml"
     hook.write_text(json.dumps([{"ansible.builtin.command": "true"}]))
     play = ("ansible-playbook", "-i", racks.inventory, "-e", f"fabric_file={fabric}")
-    ansible(*play, "rackscale.nvlink.discover", "-e", "fabric_hosts=trays", "-e", "fabric_accept=gates")
+    ansible(*play, "rackscale.nvlink.discover", "-e", "fabric_accept=gates")
     owned = "/root/owned"
     answer = {
         "rollout_test": ["sh", "-c", f"touch {owned}"],

@@ -118,7 +118,7 @@ def test_trays_of_the_fabric_file_are_read(own_four_trays: RunningLab, config: P
     fabric, by_ssh = tmp_path / "fabric.json", tmp_path / "by-ssh.json"
     ssh = {"hosts": "r01t[01-04]", "ssh_options": ["-F", str(config)]}
     for options in ({"fabric_file": str(fabric)}, {"fabric_file": str(by_ssh), "fabric_sources": [{"ssh": ssh}]}):
-        more = json.dumps({"fabric_hosts": "trays", "fabric_accept": "gates", **options})
+        more = json.dumps({"fabric_accept": "gates", **options})
         ansible("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover", "-e", more)
     assert by_ssh.read_bytes() == fabric.read_bytes()
     file = tmp_path / "both.nvlink.yml"

@@ -100,7 +100,6 @@ class Site:
     def play(self, name: str, *arguments: str, check: bool = True, **variables: Any) -> Any:
         given = {
             "fabric_file": str(self.folder / "fabric.json"),
-            "fabric_hosts": "trays",
             "imex_hosts": "trays",
             "imex_channels": [0],
             "imex_proc_devices": DEVICES,

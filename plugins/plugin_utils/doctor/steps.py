@@ -82,7 +82,7 @@ def _with_imex(read: site.Inventory) -> bool:
 
 def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Check]:
     """(the fabric file's content, None where there is none, and its check)."""
-    if not path:
+    if not path or "fabric_file" in read.misplaced:
         where = "for trays alone; set it for the group all" if "fabric_file" in read.misplaced else "nowhere"
         message = f"fabric_file is set {where}: every other playbook needs its path"
         return None, Check("fabric_file", WARNING, message)

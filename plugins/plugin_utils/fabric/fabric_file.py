@@ -27,7 +27,8 @@ _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 # The value of a key that is defined twice.
 _TWICE = object()
-
+# ansible-runner, of AWX and ansible-navigator too, sets it in each run.
+_OF_RUNNER = "AWX_ISOLATED_DATA_DIR"
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
 _A_TYPE = {
     "object": "an object",
@@ -51,6 +52,24 @@ _OTHER_FILES = (
     ),
     ({"written_at", "trays"}, "is a state file and no fabric file; name the fabric file, such as fabric.json"),
 )
+
+
+def path_from(value: Callable[[str], Any], *first: str) -> str:
+    """The path that a site's variables give: the first that is set, or fabric.json beside the only inventory source.
+
+    value: name of a variable -> its value, None where it is not set. first: variables before fabric_file and
+    nvlink_fabric_file. Empty where the run has several inventory sources, or one that is no file, since its folder may
+    serve other sites too; and in a run of ansible-runner, which copies the inventory.
+    """
+    for name in (*first, "fabric_file", "nvlink_fabric_file"):
+        given = value(name)
+        if given is not None:
+            return str(given)
+    if _OF_RUNNER in os.environ:
+        return ""
+    sources = value("ansible_inventory_sources") or ()
+    file = sources[0] if len(sources) == 1 else ""
+    return os.path.join(os.path.dirname(file), "fabric.json") if os.path.isfile(file) else ""
 
 
 def companion(path: str, suffix: str, folder: str | None = None) -> str:

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nea
 
 PATTERNS = {
     "dra_driver_tray_hosts": "nvlink",
-    "fabric_hosts": "all",
+    "fabric_hosts": "trays",
     "imex_hosts": "nvlink",
     "site_tray_hosts": "trays:nvlink",
     "slurm_controller_hosts": "slurm_controller",
@@ -169,9 +169,8 @@ def pattern_sentences(values: Iterable[tuple[str, Value]], known: Collection[str
     sentences = []
     for name in sorted(found):
         group = PATTERNS[name].partition(":")[0]
-        remedy = "" if group == "all" else f"put these hosts into the group {group}, or "
         what = f"{name} ({found[name]}) is set in the inventory, where Ansible does not read the hosts of a play"
-        sentences.append(f"{what}; {remedy}use -e {name}=PATTERN.")
+        sentences.append(f"{what}; put these hosts into the group {group}, or use -e {name}=PATTERN.")
     return sentences
 
 

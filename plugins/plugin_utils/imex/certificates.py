@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError, normal_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
-_FABRIC_FILE = ("imex_fabric_file", "fabric_file", "nvlink_fabric_file")
 # As RFC 5280 limits a common name, ub-common-name.
 _MAX_NAME = 64
 
@@ -55,11 +56,11 @@ def plan(variables: Variables, tray: str, run_folder: str) -> dict[str, Any]:
 
 
 def _address(variables: Variables, tray: str, run_folder: str) -> str:
-    path = next((value for name in _FABRIC_FILE if (value := trust.controller_value(variables, name))), None)
+    path = fabric_file.path_from(functools.partial(trust.controller_value, variables), "imex_fabric_file")
     if not path:
         raise ImexError(
-            f"imex_tls ca: localhost has none of {', '.join(_FABRIC_FILE)}, from which the tray's address is read; set"
-            f" {_FABRIC_FILE[0]} in group all or with -e."
+            "imex_tls ca: localhost has no fabric_file, from which the tray's address is read; set it in group all or"
+            " with -e."
         )
     path = absolute(path)
     clique = run_store.clique_of(run_folder, path, tray)

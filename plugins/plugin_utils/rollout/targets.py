@@ -161,11 +161,6 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
             "group slurm_controller: the inventory has no host in it; put the host of slurmctld into it, or name its"
             " group with -e slurm_controller_hosts=GROUP"
         )
-    if pattern == "trays:nvlink":
-        return (
-            "groups trays and nvlink: the inventory has no host in them; put the trays into the group trays, or use"
-            f" -e {name}=PATTERN"
-        )
     if pattern == "nvlink":
         unread = run.unread()
         if unread:
@@ -174,6 +169,8 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
             "group nvlink: the inventory has no host in it; add an inventory source that reads the fabric file, such as"
             f" -i cluster.nvlink.yml, or name the trays with -e {name}=PATTERN"
         )
+    if run.hosts:
+        return f"group trays: the inventory has no host in it; put the trays into it, or use -e {name}=PATTERN"
     return "inventory: it has no host; name its file with -i, such as -i hosts.yml"
 
 

@@ -31,7 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     shown,
 )
 
-VARIABLES = {"imex_network"} | {
+VARIABLES = {"fabric_file", "imex_network"} | {
     f"fabric_{option}" for option in ARGUMENT_SPEC if option not in ("fabric_file", "trays")
 }
 """The variables by which the playbook discover sets the options of the module fabric_file."""

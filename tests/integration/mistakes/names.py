@@ -105,9 +105,13 @@ MISTAKES = [
         long=True,
     ),
     Mistake(
-        "rackscale.nvlink.discover -e fabric_hosts=trays",
-        "fabric_hosts: 'trays' matches no host of the inventory",
+        "rackscale.nvlink.discover -e fabric_hosts=tray",
+        "fabric_hosts: 'tray' matches no host of the inventory",
         long=True,
+    ),
+    Mistake(
+        "rackscale.nvlink.discover",
+        "group trays: the inventory has no host in it; put the trays into it, or use -e fabric_hosts=PATTERN.",
     ),
     Mistake("rackscale.nvlink.discover", "inventory: it has no host; name its file with -i", inventory=()),
     # Limits and tags.

@@ -214,6 +214,38 @@ def test_any_text_that_is_not_an_address_is_rejected(text: str) -> None:
     assert not is_address(text)
 
 
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "{site}/fabric.json"),
+        ({"ansible_inventory_sources": ["{site}/hosts.yml", "{site}/cluster.nvlink.yml"]}, ""),
+        # Its folder may have the inventories of other sites.
+        ({"ansible_inventory_sources": ["{site}"]}, ""),
+        ({"ansible_inventory_sources": ["r01t01,"]}, ""),
+        ({"ansible_inventory_sources": None}, ""),
+        ({"nvlink_fabric_file": "/a.json"}, "/a.json"),
+        ({"nvlink_fabric_file": "/a.json", "fabric_file": "b.json"}, "b.json"),
+        ({"fabric_file": "b.json", "imex_fabric_file": "/c.json"}, "/c.json"),
+        # Emptied by a person.
+        ({"fabric_file": ""}, ""),
+    ],
+)
+def test_the_path_is_a_variable_or_beside_the_only_inventory(
+    variables: dict[str, Any], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hosts.yml").touch()
+    site = {"ansible_inventory_sources": ["{site}/hosts.yml"], **variables}
+    sources = site["ansible_inventory_sources"]
+    site["ansible_inventory_sources"] = sources and [source.format(site=tmp_path) for source in sources]
+
+    def path() -> str:
+        return fabric_file.path_from(site.get, "imex_fabric_file")
+
+    assert path() == expected.format(site=tmp_path)
+    monkeypatch.setenv("AWX_ISOLATED_DATA_DIR", "/runner/artifacts/1")
+    assert path() == ("" if "{" in expected else expected)
+
+
 def test_the_state_file_is_optional(path: str) -> None:
     assert fabric_file.load_state(path) is None
     state = fabrics.state(fabrics.fabric())

@@ -162,6 +162,7 @@ def test_a_limit_without_localhost(selected: list[str], localhost: bool, expecte
     [
         (run(), "imex_hosts", None, True, ""),
         (run(), "slurm_controller_hosts", "ctl", True, ""),
+        (run(), "fabric_hosts", None, True, "group trays: the inventory has no host in it; put the trays into it, or "),
         (
             run(),
             "imex_hosts",
@@ -200,6 +201,7 @@ def test_a_pattern(given: Run, name: str, value: object, in_run: bool, expected:
         ("imex_hosts", "", "group nvlink: the inventory has no host in it; add an inventory source"),
         ("imex_hosts", "/f.json: is empty", "group nvlink: the inventory has no host in it, since /f.json: is empty"),
         ("fabric_hosts", "", "inventory: it has no host; name its file with -i"),
+        ("site_tray_hosts", "", "inventory: it has no host; name its file with -i"),
     ],
 )
 def test_an_inventory_without_the_hosts(name: str, unread: str, expected: str) -> None:
