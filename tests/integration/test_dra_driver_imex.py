@@ -42,7 +42,7 @@ class Racks:
             lab.exec(tray, "sh", "-c", write)
 
     def discover(self) -> None:
-        given = {"fabric_file": str(self.fabric), "fabric_hosts": "trays", "fabric_accept": "gates"}
+        given = {"fabric_file": str(self.fabric), "fabric_accept": "gates"}
         self._ansible("rackscale.nvlink.discover", given)
 
     def run(self, *options: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
