@@ -52,7 +52,8 @@ MISTAKES = [
         f"{SITE} --check",
         "fabric_file: is not set; set its path for the group all, or with -e fabric_file=/srv/site/fabric.json.",
         prepare=both(variables("all", fabric_file=None), hosts("trays: {hosts: {new: {}}}\n")),
-        inventory=HOSTS,
+        # Next to the only source, fabric.json would be found.
+        inventory=HOSTS * 2,
         long=True,
     ),
     Mistake(

@@ -225,7 +225,8 @@ MISTAKES = [
         SLURM,
         "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes.",
         prepare=unset,
-        inventory=HOSTS,
+        # Next to the only source, fabric.json would be found.
+        inventory=HOSTS * 2,
     ),
     # The Slurm that it is to configure.
     Mistake(
