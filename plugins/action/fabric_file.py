@@ -14,10 +14,11 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import audit, file_states, merging, policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import audit, fabric_file, file_states, merging, policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -25,6 +26,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import an
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
 display = Display()
+
+# They need no lock.
+_READ_ONLY = ("checked", "pending")
 
 
 class ActionModule(GuardedAction):
@@ -65,14 +69,19 @@ class ActionModule(GuardedAction):
         who = audit.who(*(trust.controller_value(task_vars, name) for name in ("awx_user_name", "awx_job_id")))
         groups = set(task_vars.get("groups") or ())
         time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        files = Files(path, options["state_dir"], time, self._task.check_mode, who, groups)
+        value = functools.partial(trust.controller_value, task_vars)
+        is_found = fabric_file.is_found(path, value, load_extra_vars(self._loader))
+        files = Files(path, options["state_dir"], time, self._task.check_mode, who, groups, is_found)
         rules, rows = policy.of_options(options, groups), hosts.selected(options["sources"])
         if options["min_answer"] is not None:
             options["min_answer"] = merging.percent("min_answer", options["min_answer"])
         use_gates = options["accept"] == "gates"
-        with contextlib.nullcontext() if state == "checked" else files.locked(state == "proposed" and not use_gates):
+        read_only = state in _READ_ONLY
+        with contextlib.nullcontext() if read_only else files.locked(state == "proposed" and not use_gates):
             if state == "checked":
                 done = file_states.checked(files)
+            elif state == "pending":
+                done = file_states.pending(files, options["proposal_file"])
             elif state == "accepted":
                 done = file_states.accepted(files, options["proposal"], options["proposal_file"])
             elif state == "edited":

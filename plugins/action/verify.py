@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.utils.vars import isidentifier
+from ansible.utils.vars import isidentifier, load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
@@ -23,9 +24,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import lo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, absolute, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Verdict
@@ -68,7 +70,9 @@ class ActionModule(GuardedAction):
         verdict_file = options["verdict_file"]
         try:
             fabric = fabric_file.load(path)
-            evidence = _evidence(fabric, path, options, task_vars, _links_before(verdict_file))
+            value = functools.partial(trust.controller_value, task_vars)
+            is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
+            evidence = _evidence(fabric, path, options, task_vars, _links_before(verdict_file), is_found)
             verdict = verify.verify(evidence, _now())
             if verdict_file:
                 kept = {**verdict, "links": verify.links.memory(evidence)}
@@ -105,7 +109,9 @@ def _links_before(verdict_file: str) -> Object:
         return {}
 
 
-def _evidence(fabric: Fabric, path: str, options: Arguments, task_vars: Variables, links: Object) -> Evidence:
+def _evidence(
+    fabric: Fabric, path: str, options: Arguments, task_vars: Variables, links: Object, is_found: bool
+) -> Evidence:
     trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars)
     snapshot, problem = _read_cluster(options)
     return Evidence(
@@ -120,6 +126,7 @@ def _evidence(fabric: Fabric, path: str, options: Arguments, task_vars: Variable
         options["kubernetes_cluster"] or None,
         tuple(options["channels"]),
         links,
+        is_found,
     )
 
 

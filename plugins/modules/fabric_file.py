@@ -39,12 +39,13 @@ options:
   state:
     description:
       - V(proposed) places the observed trays and writes a proposal where the fabric changes.
+      - V(pending) returns the pending proposal for its review and changes nothing.
       - V(accepted) writes the proposal with the sha256 in O(proposal) as the fabric file.
       - V(edited) renames the trays in O(rename), removes those in O(remove) and groups the cliques in O(groups), for
         what no source can observe. A pending proposal is removed, since it was made from the old file.
       - V(checked) validates the fabric file, if it exists, and the options.
     type: str
-    choices: [proposed, accepted, edited, checked]
+    choices: [proposed, pending, accepted, edited, checked]
     default: proposed
   observations:
     description:
@@ -292,7 +293,7 @@ sha256:
   type: str
 proposal_file:
   description: The path of the proposal file; null without a pending proposal.
-  returned: with O(state=proposed) and O(state=accepted)
+  returned: with O(state=proposed), O(state=pending) and O(state=accepted)
   type: str
   sample: /srv/site/fabric.proposed.json
 review_file:
@@ -308,8 +309,9 @@ lines:
   description:
     - "For a person: a table of the changes (tray, from, to, why, gate) of at most 40 rows, the objections, trays that
       are stale, in conflict or without a place by cause, hosts that are no trays, and RV(msg)."
+    - With O(state=pending) the table, the objections and the sha256.
     - With C(--diff) first the difference, where the same proposal is already there.
-  returned: with O(state=proposed), unless too few trays answer
+  returned: with O(state=proposed), unless too few trays answer, and with O(state=pending)
   type: list
   elements: str
 changes:
@@ -336,7 +338,7 @@ changes:
       type: str
 objections:
   description: Findings of the gates that object. Empty if none does.
-  returned: with O(state=proposed) and O(state=accepted)
+  returned: with O(state=proposed), O(state=pending) and O(state=accepted)
   type: list
   elements: dict
 findings:
@@ -382,7 +384,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 # The action plugin validates its options with this specification too.
 ARGUMENT_SPEC: dict[str, Specification] = {
     "fabric_file": {"type": "path", "required": True, "aliases": ["path"]},
-    "state": {"type": "str", "choices": ["proposed", "accepted", "edited", "checked"], "default": "proposed"},
+    "state": {
+        "type": "str",
+        "choices": ["proposed", "pending", "accepted", "edited", "checked"],
+        "default": "proposed",
+    },
     "observations": {"type": "str"},
     "trays": {"type": "list", "elements": "str"},
     "accept": {"type": "str", "choices": ["gates"]},

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 # Facts stay variables and pipelining stays off, as users have them: neither may be set here.
@@ -58,6 +61,41 @@ def ansible(
         assert "[DEPRECATION WARNING]" not in done.stderr, done.stderr
         assert "Using a template for task args" not in done.stderr, done.stderr
     return done
+
+
+def on_terminal(answer: str, prompt: str, *arguments: str | Path, timeout: float = 300.0) -> tuple[int, str]:
+    """(exit status, output) of ansible-playbook on a terminal of its own, which types the answer after the prompt."""
+    terminal, other_end = pty.openpty()
+    os.set_blocking(terminal, False)
+    process = subprocess.Popen(
+        ["setsid", "--ctty", sys.executable, "-m", "ansible", "playbook", *map(str, arguments)],
+        env=environment(ANSIBLE_CONFIG=str(CONFIG)),
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+    )
+    os.close(other_end)
+    output, deadline = "", time.monotonic() + timeout
+    while process.poll() is None and time.monotonic() < deadline:
+        output += _printed(terminal)
+        # Repeated, since Ansible drops what was typed before it reads.
+        if prompt in output:
+            os.write(terminal, f"{answer}\r".encode())
+        time.sleep(0.5)
+    process.kill()
+    output += _printed(terminal)
+    os.close(terminal)
+    return process.wait(), output.replace("\r\n", "\n")
+
+
+def _printed(terminal: int) -> str:
+    """What a terminal got since the last call."""
+    parts = []
+    # No more for now, or its other end is closed.
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 4096):
+            parts.append(part)
+    return b"".join(parts).decode(errors="replace")
 
 
 def unchanged(output: str) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet, nvidia_smi_xml
 
-from .commands import ansible
+from .commands import ansible, on_terminal
 
 # What a tray has of its own: nvidia-smi, its addresses, and a Python that finds both before the machine's.
 STAND_INS = {
@@ -93,6 +94,10 @@ class Site:
     def accept(self, *arguments: str, check: bool = True) -> str:
         extra = ("-e", f"fabric_file={self.path}", *arguments)
         return self._said(ansible("ansible-playbook", "rackscale.nvlink.accept", *extra, check=check), check)
+
+    def answer(self, word: str) -> tuple[int, str]:
+        """(exit status, output) of accept on a terminal where a person types this word when it asks."""
+        return on_terminal(word, "yes or no", "rackscale.nvlink.accept", "-e", f"fabric_file={self.path}")
 
     def _said(self, done: subprocess.CompletedProcess[str], check: bool) -> str:
         assert check or done.returncode != 0, done.stdout
@@ -189,6 +194,18 @@ def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     assert (changed(again), site.path.read_bytes()) == (0, before)
     assert message(again).endswith(f"no change of places in {site.path}")
     assert site.states() == dict.fromkeys(site.facts, "present")
+
+
+def test_accept_shows_the_proposal_and_asks_on_a_terminal(site: Site) -> None:
+    sha256 = sha256_of(site.discover())
+    before = site.files()
+    for status, output in ((2, site.accept(check=False)), site.answer("no")):
+        assert status == 2
+        assert "r01t[01-02]" in output
+        assert f"rackscale.nvlink.accept -e fabric_file={site.path} -e fabric_proposal={sha256}" in output
+        assert site.files() == before
+    status, output = site.answer("yes")
+    assert (status, hashlib.sha256(site.path.read_bytes()).hexdigest()) == (0, sha256), output
 
 
 @pytest.mark.long

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, absolute, is_address
 
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -70,6 +70,15 @@ def path_from(value: Callable[[str], Any], *first: str) -> str:
     sources = value("ansible_inventory_sources") or ()
     file = sources[0] if len(sources) == 1 else ""
     return os.path.join(os.path.dirname(file), "fabric.json") if os.path.isfile(file) else ""
+
+
+def is_found(path: str, value: Callable[[str], Any], extra: Collection[str]) -> bool:
+    """Whether the next run with the same inventory finds this fabric file without an extra variable.
+
+    path: an absolute one. value: as for path_from. extra: names of the extra variables of this run.
+    """
+    given = path_from(value)
+    return "fabric_file" not in extra and bool(given) and absolute(given) == path
 
 
 def companion(path: str, suffix: str, folder: str | None = None) -> str:

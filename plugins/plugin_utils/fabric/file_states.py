@@ -48,6 +48,32 @@ def checked(files: Files) -> Result:
     return {**_NOTHING, "msg": f"{files.path} and the options of placement are valid"}
 
 
+def pending(files: Files, proposal_file: str | None) -> Result:
+    """The pending proposal for a person who decides about it; proposal_file: where it is not at its usual path."""
+    files.read()
+    file = proposal_file or files.proposal
+    found = proposal.accept(files.path, None, files.base, file)
+    after = fabric_file.parse(found.data, file)
+    rows = review.rows(found.changes, {})
+    return {
+        **_NOTHING,
+        "sha256": found.sha256,
+        "proposal_file": file,
+        "changes": found.changes,
+        "objections": found.objections,
+        "lines": [
+            *(review.table(rows, files.markdown) or proposal.structure_diff(files.before, after)),
+            *_objection_lines(found.objections),
+            files.difference(found.sha256),
+        ],
+        "msg": f"nothing is accepted; accept the proposal with: {files.accept_command(found.sha256, proposal_file)}",
+    }
+
+
+def _objection_lines(objections: Collection[Finding]) -> list[str]:
+    return [f"gate {row['code']} objects: {row['message']}" for row in objections]
+
+
 def accepted(files: Files, sha256: str, proposal_file: str | None) -> Result:
     """Make the proposal with this sha256 the fabric file; proposal_file: where it is not at its usual path."""
     files.read()
@@ -149,7 +175,7 @@ def proposed(
         "is_refused": bool(refusals),
         "lines": [
             *review.table(rows, files.markdown if result["proposal_file"] else "the result of this task"),
-            *(f"gate {row['code']} objects: {row['message']}" for row in placement.objections),
+            *_objection_lines(placement.objections),
             *review.state_lines(placement.fabric, state, targets),
             msg,
         ],

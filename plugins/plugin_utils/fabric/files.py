@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 
+from ansible import constants, context
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
@@ -24,9 +25,16 @@ class Files:
     """The files of a run; writes nothing if dry. read() first."""
 
     def __init__(
-        self, path: str, state_dir: str | None, now: str, dry: bool, who: Mapping[str, str], groups: Collection[str]
+        self,
+        path: str,
+        state_dir: str | None,
+        now: str,
+        dry: bool,
+        who: Mapping[str, str],
+        groups: Collection[str],
+        is_found: bool,
     ) -> None:
-        """groups: of the inventory, which no tray may be named like. who: for the audit log."""
+        """groups: of the inventory, which no tray may be named like. who: for the audit log. is_found: of the file."""
         if state_dir and not os.path.isabs(state_dir):
             raise fabric_file.FabricFileError(
                 f"state_dir: {state_dir!r} is not an absolute path; set one, such as /var/lib/nvlink"
@@ -35,7 +43,7 @@ class Files:
         self.path, self.state_dir, self.now, self.dry = os.path.realpath(path), state_dir or None, now, dry
         self.proposal = proposal.proposal_path(path, self.state_dir)
         self.markdown = f"{self.proposal.removesuffix('.json')}.md"
-        self._who, self._groups = who, groups
+        self._who, self._groups, self._is_found = who, groups, is_found
         self.base: bytes | None = None
         self.fabric: Fabric | None = None
         self.state: State | None = None
@@ -137,9 +145,23 @@ class Files:
         """What remains to do where the site requires a signature."""
         return f"; sign it before the next run: {signature.command(self.path)}" if signature.required() else ""
 
-    def accept_command(self, sha256: str) -> str:
-        """The command that accepts the proposal."""
-        words = ["ansible-playbook", "rackscale.nvlink.accept", "-e", f"fabric_file={self.path}"]
-        if self.state_dir:
-            words += ["-e", f"fabric_state_dir={self.state_dir}"]
-        return shlex.join([*words, "-e", f"fabric_proposal={sha256}"])
+    def accept_command(self, sha256: str, proposal_file: str | None = None) -> str:
+        """The command that accepts the proposal; proposal_file: where it is not at its usual path."""
+        inventory = [word for source in _inventory() for word in ("-i", source)] if self._is_found else []
+        given = {
+            "fabric_file": None if self._is_found else self.path,
+            "fabric_state_dir": self.state_dir,
+            "fabric_proposal_file": proposal_file,
+            "fabric_proposal": sha256,
+        }
+        extra = [word for name, value in given.items() if value for word in ("-e", f"{name}={value}")]
+        return shlex.join(["ansible-playbook", *inventory, "rackscale.nvlink.accept", *extra])
+
+
+def _inventory() -> list[str]:
+    """The inventory sources of the command line, relative to the working folder where they are in it."""
+    sources = [str(source) for source in context.CLIARGS.get("inventory") or ()]
+    if sources == constants.DEFAULT_HOST_LIST:
+        return []
+    folder = os.path.join(os.getcwd(), "")
+    return [source.removeprefix(folder) for source in sources]

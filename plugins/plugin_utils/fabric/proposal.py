@@ -147,23 +147,24 @@ def _is_change(row: Any) -> bool:
     )
 
 
-def accept(path: str, sha256: str, base: bytes | None, file: str | None = None) -> Proposal:
+def accept(path: str, sha256: str | None, base: bytes | None, file: str | None = None) -> Proposal:
     """The proposal with this sha256 for the fabric file at path; base: the current bytes of that file.
 
     file: the proposal's, where it is not next to the fabric file.
 
-    sha256 is that of the proposed fabric file, as discover prints it, or that of the proposal file itself.
+    sha256 is that of the proposed fabric file, as discover prints it, or that of the proposal file itself; None for
+    any proposal.
     FabricFileError if there is no such proposal, or if the fabric file has changed since it was made.
     """
     file = file or proposal_path(path)
-    if not _SHA256.fullmatch(sha256):
+    if sha256 is not None and not _SHA256.fullmatch(sha256):
         raise FabricFileError(
             f"proposal: {sha256[:80]!r} is not a sha256; give the 64 hex digits that discover printed"
         )
     proposal = load_proposal(file)
     if proposal is None:
         raise FabricFileError(f"{file}: there is no proposal to accept; run discover first")
-    if sha256 not in (proposal.sha256, digest(read(file))):
+    if sha256 is not None and sha256 not in (proposal.sha256, digest(read(file))):
         raise FabricFileError(
             f"{file}: sha256 is {proposal.sha256}, not the {sha256} to accept; review the proposal again"
         )

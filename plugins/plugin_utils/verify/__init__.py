@@ -95,7 +95,7 @@ def with_names(row: failure.Failure, evidence: Evidence) -> failure.Failure:
             (fields.get("kubernetes_node") or tray for tray, fields in zip(trays, placed, strict=True)), ""
         ),
         "{clique}": row["clique"] or "",
-        "{file}": evidence.fabric_file,
+        " -e fabric_file={file}": "" if evidence.is_found else f" -e fabric_file={evidence.fabric_file}",
     }
     for placeholder, name in names.items():
         filled["remediation"] = filled["remediation"].replace(placeholder, name)

@@ -41,6 +41,7 @@ class Evidence:
     queried. kubernetes_problem: why there is no snapshot of the
     cluster. slurm: None where no controller is configured. channels: minor numbers that every tray must have; empty
     for those that most trays of a clique have. links_before: what the last run kept of the links (links.memory()).
+    is_found: whether commands need no -e fabric_file (fabric_file.is_found).
     """
 
     fabric: Fabric
@@ -54,6 +55,7 @@ class Evidence:
     kubernetes_cluster: str | None = None
     channels: tuple[int, ...] = ()
     links_before: Object = field(default_factory=dict)
+    is_found: bool = False
 
     @cached_property
     def observations(self) -> dict[str, Observation]:

@@ -96,7 +96,7 @@ MISTAKES = [
         inventory=("hosts.yml",),
         long=True,
     ),
-    Mistake(ACCEPT, "Set the sha256 that discover printed: -e fabric_proposal=SHA256."),
+    Mistake(ACCEPT, "fabric.proposed.json: there is no proposal to accept; run discover first"),
     Mistake(
         f"{ACCEPT} -e fabric_proposal={'0' * 64}",
         "fabric.proposed.json: there is no proposal to accept; run discover first",

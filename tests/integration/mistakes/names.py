@@ -64,12 +64,6 @@ MISTAKES = [
         long=True,
     ),
     Mistake(
-        "rackscale.nvlink.accept",
-        "Set the sha256 that discover printed: -e fabric_proposal=SHA256. Or rename trays by -e edit_rename=OLD:NEW,"
-        " remove them by -e edit_remove=NAME, or set edit_groups.",
-        long=True,
-    ),
-    Mistake(
         "rackscale.nvlink.verify --tags benchmark -e benchmark_cliques=r09",
         "fabric.json: has no clique 'r09'; did you mean r0",
         long=True,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
@@ -19,6 +20,8 @@ from ansible.playbook.task import Task
 from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar, trust_as_template
+from ansible.utils.context_objects import CLIArgs
+from ansible_collections.rackscale.nvlink.plugins.action import fabric_file as action_fabric_file
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, signature, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
@@ -1083,3 +1086,43 @@ def test_an_encrypted_fabric_file_has_its_own_sentence(site: Site) -> None:
         AnsibleActionFail, match=r"fabric\.json: is encrypted with ansible-vault; run ansible-vault decrypt "
     ):
         site.discover()
+
+
+def test_the_pending_proposal_is_shown_and_not_accepted(site: Site) -> None:
+    proposed = site.discover()
+    before = site.files()
+    pending = site.run(state="pending")
+    assert (pending["changed"], pending["sha256"], site.files()) == (False, proposed["sha256"], before)
+    assert pending["lines"][:3] == proposed["lines"][:3]
+    assert pending["lines"][-1] == f"{site.path}: sha256 none -> {proposed['sha256']}"
+    assert pending["msg"].endswith(f" -e fabric_file={site.path} -e fabric_proposal={proposed['sha256']}")
+
+
+def test_what_cannot_be_accepted_is_not_shown_as_pending(site: Site) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"fabric\.proposed\.json: there is no proposal to accept"):
+        site.run(state="pending")
+    site.discover(accept="gates")
+    site.move("r01t01")
+    site.discover()
+    site.path.write_bytes(site.path.read_bytes() + b"\n")
+    with pytest.raises(AnsibleActionFail, match="has changed since the proposal was made"):
+        site.run(state="pending")
+
+
+@pytest.mark.parametrize("is_extra", [False, True])
+def test_the_printed_command_names_only_a_fabric_file_that_the_next_run_would_not_find(
+    site: Site, monkeypatch: pytest.MonkeyPatch, is_extra: bool
+) -> None:
+    inventory = site.path.with_name("hosts.yml")
+    inventory.touch()
+    extra = {"fabric_file": str(site.path)} if is_extra else {}
+    monkeypatch.setattr(context, "CLIARGS", CLIArgs({"inventory": (str(inventory),)}))
+    monkeypatch.setattr(action_fabric_file, "load_extra_vars", lambda _loader: extra)
+    monkeypatch.chdir(site.path.parent)
+    monkeypatch.delenv("AWX_ISOLATED_DATA_DIR", raising=False)
+    site.variables["localhost"] = {"ansible_inventory_sources": [str(inventory)]}
+    proposed = site.discover()
+    words = (
+        f"rackscale.nvlink.accept -e fabric_file={site.path}" if is_extra else "-i hosts.yml rackscale.nvlink.accept"
+    )
+    assert f"accept it with: ansible-playbook {words} -e fabric_proposal={proposed['sha256']}" in proposed["msg"]

@@ -789,6 +789,16 @@ def test_the_next_step_has_the_names_that_its_command_needs(world: World) -> Non
         assert row["remediation"] == expected
 
 
+@pytest.mark.parametrize(("is_found", "option"), [(True, ""), (False, " -e fabric_file=fabric.json")])
+def test_the_next_step_names_a_fabric_file_that_the_next_run_would_not_find(
+    world: World, is_found: bool, option: str
+) -> None:
+    row = failure.failure("slurm_blocks_differ", "slurm", "Differ.", "r01t03", "r01")
+    assert verify.with_names(row, world.evidence(is_found=is_found))["remediation"] == (
+        f"ansible-playbook rackscale.nvlink.slurm{option} --diff"
+    )
+
+
 def test_the_verdict_has_the_gpus_that_no_new_compute_domain_can_use() -> None:
     world = World(racks=2, trays=2)
     first, second = world.fabric.cliques
