@@ -18,7 +18,13 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import audit, fabric_file, file_states, merging, policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    audit,
+    fabric_file,
+    file_states,
+    merging,
+    policy,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
