@@ -22,6 +22,8 @@ DEFAULT_PARTITION = 32766
 MAX_TRAYS = 1_000_000
 # NVML counts slots in one byte, and the nine switch trays count before the compute trays (real: tray 4 in slot 14).
 FIRST_SLOT = 10
+# One host in a slot.
+HOST_ID = 1
 MAX_TRAYS_PER_RACK = 255 - FIRST_SLOT
 MAX_RACKS = 65_535
 MAX_GPUS = 64
@@ -148,7 +150,7 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
         "chassis_serial": chassis_serial(place, seed),
         "slot_number": tray_index + FIRST_SLOT,
         "tray_index": tray_index,
-        "host_id": 1,
+        "host_id": HOST_ID,
         "gpu_count": gpu_count,
         "gpus": [
             {

@@ -55,6 +55,7 @@ def _healthy(place: simulation.Place, seed: int, now: str) -> Observation:
         identity=(place.cluster_uuid, place.clique_id),
         chassis_serial=simulation.chassis_serial(place, seed),
         tray_index=place.tray_index,
+        host_id=simulation.HOST_ID,
         gpu_uuids=tuple(simulation.gpu_uuids(place, seed)),
         gpu_count=place.gpu_count,
         addresses=(Address("host0", simulation.address(place), 24),),

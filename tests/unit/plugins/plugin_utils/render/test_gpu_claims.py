@@ -69,4 +69,4 @@ def test_the_chart_values_enable_the_plugin_that_the_examples_need() -> None:
     for by_dra in (False, True):
         made = dra.values(topology, by_dra)
         assert made["resources"]["gpus"]["enabled"] is by_dra
-        assert linter.check_values(made, versions.pinned("0.5.0"), "dra") == []
+        assert linter.check_start(made, versions.pinned("0.5.0")) == []
