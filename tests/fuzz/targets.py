@@ -233,7 +233,7 @@ def read_imex_domain(text: str) -> None:
 
 
 def read_imex_config(text: str) -> None:
-    imex_files.check_settings(imex_files.Config(text).settings())
+    imex_files.Config(text).settings()
 
 
 def read_imex_nodes(text: str) -> None:

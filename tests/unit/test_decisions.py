@@ -33,7 +33,7 @@ ON_TRAYS = [
     CHECKOUT / "roles/fabric/tasks/main.yml",
 ]
 # Included by a wave for all its trays at once.
-ONCE = [CHECKOUT / "roles/verify/tasks/compare.yml", CHECKOUT / "roles/dra_driver/tasks/wave.yml"]
+ONCE = [CHECKOUT / "roles/verify/tasks/compare.yml"]
 # Keywords of a task that are no arguments of it.
 _PLAIN = {"name", "register", "tags", "vars", "module_defaults", "block", "rescue", "always", "loop_control"}
 # Modules that ask no host.

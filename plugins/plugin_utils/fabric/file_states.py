@@ -160,7 +160,7 @@ def proposed(
             result = _left_for_review(files, last, placement, refusals)
             state = mark_pending(placement.state, placement.fabric, placement.changes, files.fabric)
         else:
-            result = _unchanged(files)
+            refusals, result = [], _unchanged(files)
             state = mark_accepted(placement.state, placement.fabric)
     result["changed"] |= files.state is None or files.state.fingerprint() != state.fingerprint()
     files.write_state(state)

@@ -44,7 +44,7 @@ class Step:
 
     observed: tray -> its observation in this run. mixed: trays that enter a clique although some of their
     GPUs are in another one. old: trays of the pending proposal whose observation was older than max_age in their run.
-    unplaced: as in identity.alone(). held: as in identity.Claims.
+    unplaced: as in identity.alone().
     """
 
     previous: Fabric
@@ -55,7 +55,6 @@ class Step:
     mixed: Collection[str] = ()
     old: Collection[str] = ()
     unplaced: int = 0
-    held: Mapping[str, str] = field(default_factory=dict)
 
     def trays(self, *kinds: str) -> list[str]:
         """The trays with a change of one of these kinds."""
@@ -157,25 +156,10 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Objection]:
         parts = natural_sorted(went[old])
         if len(parts) > 1 and not went[old] <= went.keys():
             message = (
-                f"NVLink domain {old} splits into {summarize(parts)}; check the NVLink switches before you accept it."
+                f"NVLink domain {old} splits into {summarize(parts)}; check the NVLink switches before you accept it, "
+                "and if the fabric is built again, discover when all its trays report the new cluster UUID."
             )
             yield finding("domain_split", message, domain=old), [*step.left(old), *step.entered(old, "moved")]
-
-
-def _rotating(step: Step, policy: Policy) -> Iterator[Objection]:
-    """A domain of which only a part reports a new cluster UUID; its trays keep their places."""
-    domain_of = _domains_of(step.fabric)
-    sizes = Counter(domain_of.values())
-    held: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for tray, uuid in step.held.items():
-        held[domain_of[tray], uuid].append(tray)
-    for (domain, uuid), trays in sorted(held.items()):
-        message = (
-            f"{len(trays)} of {count(sizes[domain], 'tray')} of NVLink domain {domain} report the unknown cluster UUID "
-            f"{uuid}, as while its fabric is built again; discover when all its trays report it, or set "
-            "fabric_override to domain_split if the domain is divided."
-        )
-        yield finding("domain_split", message, domain=domain), trays
 
 
 def _other_ids(step: Step, policy: Policy) -> Iterator[Objection]:
@@ -189,12 +173,11 @@ def _other_ids(step: Step, policy: Policy) -> Iterator[Objection]:
     whole = {old: min(new) for old, new in went.items() if len(new) == 1 and new != {old} and new <= went.keys()}
     exchanged = natural_sorted(old for old, new in whole.items() if came[new] == {old})
     if exchanged:
-        left = [tray for old in exchanged for tray in step.left(old)]
         message = (
             f"All trays of {summarize(exchanged)} report the cluster UUID of another NVLink domain, which its own trays"
             " have left, so they would take its block; check the NVLink switches before you accept it."
         )
-        yield finding("domain_uuid_changed", message, domain=exchanged[0]), left
+        yield finding("domain_uuid_changed", message, domain=exchanged[0]), step.left(exchanged[0])
     for old in natural_sorted(went):
         new = min(went[old])
         if new not in went and (went[old], came[new]) == ({new}, {old}):
@@ -487,7 +470,6 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
 _GATES: tuple[Callable[[Step, Policy], Iterable[Objection]], ...] = (
     _moved_too_many,
     _merged_or_split,
-    _rotating,
     _shrank,
     _unknown,
     _too_old,

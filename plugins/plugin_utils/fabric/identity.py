@@ -16,10 +16,9 @@ partitions that are created again have other clique IDs, and the GPUs stay. So a
 GPUs, where:
 
 - more than half of the GPUs that the fabric file gives it report the new value,
-- at least half of the known GPUs that report the new value are its own, where another domain or clique of which most
-  observed GPUs report it counts with all of its GPUs; the first by name keeps its name where two have as many, and
-- none of its trays reports the old value. While some do, trays with known GPUs that report a cluster UUID that is not
-  in the fabric file keep their places (hold()).
+- more than half of the known GPUs that report the new value are its own, where another domain or clique of which most
+  observed GPUs report it counts with all of its GPUs, and
+- none of its trays reports the old value. While some do, the others have left it.
 
 GPU UUIDs suffice: they are as permanent as fabric GUIDs, which nvidia-smi and most sources do not report. Chassis
 serials do not identify a domain, since those of one rack may share a serial; the gate chassis_added objects to a
@@ -34,7 +33,7 @@ import itertools
 import string
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -46,7 +45,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Identity,
     Observation,
-    natural_key,
     natural_sorted,
     tray_finding,
 )
@@ -66,14 +64,13 @@ class Claims:
 
     trays: the observations that place their tray, each with an identity. rivals: rejected tray -> the owner of the GPUs
     that it claims. mixed: trays that may enter the clique of most of their GPUs, since the policy overrides the gate
-    mixed_cliques. held: tray that keeps its place -> the new cluster UUID that it reports (see hold()).
+    mixed_cliques.
     """
 
     trays: dict[str, Observation]
     rivals: dict[str, str]
     mixed: set[str]
     findings: list[Finding]
-    held: Mapping[str, str] = field(default_factory=dict)
 
     def identity(self, tray: str) -> Identity:
         """The clique in which a tray of `trays` is attached."""
@@ -176,23 +173,6 @@ def follow(fabric: Fabric, accepted: Fabric, attached: Mapping[str, Observation]
     owners = _owners(accepted, attached)
     with_uuids = _with_uuids(fabric, accepted, owners, reports)
     return _with_clique_ids(with_uuids, accepted, owners, reports)
-
-
-def hold(known: Fabric, claims: Claims, policy: Policy) -> Claims:
-    """The claims without trays of which only the cluster UUID is new, as while a fabric is built again.
-
-    They have the GPUs and the chassis of their domain in `known`, the fabric of follow(), and the rest of it does not
-    report the new UUID yet. Where the policy overrides domain_split, they move.
-    """
-    uuids = {row["cluster_uuid"] for row in known.domains.values()}
-    held = {}
-    for name in claims.trays.keys() & known.trays.keys() if "domain_split" not in policy.override else ():
-        claim, tray, (uuid, _clique_id) = claims.trays[name], known.trays[name], claims.identity(name)
-        serials = known.domains[known.cliques[tray["clique"]]["domain"]]["chassis_serials"]
-        same_chassis = not (claim.chassis_serial and serials) or claim.chassis_serial in serials
-        if uuid not in uuids and same_chassis and set(claim.gpu_uuids) <= set(tray["gpu_uuids"]):
-            held[name] = uuid
-    return replace(claims, trays={name: row for name, row in claims.trays.items() if name not in held}, held=held)
 
 
 def changed_domains(before: Fabric, after: Fabric) -> set[str]:
@@ -314,14 +294,14 @@ def _recognised(
         observed.update(gpus_of)
     found = {}
     for value, gpus_of in reported.items():
-        for group, gpus in sorted(gpus_of.items(), key=lambda item: (-item[1], natural_key(item[0])))[:1]:
+        for group, gpus in gpus_of.most_common(1):
             # Where groups join, the trays of the other one that are down have joined, too.
             others = sum(
                 sizes[other] if known * 2 > observed[other] else known
                 for other, known in gpus_of.items()
                 if other != group
             )
-            if group not in unchanged and gpus * 2 > sizes[group] and gpus >= others:
+            if group not in unchanged and gpus * 2 > sizes[group] and gpus > others:
                 found[group] = value
     return found
 

@@ -130,7 +130,6 @@ def place(
     if identity.changed_domains(previous, known):
         # A tray with GPUs in several cliques is compared with what its clique is now.
         claimed = identity.collect(known, observed, policy)
-    claimed = identity.hold(known, claimed, policy)
     unplaced = len(observed.keys() - claimed.trays.keys() - known.trays.keys())
     claimed, policies = identity.decide(known, claimed, policy, unplaced)
     names = identity.assign(known, claimed, policy)
@@ -145,7 +144,7 @@ def place(
     others = {change["tray"] for change in earlier.changes}
     mixed, old = others.intersection(earlier.mixed).union(claimed.mixed & changed), others.intersection(earlier.old)
     changes = [*earlier.changes, *placed.changes]
-    step = gates.Step(earlier.accepted, fabric, changes, now, observed, mixed, old, unplaced, claimed.held)
+    step = gates.Step(earlier.accepted, fabric, changes, now, observed, mixed, old, unplaced)
     verdict = gates.check(step, state.trays, policy, earlier.overrides)
     found = [*sources.findings, *state.findings, *verdict.findings, *identity.unused_names(fabric, policy)]
     return Placement(
@@ -569,9 +568,6 @@ def _tray_state(
             found.append(tray_finding(name, "tray_not_attached", what, "give its GPUs one NVLink partition"))
     elif name in claims.trays:
         status = PRESENT
-    elif name in claims.held:
-        status, what = STALE, f"{_keeps(tray)}: the rest of its NVLink domain does not report its cluster UUID"
-        found.append(tray_finding(name, "tray_not_attached", what, "discover again when all its trays do"))
     elif observation.node_local and not tray:
         # NVLink within one host (HGX) is not attached to an NVLink domain, nor is a GPU without NVLink (L40S).
         status = UNPLACED

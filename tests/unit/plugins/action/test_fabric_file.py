@@ -664,17 +664,16 @@ def _mixed(site: Site, name: str) -> None:
         gpu["fabric"]["clique_id"] = 7
 
 
-def test_job_slices_that_each_observe_half_of_a_domain_rename_nothing(site: Site) -> None:
-    """A gate objects, also to a run that proposes nothing; a run on all its trays recognises the domain."""
+def test_job_slices_that_each_observe_half_of_a_domain_recognise_none(site: Site) -> None:
+    """Together they propose a new domain, which a gate stops; a run on all its trays recognises it."""
     site.discover(accept="gates")
     before = _written(site)
     _rebuild(site, "r01t01", "r01t02")
-    for hosts, accept in ((["r01t01", "r02t01"], {}), (["r01t02", "r02t02"], {"accept": "gates"})):
-        found = site.discover(hosts=hosts, on_objection="report", **accept)
-        assert [row["code"] for row in found["objections"]] == ["domain_split"]
-        assert (found["changes"], found["proposal_file"], found["is_refused"]) == ([], None, bool(accept))
-        assert f"gate domain_split objects: {found['objections'][0]['message']}" in found["lines"]
-    assert _written(site) == before
+    first = site.discover(hosts=["r01t01", "r02t01"], moved_percent=100)
+    assert [row["code"] for row in first["objections"]] == ["domain_split"]
+    second = site.discover(hosts=["r01t02", "r02t02"], moved_percent=100)
+    assert [row["code"] for row in second["objections"]] == ["domain_uuid_changed"]
+    assert " join r03 with the cluster UUID " in second["objections"][0]["message"]
     site.accept(site.discover()["sha256"])
     assert _written(site)["cliques"] == before["cliques"]
 
