@@ -99,8 +99,8 @@ FAULTS = (
           "(len(agreeing) + 1) * 2 > members", "(len(agreeing) + 1) * 2 >= members"),
     Fault("epilog_of_another_job", "imex", "plugins/module_utils/imex/prolog/main.py",
           'started is not None and started.get("job") == job.id', "started is not None"),
-    Fault("old_labels_removed_early", "kubernetes", "plugins/plugin_utils/kubernetes/labels.py",
-          "Migration(findings=found) if found else Migration(remove=old)", "Migration(findings=found, remove=old)"),
+    Fault("label_against_the_gpus", "kubernetes", "plugins/plugin_utils/kubernetes/labels.py",
+          "if node in existing and gpus.get(node, clique.text) == clique.text", "if node in existing"),
     Fault("dry_run_that_writes", "kubernetes", "plugins/plugin_utils/kubernetes/topology.py",
           "OWNER, force=True, dry_run=True)", "OWNER, force=True)"),
     # With the fields of the server an object always differs.
