@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -67,7 +67,7 @@ def path_from(value: Callable[[str], Any], *first: str) -> str:
             return str(given)
     if _OF_RUNNER in os.environ:
         return ""
-    sources = value("ansible_inventory_sources") or ()
+    sources: Sequence[str] = value("ansible_inventory_sources") or ()
     file = sources[0] if len(sources) == 1 else ""
     return os.path.join(os.path.dirname(file), "fabric.json") if os.path.isfile(file) else ""
 
