@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import examples, schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, workloads
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.render.test_schedulers import pods_of
 from nvlab.kubernetes import chart, domains, nodes
@@ -93,7 +93,7 @@ def api(cluster: ControlPlane) -> Iterator[Any]:
 
 def objects(name: str, *kinds: str) -> list[dict[str, Any]]:
     """The objects of an example, all or those of some kinds, as they stand in its file."""
-    text = examples.render(FABRIC, model.State())[f"kubernetes/example-{name}.yaml"]
+    text = workloads.render(FABRIC, model.State())[f"kubernetes/example-{name}.yaml"]
     return [row for row in yaml.safe_load_all(text) if not kinds or row["kind"] in kinds]
 
 
@@ -185,7 +185,7 @@ def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> N
 def test_the_server_accepts_the_pods_of_every_example(api: Any) -> None:
     """Strictly, so an unknown field is an error; a template of pods as a PodTemplate."""
     strict = "?dryRun=All&fieldValidation=Strict"
-    rows = [row for name in examples.EXAMPLES for row in objects(name)]
+    rows = [row for name in workloads.EXAMPLES for row in objects(name)]
     for row in rows:
         if row["kind"] in PATHS:
             api.create(f"{PATHS[row['kind']]}{strict}", row)

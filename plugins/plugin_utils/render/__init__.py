@@ -16,12 +16,12 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import (
     dra,
-    examples,
     imex,
     metrics,
     report,
     schedulers,
     slurm_files,
+    workloads,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 
@@ -43,7 +43,7 @@ RENDERERS: dict[str, Renderer] = {
     "imex": Renderer(imex.render, imex.findings),
     "dra": Renderer(dra.render, with_context=True),
     "schedulers": Renderer(schedulers.render, schedulers.findings),
-    "examples": Renderer(examples.render, with_context=True),
+    "examples": Renderer(workloads.render, with_context=True),
     "metrics": Renderer(metrics.render, with_context=True),
     "report": Renderer(report.render, with_context=True),
 }

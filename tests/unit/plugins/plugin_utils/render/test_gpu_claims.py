@@ -12,9 +12,9 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, examples, schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, workloads
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.examples import EXAMPLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.workloads import EXAMPLES
 
 from .. import fabrics
 
@@ -24,7 +24,7 @@ BY_DRA = RenderContext(gpus_by_dra=True)
 
 
 def rendered(name: str, context: RenderContext) -> list[dict[str, Any]]:
-    texts = examples.render(FABRIC, model.State(), context)
+    texts = workloads.render(FABRIC, model.State(), context)
     return list(yaml.safe_load_all(texts[f"kubernetes/example-{name}.yaml"]))
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, examples, schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, workloads
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 
 EXPECTED = Path(__file__).resolve().parents[3] / "fixtures" / "kubernetes"
@@ -19,7 +19,7 @@ needs_crds = pytest.mark.skipif(not crds.FOLDER.is_dir(), reason=crds.MISSING)
 
 def rendered(fabric: model.Fabric) -> dict[str, str]:
     made: dict[str, str] = {}
-    for module in (dra, schedulers, examples):
+    for module in (dra, schedulers, workloads):
         made.update(module.render(fabric, State()))
     return made
 
