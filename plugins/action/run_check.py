@@ -131,8 +131,8 @@ class ActionModule(GuardedAction):
         optional = filter(value, options["optional_patterns"])
         for name in (*options["inventory_patterns"], *optional):
             yield targets.wrong_pattern(run, name, value(name), in_run=False)
-        if options["fabric_file"]:
-            path = fabric_file.path_from(on_reader, options["fabric_file"])
+        if options["fabric_variable"]:
+            path = fabric_file.path_from(on_reader, options["fabric_variable"])
             if path:
                 fabric_file.load(absolute(path))
             else:

@@ -56,7 +56,7 @@ options:
     type: list
     elements: str
     default: []
-  fabric_file:
+  fabric_variable:
     description:
       - The variable of a role that is the path of the fabric file, by default as the lookup
         P(rackscale.nvlink.fabric_path#lookup) finds it. The file must exist and be valid, in check mode too.
@@ -178,7 +178,7 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "patterns": _NAMES,
     "inventory_patterns": _NAMES,
     "optional_patterns": _NAMES,
-    "fabric_file": {"type": "str"},
+    "fabric_variable": {"type": "str"},
     "trays": _NAMES,
     "placed": _NAMES,
     "numbers": _NAMES,
