@@ -185,7 +185,7 @@ def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> N
 def test_the_server_accepts_the_pods_of_every_example(api: Any) -> None:
     """Strictly, so an unknown field is an error; a template of pods as a PodTemplate."""
     strict = "?dryRun=All&fieldValidation=Strict"
-    rows = [row for name in workloads.EXAMPLES for row in objects(name)]
+    rows = [row for name in workloads.WORKLOADS for row in objects(name)]
     for row in rows:
         if row["kind"] in PATHS:
             api.create(f"{PATHS[row['kind']]}{strict}", row)

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context im
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "roles" / "k8s_topology" / "templates" / "examples"
-EXAMPLES = ("statefulset", "jobset", "lws", "kai", "kueue", "nvbandwidth", "two-cliques")
+WORKLOADS = ("statefulset", "jobset", "lws", "kai", "kueue", "nvbandwidth", "two-cliques")
 MAX_NAME = 50
 
 
@@ -34,7 +34,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
         if not topology.cliques:
             continue
         values = {**_values(topology), "gpus_by_dra": context.gpus_by_dra}
-        for name in EXAMPLES:
+        for name in WORKLOADS:
             text = environment.get_template(f"{name}.yaml.j2").render(values).strip()
             if text:
                 texts[f"{schedulers.folder(cluster)}/example-{name}.yaml"] = f"{schedulers.HEAD}{text}\n"

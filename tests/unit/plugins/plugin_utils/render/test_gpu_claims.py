@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, workloads
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.workloads import EXAMPLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.workloads import WORKLOADS
 
 from .. import fabrics
 
@@ -39,7 +39,7 @@ def pod_specs(value: Any) -> Iterator[dict[str, Any]]:
             yield from pod_specs(below)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_every_container_claims_the_gpus_that_it_would_request(name: str) -> None:
     by_plugin, by_dra = rendered(name, RenderContext()), rendered(name, BY_DRA)
     templates = {
