@@ -174,6 +174,8 @@ def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> N
     assert placed(api, "launcher-nvbandwidth-nvlink-r01", 1) == ["cp1"]
     api.delete(PODS)
     until("no pod", lambda: not api.items(PODS))
+    # The daemons go one after another, so two of the last domain could be taken for those of the next one.
+    until("no daemon", lambda: not any(row["daemons"] for row in api.items(CLIQUES)))
     create(api, objects("two-cliques", "ComputeDomain"))
     (row,) = objects("two-cliques", "MPIJob")
     create_pods(api, "across", row["spec"]["mpiReplicaSpecs"]["Worker"]["template"], 2)
