@@ -118,7 +118,9 @@ class Cluster(ApiServer):
     def undeclared(self, kind: Kind, names: Collection[str]) -> set[str]:
         """The names that no field has, at any depth, in the schema that the API server publishes for a kind."""
         answer = self.get(f"{self.url}/openapi/v3/apis/{kind.api}", (404,))
-        schemas = mapped(mapped(mapped(self.json(answer)).get("components")).get("schemas"))
+        # A definition is served some moments before its schema is published; the 404 of that is no JSON.
+        found = self.json(answer) if answer.status == 200 else {}
+        schemas = mapped(mapped(mapped(found).get("components")).get("schemas"))
         for schema in map(mapped, schemas.values()):
             if any(
                 mapped(row).get("kind") == kind.name for row in as_list(schema.get("x-kubernetes-group-version-kind"))

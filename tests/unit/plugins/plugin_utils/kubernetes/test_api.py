@@ -124,3 +124,11 @@ def test_only_metadata_is_requested_where_it_suffices(monkeypatch: pytest.Monkey
     part = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
     whole = "application/json"
     assert accepted == [[whole], [part.format("List"), whole], ["*/*"], [part.format(""), whole]]
+
+
+def test_a_schema_that_is_not_published_yet_lacks_no_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server serves a new kind some moments before its schema."""
+    http_servers.without_proxy(monkeypatch)
+    with http_servers.served(lambda _request, reply: reply.send(404, b"404 page not found\n")) as server:
+        cluster = api.connect({"api_url": server.url}, "k8s_topology")
+        assert cluster.undeclared(api.Kind("kai.scheduler/v1alpha1", "Topology", "topologies"), {"alias"}) == set()
