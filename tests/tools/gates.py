@@ -40,7 +40,7 @@ LOG_TAIL_LINES = 120
 MAX_ERRORS, MAX_ERROR_LENGTH = 20, 500
 # As Ansible prints it, and as pytest quotes that.
 ERROR = r"^(?:E?\s+)?((?:\[ERROR\]: |fatal: \[).*)"
-MAX_NAMED, MAX_NAME_LENGTH = 10, 200
+MAX_NAMED, MAX_NAME_LENGTH = 10, 600
 PROGRESS_SECONDS = 20
 # Examples of each property in test-all; tests/conftest.py has the number for `make test`.
 MORE_EXAMPLES = "50"
