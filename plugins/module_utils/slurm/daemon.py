@@ -22,7 +22,9 @@ Observed on slurmctld 24.11.5 and 26.05.5:
 Observed on slurmctld 24.11.5 alone:
 - With slurmdbd, after "Resuming operation, reconfigure failed" the old process may exit ("fatal: assoc_mgr_lock:
   pthread_rwlock_rdlock(): Resource deadlock avoided"). Nothing else would start it.
-- It may hang for ever after "Attempting to reconfigure". Nothing answers, and systemd takes it for active.
+- It may hang for ever after "Attempting to reconfigure". Nothing answers, and systemd takes it for active. Slurm's
+  CHANGELOG for 24.11.6 has it: "Fix a race condition that can cause slurmctld to hang forever when trying to shutdown
+  or reconfigure". It says nothing about the new files, so a restart loads them.
 Jobs are not affected by either, nor by a restart.
 """
 
@@ -34,6 +36,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from ansible.module_utils.common.warnings import warn
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import LogCursor
@@ -50,6 +53,10 @@ RUNNING_SECONDS = 5.0
 CALM = 1.0
 # Seconds for a restart: systemd kills a hung daemon after TimeoutStopSec, 90 s where the unit has no other.
 RESTART_SECONDS = 150.0
+RESTARTED = (
+    "slurmctld did not answer after scontrol reconfigure and was restarted with the new files; jobs continue. Slurm"
+    " before 24.11.6 may hang so: upgrade it."
+)
 
 
 @dataclass
@@ -139,7 +146,10 @@ class Transaction:
             return ""
         gave_up = result.timed_out or "timed out" in result.stderr
         if gave_up and not self._wait():
-            return f"slurmctld does not answer since scontrol reconfigure ({result.reason})"
+            # One that hangs does not come back by itself.
+            if not restart(self.slurm.timeout) or not self._wait():
+                return f"slurmctld does not answer since scontrol reconfigure ({result.reason})"
+            warn(RESTARTED)
         fatal = last_fatal(cursor.text())
         if fatal:
             return f"slurmctld refused {self.what} ({fatal})"

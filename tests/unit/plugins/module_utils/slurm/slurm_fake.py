@@ -18,7 +18,7 @@ class FakeSlurm:
             folder.mkdir()
         self.file, self.log, self._calls = self.conf_dir / "topology.conf", state / "log", state / "calls"
         self._running, self._silent, self._times = state / "running", state / "silent", state / "times"
-        self._script, self._stuck = state / "script", state / "stuck"
+        self._script, self._stuck, self._refuses = state / "script", state / "stuck", state / "refuses"
         self.loads = f"cat {self.file} > {self._running} 2>/dev/null || true"
         self.hangs, self.exits = f"echo active > {self._silent}", f"echo failed > {self._silent}"
         self.shown = state / "shown"  # what scontrol show prints
@@ -38,7 +38,10 @@ esac""",
             f"""case "$1" in
 show) echo LoadState=loaded; echo "ActiveState=$(cat {self._silent} 2>/dev/null || echo active)" ;;
 kill) rm -f {self._stuck} ;;
-start|restart) [ -e {self._stuck} ] && sleep 60; rm -f {self._silent}; {self.loads} ;;
+start|restart)
+    [ -e {self._stuck} ] && sleep 60
+    if cmp -s {self.file} {self._refuses}; then echo failed > {self._silent}; exit 1; fi
+    rm -f {self._silent}; {self.loads} ;;
 esac""",
         )
 
@@ -57,6 +60,10 @@ esac""",
         """What the next reconfigures do instead of loading the file."""
         self._script.write_text(script + "\n")
         self._times.write_text("x\n" * times)
+
+    def does_not_start_with(self, data: bytes) -> None:
+        """The unit fails while the file holds this."""
+        self._refuses.write_bytes(data)
 
     def does_not_stop(self) -> None:
         """A restart waits for ever, until the daemon is killed."""

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.common.warnings import get_warning_messages
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -271,10 +272,10 @@ def test_a_rollback_before_a_late_reconfigure_undoes_no_live_change(drained: Fak
     assert "reconfigure" not in drained.calls("scontrol")
 
 
-def test_a_slurmctld_that_does_not_answer_is_repaired(drained: FakeSlurm) -> None:
-    drained.on_reconfigure("exit 1", times=9)
+def test_a_slurmctld_that_does_not_answer_has_no_live_changes_to_lose(drained: FakeSlurm) -> None:
     os.system(drained.exits)
-    assert "live changes" not in failure(change(drained, override=OVERRIDE, patience=NEVER))
+    change(drained, override=OVERRIDE, patience=NEVER).apply()
+    assert drained.runs() == NEW.decode()
 
 
 # ---------------------------------------------------------------------------------------------------- a dead slurmctld
@@ -288,13 +289,22 @@ def test_a_slurmctld_that_exits_after_a_refused_reconfigure_is_started(slurm: Fa
     assert "start slurmctld.service" in slurm.calls("systemctl")
 
 
-def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(slurm: FakeSlurm) -> None:
+def test_a_slurmctld_that_hangs_is_restarted_with_the_new_files(slurm: FakeSlurm) -> None:
+    """The hang of 24.11.5 says nothing about the files."""
     slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
+    change(slurm, patience=NEVER).apply()
+    assert (slurm.file.read_bytes(), slurm.runs()) == (NEW, NEW.decode())
+    assert daemon.RESTARTED in get_warning_messages()
+
+
+def test_a_slurmctld_that_hangs_and_does_not_start_with_the_new_files_gets_the_old_ones(slurm: FakeSlurm) -> None:
+    slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
+    slurm.does_not_start_with(NEW)
     assert failure(change(slurm, patience=NEVER)) == (
         "slurmctld does not answer since scontrol reconfigure (no answer in time); the old files were restored, and"
-        " slurmctld, which no longer answered and was restarted, runs as before."
+        " slurmctld, which had exited and was started again, runs as before."
     )
-    assert slurm.file.read_bytes() == OLD
+    assert (slurm.file.read_bytes(), slurm.runs()) == (OLD, OLD.decode())
     assert slurm.calls("scontrol").count("reconfigure") <= 2, "a daemon that hangs is not asked to reconfigure"
 
 
@@ -302,7 +312,8 @@ def test_a_slurmctld_that_hangs_and_does_not_stop_is_killed(slurm: FakeSlurm, mo
     monkeypatch.setattr(daemon, "RESTART_SECONDS", 0.5)
     slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
     slurm.does_not_stop()
-    assert "which no longer answered and was restarted, runs as before." in failure(change(slurm, patience=NEVER))
+    change(slurm, patience=NEVER).apply()
+    assert slurm.runs() == NEW.decode()
     assert "kill --signal=SIGKILL slurmctld.service" in slurm.calls("systemctl")
 
 
