@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 # Facts stay variables and pipelining stays off, as users have them: neither may be set here.
@@ -63,13 +64,16 @@ def ansible(
     return done
 
 
-def on_terminal(answer: str, prompt: str, *arguments: str | Path, timeout: float = 300.0) -> tuple[int, str]:
-    """(exit status, output) of ansible-playbook on a terminal of its own, which types the answer after the prompt."""
+def on_terminal(
+    answer: str, prompt: str, command: Sequence[str], folder: Path, settings: dict[str, str], timeout: float = 300.0
+) -> tuple[int, str]:
+    """(exit status, output) of a command on a terminal of its own, which types the answer after the prompt."""
     terminal, other_end = pty.openpty()
     os.set_blocking(terminal, False)
     process = subprocess.Popen(
-        ["setsid", "--ctty", sys.executable, "-m", "ansible", "playbook", *map(str, arguments)],
-        env=environment(ANSIBLE_CONFIG=str(CONFIG)),
+        ["setsid", "--ctty", *command],
+        cwd=folder,
+        env=settings,
         stdin=other_end,
         stdout=other_end,
         stderr=other_end,

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from .commands import environment
+from .commands import environment, on_terminal
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = "ansible(?:-[a-z]+)?|make|scontrol|sacctmgr|sbatch|srun|kubectl|helm|systemctl|journalctl|git|tests/lab/lab"
@@ -33,6 +33,10 @@ RUN_BY = {
 }
 # An operator replaces it with the sha256 that the last run printed.
 PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
+# A word of a shown result that differs from run to run: a part left out, a date, a folder, seconds, a job's tray.
+_VARIES = re.compile(r"\.\.\.|^\d{4}-\d\d-\d\d|^/srv/|^\d+\.\d+,$|^r01t\d\d$")
+# accept that names no proposal and no edit.
+ASKS = re.compile(r"rackscale\.nvlink\.accept(?!.* -e (?:fabric_proposal|edit_))")
 _COMMAND = re.compile(rf"^(?: *)((?:[A-Z_]+=\S+ )*(?:{PROGRAMS}) .*?)(?: {{2,}}#.*)?$")
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^(?: {4,}.*)?\n)+", re.MULTILINE)
@@ -74,6 +78,22 @@ def files(page: str) -> dict[str, str]:
     return {found[1]: block for block in _blocks(page) if (found := _FILE_NAME.match(block))}
 
 
+def results(page: str) -> list[str]:
+    """What a page shows as printed: a pattern of each part between "..." of its text blocks, for ``plain``."""
+    shown = [text for _space, kind, text in _FENCED.findall((CHECKOUT / page).read_text()) if kind == "text"]
+    parts = [part.split() for text in shown for part in re.split(r"^ *\.\.\.\n", text, flags=re.MULTILINE)]
+    return [
+        "".join(".{1,99}?" if _VARIES.search(word) else re.escape(plain(word)) for word in part)
+        for part in parts
+        if part
+    ]
+
+
+def plain(text: str) -> str:
+    """A text without what Ansible's result format adds to a list of lines: white space, quotes and commas."""
+    return re.sub(r'[\s",]+', "", text)
+
+
 class Shell:
     """An operator's shell in one folder, with the environment's programs on its path."""
 
@@ -92,20 +112,25 @@ class Shell:
         return command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.reported)[-1])
 
     def type(self, command: str) -> subprocess.CompletedProcess[str]:
+        """What a command printed, which must succeed; one that asks gets a terminal and a yes."""
         command = self.filled(command)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env=environment(
-                PATH=path, GIT_AUTHOR_NAME="op", GIT_COMMITTER_NAME="op", EMAIL="op@example.com", **self.more
-            ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=self.seconds,
-            check=False,
-        )
+        git = {"GIT_AUTHOR_NAME": "op", "GIT_COMMITTER_NAME": "op", "EMAIL": "op@example.com"}
+        settings, words = environment(PATH=path, **git, **self.more), ["bash", "-c", command]
+        if ASKS.search(command):
+            status, output = on_terminal("yes", "yes or no", words, self.folder, settings, self.seconds)
+            done = subprocess.CompletedProcess(words, status, output, "")
+        else:
+            done = subprocess.run(
+                words,
+                cwd=self.folder,
+                env=settings,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=self.seconds,
+                check=False,
+            )
         assert done.returncode == 0, f"`{command}` ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         self.reported += done.stdout
         return done

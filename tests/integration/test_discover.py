@@ -19,7 +19,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet, nvidia_smi_xml
 
-from .commands import ansible, on_terminal
+from .commands import CONFIG, ansible, environment, on_terminal
 
 # What a tray has of its own: nvidia-smi, its addresses, and a Python that finds both before the machine's.
 STAND_INS = {
@@ -97,7 +97,9 @@ class Site:
 
     def answer(self, word: str) -> tuple[int, str]:
         """(exit status, output) of accept on a terminal where a person types this word when it asks."""
-        return on_terminal(word, "yes or no", "rackscale.nvlink.accept", "-e", f"fabric_file={self.path}")
+        accept = ("-m", "ansible", "playbook", "rackscale.nvlink.accept", "-e", f"fabric_file={self.path}")
+        settings = environment(ANSIBLE_CONFIG=str(CONFIG))
+        return on_terminal(word, "yes or no", (sys.executable, *accept), self.path.parent, settings)
 
     def _said(self, done: subprocess.CompletedProcess[str], check: bool) -> str:
         assert check or done.returncode != 0, done.stdout

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,10 @@ DISCOVER = "ansible-playbook -i hosts.yml rackscale.nvlink.discover -e fabric_ac
 VERIFY = (
     "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.verify"
     " -e verdict_file=$PWD/verdict.json -e verify_fail=false"
+)
+WITHOUT_BLOCKS = (
+    "cd /etc/slurm && rm -f topology.yaml* nvlink_topology.conf*"
+    " && sed -i /nvlink_topology/d slurm.conf && systemctl restart slurmctld"
 )
 SLURM = "ansible-playbook -i hosts.yml -i cluster.nvlink.yml rackscale.nvlink.slurm"
 
@@ -68,14 +74,23 @@ def shell(racks: RunningLab, tmp_path: Path) -> pages.Shell:
 @pytest.mark.lab
 @pytest.mark.parametrize("page", FROM_NOTHING)
 def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, shell: pages.Shell, page: str) -> None:
+    racks.exec("ctl", "sh", "-c", WITHOUT_BLOCKS)
     shell.type("git init -q")
+    # The rehearsal's result is shown with -v.
+    shell.more["ANSIBLE_VERBOSITY"] = "1"
     shell.follow(page)
     assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
-    shown = racks.exec("ctl", "scontrol", "show", "topology").stdout
-    assert "r01a" in shown
-    # The page shows this output.
-    lines = [line for line in (pages.CHECKOUT / page).read_text().splitlines() if line.startswith("BlockName=")]
-    assert all(line in shown for line in lines)
+    assert "r01a" in racks.exec("ctl", "scontrol", "show", "topology").stdout
+    # The lab's slurm.conf names scripts of the site, and no job starts where it has none.
+    scripts = ("/etc/slurm/prolog.d/site", "/etc/slurm/epilog.d/site", "/usr/local/libexec/nvlink-imex-job")
+    for script, number in itertools.product(scripts, range(1, 5)):
+        racks.exec(f"r01t{number:02}", "install", "-D", "/usr/bin/true", script)
+    for command in re.findall(r"^ctl\$ (.*)", (pages.CHECKOUT / page).read_text(), re.MULTILINE):
+        shell.reported += f"ctl$ {command}\n" + racks.exec("ctl", *command.split()).stdout
+        if command.startswith("srun"):
+            assert set(shell.reported.split()[-2:]) in ({"r01t01", "r01t02"}, {"r01t03", "r01t04"}), "not in one block"
+    printed = pages.plain(shell.reported)
+    assert [part for part in pages.results(page) if not re.search(part, printed)] == []
 
 
 @pytest.mark.lab
