@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.common.warnings import get_warning_messages
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -289,12 +288,16 @@ def test_a_slurmctld_that_exits_after_a_refused_reconfigure_is_started(slurm: Fa
     assert "start slurmctld.service" in slurm.calls("systemctl")
 
 
-def test_a_slurmctld_that_hangs_is_restarted_with_the_new_files(slurm: FakeSlurm) -> None:
+def test_a_slurmctld_that_hangs_is_restarted_with_the_new_files(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The hang of 24.11.5 says nothing about the files."""
+    warned: list[str] = []
+    monkeypatch.setattr(daemon, "warn", warned.append)
     slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
     change(slurm, patience=NEVER).apply()
     assert (slurm.file.read_bytes(), slurm.runs()) == (NEW, NEW.decode())
-    assert daemon.RESTARTED in get_warning_messages()
+    assert warned == [daemon.RESTARTED]
 
 
 def test_a_slurmctld_that_hangs_and_does_not_start_with_the_new_files_gets_the_old_ones(slurm: FakeSlurm) -> None:
