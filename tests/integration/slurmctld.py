@@ -190,6 +190,21 @@ class Slurmctld:
                 return False
             time.sleep(0.1)
 
+    def reconfigure(self) -> bool:
+        """Have slurmctld read its files; whether it has taken them.
+
+        On a busy machine scontrol may give up after MessageTimeout, which is no answer: it is called again. Slurm
+        before 24.11.6 may hang for ever, which says nothing about the files either.
+        """
+        for _again in range(6):
+            done = self.run("scontrol", "reconfigure")
+            if "timed out" not in done.stderr:
+                return done.returncode == 0
+            if not self.answers(60):
+                self.kill_slurmctld()
+                return self.launch(check=False)
+        raise AssertionError(self.log.read_text())
+
     def kill_slurmctld(self) -> None:
         """Kill every slurmctld in the PID namespace of the sandbox."""
         # After a reconfigure the process is named after its file, slurmctld-wlm on Debian. The dead stay as zombies and

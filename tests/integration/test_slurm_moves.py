@@ -104,7 +104,7 @@ def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
     assert "Nodes=r01t18,r02t[01-18] " in live
     # The file has the same blocks: a reconfigure and a restart make no difference, nor does a second run.
     assert not plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT)).changed
-    assert forky.run("scontrol", "reconfigure").returncode == 0
+    assert forky.reconfigure()
     assert topology(forky) == live
     forky.kill_slurmctld()
     forky.launch()
@@ -115,7 +115,7 @@ def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
     back = plan(forky, RACKS, block_sizes=(18,), others=(TREE, FLAT))
     assert back.live is not None
     applying.apply(back)
-    assert forky.run("scontrol", "reconfigure").returncode == 0
+    assert forky.reconfigure()
     assert "Nodes=r01t[01-18] " in topology(forky)
 
 
@@ -208,7 +208,7 @@ def test_a_slurmctld_that_runs_its_file_has_no_live_changes(slurmctld: Slurmctld
     path = slurmctld.conf_dir / "slurm.conf"
     lines = [f"PartitionName=p{number} Nodes=r01t[01-04] {keys}\n" for number, keys in enumerate(PARTITIONS)]
     path.write_text(path.read_text() + "".join(lines))
-    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+    assert slurmctld.reconfigure()
     assert live.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), {}) == []
 
 
@@ -245,11 +245,11 @@ def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> N
     conf = forky.conf_dir / "slurm.conf"
     before = conf.read_text()
     conf.write_text(f"{before}PartitionName=login Nodes=r02t01 Topology=mine\n")
-    assert forky.run("scontrol", "reconfigure").returncode == 0
+    assert forky.reconfigure()
     desired: dict[str, Any] = {"block_sizes": (18,), "others": ()}
     assert [row["code"] for row in plan(forky, RACKS, **desired).stopped_by()] == ["slurm_conf_inconsistent"]
     conf.write_text(before)
-    assert forky.run("scontrol", "reconfigure").returncode == 0
+    assert forky.reconfigure()
     removal = plan(forky, RACKS, **desired)
     assert removal.difference == [
         f"topology {name}: removed, since it is no longer listed" for name in ("flat", "mine")

@@ -211,13 +211,7 @@ def load(cluster: Slurmctld, text: str) -> str:
     """Load a topology file; slurmctld's fatal message, empty where it loads."""
     (cluster.conf_dir / FILE[cluster.suite]).write_text(text)
     before = cluster.log.stat().st_size
-    done = cluster.run("scontrol", "reconfigure")
-    if "timed out" in done.stderr:
-        # No answer: slurmctld 24.11.5 may hang while it reconfigures.
-        cluster.kill_slurmctld()
-        loaded = cluster.launch(check=False)
-    else:
-        loaded = done.returncode == 0
+    loaded = cluster.reconfigure()
     new = cluster.log.read_text()[before:]
     fatal = [line.partition("fatal: ")[2] for line in new.splitlines() if "fatal: " in line]
     assert loaded or fatal, new

@@ -49,7 +49,7 @@ def load(slurmctld: Slurmctld, counts: list[int], sizes: list[int], running: boo
     made = Topology(name, blocks=blocks, block_sizes=tuple(sizes))
     (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(files.render([made], style))
     if running:
-        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+        assert slurmctld.reconfigure()
 
 
 def blocks_of(slurmctld: Slurmctld, nodes: int, away: str = "", *options: str) -> list[int] | None:
@@ -119,7 +119,7 @@ def test_the_cliques_of_a_group_are_one_aggregated_block(racks: Slurmctld) -> No
     assert made.topology.block_sizes == (18, 36)
     style = FILE[racks.suite].partition(".")[2]
     (racks.conf_dir / FILE[racks.suite]).write_text(files.render([made.topology], style))
-    assert racks.run("scontrol", "reconfigure").returncode == 0
+    assert racks.reconfigure()
     shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
     assert [{name[:3] for name in line.nodes} for line in shown if line.aggregated] == [
         {"r01", "r04"},

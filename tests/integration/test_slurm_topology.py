@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,7 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
     configure(shared, case)
     text = files.render([candidate.topology, *candidate.others], candidate.style)
     (shared.conf_dir / FILE[shared.suite]).write_text(text)
-    refused = refuses(shared)
+    refused = not shared.reconfigure()
     try:
         log = shared.log.read_text()[start_of_log:]
         linted = [(rule, worded(found)) for rule, found in rules.hits(candidate)]
@@ -126,20 +125,7 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
         # An accepted file stays until the next one; slurmctld runs none that it has refused.
         if refused:
             write(shared)
-            assert not refuses(shared)
-
-
-def refuses(slurmctld: Slurmctld) -> bool:
-    """Whether slurmctld refuses its files.
-
-    On a busy machine scontrol may give up after MessageTimeout, which is no answer: it is called again.
-    """
-    deadline = time.monotonic() + 120
-    while True:
-        done = slurmctld.run("scontrol", "reconfigure")
-        if "timed out" not in done.stderr or time.monotonic() > deadline:
-            return done.returncode != 0
-        assert slurmctld.answers(60), slurmctld.log.read_text()
+            assert shared.reconfigure()
 
 
 def test_hostlists_are_read_as_scontrol_reads_them(shared: Slurmctld) -> None:
@@ -276,7 +262,7 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     path.unlink()
     configure(slurmctld, plugin="", prolog="")
-    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+    assert slurmctld.reconfigure()
     site = (slurmctld.conf_dir / "slurm.conf").read_text()
     first = plan(slurmctld, RACKS, manage_conf=True)
     assert not first.stopped_by()
@@ -310,7 +296,7 @@ def test_a_node_line_with_a_topology_is_an_error(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
         configure(slurmctld, Case("", node_topologies={"r02t01": "nvlink:r01"}))
-        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+        assert slurmctld.reconfigure()
         stopped = plan(slurmctld, RACKS).stopped_by()
         assert [(found["code"], found["tray"]) for found in stopped] == [("slurm_conf_inconsistent", "r02t01")]
 

@@ -82,8 +82,7 @@ def configure(slurmctld: Slurmctld) -> None:
 
 def load(slurmctld: Slurmctld, text: str) -> None:
     (slurmctld.conf_dir / FILES[slurmctld.suite][0]).write_text(text)
-    done = slurmctld.run("scontrol", "reconfigure")
-    assert done.returncode == 0, done.stderr
+    assert slurmctld.reconfigure()
 
 
 @pytest.fixture(params=EACH_SUITE, scope="module")

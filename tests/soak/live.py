@@ -51,7 +51,7 @@ _BY_HAND = r"sed -i '0,/BlockName=[^ ]*/s//&byhand/' /etc/slurm/topology.conf"
 ON_CONTROLLER = {
     "slurmctld killed": "systemctl kill --signal=KILL slurmctld; systemctl restart slurmctld",
     "topology edited by hand": _BY_HAND,
-    "topology edited by hand and loaded": f"{_BY_HAND} && scontrol reconfigure",
+    "topology edited by hand and loaded": f"{_BY_HAND} && scontrol reconfigure || systemctl restart slurmctld",
 }
 # Seconds of a run that configures IMEX on 36 trays that share two CPUs.
 LONGEST = 1200.0
