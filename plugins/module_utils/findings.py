@@ -340,6 +340,16 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
                 " is in no clique; no action needed.",
             },
         ),
+        "fabric_missing": Row(
+            ERROR,
+            "the GPUs of a tray of a rack (it reports its chassis) have no NVLink fabric",
+            "run nvidia-smi -q on the tray, then reset its GPUs or reboot it",
+            HARDWARE,
+            "the driver has not registered the GPUs with the NVLink fabric",
+            "ansible {tray} -a 'nvidia-smi -q'",
+            message="The GPUs of this tray report a chassis, as those of a rack do, but no NVLink fabric, so it is in"
+            " no clique; run nvidia-smi -q on it, then reset its GPUs or reboot it.",
+        ),
         "fabric_uuid_zero": Row(
             WARNING,
             "a tray of a rack (it reports its chassis) is in a fabric whose cluster UUID is zero",
@@ -576,9 +586,9 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
     },
     "discover stops at a gate": {
-        "chassis_added": Row(
+        "chassis_changed": Row(
             ERROR,
-            "gate: trays of a known NVLink domain report a chassis that the fabric file does not have",
+            "gate: trays of a known NVLink domain report another chassis, or none reports one that it had",
             "check where the trays are installed, name the gate in fabric_override to accept it",
         ),
         "clique_id_changed": Row(
@@ -613,15 +623,18 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             "the fabric of the NVLink domain was built again",
             _DISCOVER,
         ),
-        "mixed_cliques": Row(
-            ERROR,
-            "gate: a tray whose GPUs are in different cliques is placed in the one that most of them report",
-            "put its GPUs into one NVLink partition, name the gate in fabric_override to accept it",
-        ),
         "moved_percent": Row(
             ERROR,
             "gate: more trays move at once than moved_percent",
             "check the proposal, name the gate in fabric_override to accept it",
+        ),
+        "rotation_in_progress": Row(
+            ERROR,
+            "gate: only a part of an NVLink domain reports a new cluster UUID; its trays keep their places meanwhile",
+            "discover again when all trays report it, or name it in fabric_domain_names if it is another domain",
+            FABRIC_FILE,
+            "the fabric of the NVLink domain is being built again",
+            _DISCOVER,
         ),
         "slot_conflict": Row(
             ERROR,

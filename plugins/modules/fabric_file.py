@@ -150,14 +150,6 @@ options:
         in one run. One tray may always move, unless this is V(0)."
     type: float
     default: 10
-  conflict_policy:
-    description:
-      - What to do with a tray whose GPUs are in different cliques.
-      - V(keep) keeps its place, if it has one. V(error) stops the run. V(majority) uses the clique of
-        more than half of its GPUs; the tray enters that clique only if O(override) names V(mixed_cliques).
-    type: str
-    choices: [keep, error, majority]
-    default: keep
   tray_partitions:
     description:
       - What to do with trays that are each alone in a clique, in an NVLink domain that is split per tray (at least half
@@ -190,8 +182,9 @@ options:
         split; V(clique_shrank), when trays leave a clique or domain that then has fewer than in O(expected) or
         O(expected_trays); V(unknown_trays), when a new tray is not in O(expected) or is placed elsewhere, or a domain
         gets more than O(expected_trays); V(source_too_old), see O(max_age);
-        V(mixed_cliques), see O(conflict_policy); V(chassis_added), when a known NVLink domain gets another chassis;
-        V(slot_conflict), when trays report one slot of a chassis;
+        V(chassis_changed), when a known NVLink domain gets or loses a chassis;
+        V(slot_conflict), when trays report one slot of a chassis; V(rotation_in_progress), while only a part of an
+        NVLink domain reports a new cluster UUID, of which no tray moves;
         V(domain_uuid_changed) and V(clique_id_changed), when known GPUs report another cluster UUID or other clique
         IDs; V(tray_partitions), see O(tray_partitions).
     type: list
@@ -405,7 +398,6 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "moved_percent": {"type": "float", "default": 10},
     "sources": {"type": "list", "elements": "raw", "default": ["ansible_facts"]},
     "min_answer": {"type": "float"},
-    "conflict_policy": {"type": "str", "choices": ["keep", "error", "majority"], "default": "keep"},
     "tray_partitions": {"type": "str", "choices": ["ask", "own_block", "leave_out", "keep_block"], "default": "ask"},
     "expected": {"type": "dict", "default": {}},
     "max_age": {"type": "float"},

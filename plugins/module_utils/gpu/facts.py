@@ -39,11 +39,14 @@ _WHY_NOT_ATTACHED = {
     "gpus_partly_attached",
     "fabric_unknown",
     "fabric_not_supported",
+    "fabric_missing",
     "fabric_uuid_zero",
     "fabric_not_started",
     "fabric_in_progress",
     "fabric_refused",
 }
+# A virtual machine with one GPU of a tray reports its chassis and no fabric, too (gpud, pull request 1140).
+_GPUS_OF_A_TRAY = 4
 # The host is in no multi-node fabric, and is not meant to be in one.
 _WITHOUT_DOMAIN = {"fabric_not_supported"}
 
@@ -208,7 +211,8 @@ def _place(gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, note
     fabrics = [gpu["fabric"] for gpu in gpus]
     probed = [fabric for fabric in fabrics if fabric["state"] == "completed" and fabric["status"] == "success"]
     if all(fabric["state"] == "not_supported" for fabric in fabrics):
-        notes.append(gpu_finding("fabric_not_supported", "none"))
+        in_rack = chassis_serial is not None and len(gpus) >= _GPUS_OF_A_TRAY
+        notes.append(gpu_finding("fabric_missing") if in_rack else gpu_finding("fabric_not_supported", "none"))
     elif probed and len(probed) == len(fabrics) and all(fabric["cluster_uuid"] is None for fabric in fabrics):
         # An HGX baseboard has the readings of a tray whose fabric has lost its UUID, but without a chassis serial.
         is_hgx = chassis_serial is None

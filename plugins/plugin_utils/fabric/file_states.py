@@ -157,11 +157,16 @@ def proposed(
     else:
         placement = _merge_with_pending(files, policy, merged, last, placement)
         if files.differ(placement.fabric):
-            result = _left_for_review(files, last, placement, refusals)
+            result = _left_for_review(files, last, placement)
             state = mark_pending(placement.state, placement.fabric, placement.changes, files.fabric)
         else:
-            refusals, result = [], _unchanged(files)
+            result = _unchanged(files)
             state = mark_accepted(placement.state, placement.fabric)
+    if refusals:
+        names = sorted({row["code"] for row in refusals})
+        reasons = "; ".join(row["message"].rstrip(".") for row in refusals)
+        gates = "gate" if len(names) == 1 else "gates"
+        result["msg"] = f"not accepted: {gates} {', '.join(names)} ({reasons}); {result['msg']}"
     result["changed"] |= files.state is None or files.state.fingerprint() != state.fingerprint()
     files.write_state(state)
     summary = _summary(placement, state)
@@ -228,7 +233,7 @@ def _merge_with_pending(
                 combined = merge_pending(before, pending, targets)
                 fabric_file.check(combined.as_dict(), files.path)
                 overridden = [row for row in pending.overrides if row not in before.overrides]
-                earlier = Earlier(before, changes, last.mixed, last.old, overridden)
+                earlier = Earlier(before, changes, last.old, overridden)
                 return _placed(files, policy, merged, combined, earlier)
     return placement
 
@@ -254,17 +259,14 @@ def _accepted_by_gates(files: Files, placement: Placement) -> Result:
     }
 
 
-def _left_for_review(
-    files: Files, last: proposal.Proposal | None, placement: Placement, refusals: list[Finding]
-) -> Result:
-    """Write the proposal, unless the pending one is the same. refusals: of the gates that were to accept it."""
+def _left_for_review(files: Files, last: proposal.Proposal | None, placement: Placement) -> Result:
+    """Write the proposal, unless the pending one is the same."""
     new = proposal.propose(
         files.base,
         placement.fabric,
         placement.changes,
         placement.objections,
         files.now,
-        placement.mixed,
         placement.old,
     )
     repeated = last is not None and new.repeats(last)
@@ -281,10 +283,6 @@ def _left_for_review(
     msg = "check mode writes no proposal; run discover without --check to write one"
     if is_written:
         msg = f"review {files.markdown}, accept it with: {command}"
-    if refusals:
-        names = sorted({row["code"] for row in refusals})
-        reasons = "; ".join(row["message"].rstrip(".") for row in refusals)
-        msg = f"not accepted: {'gate' if len(names) == 1 else 'gates'} {', '.join(names)} ({reasons}); {msg}"
     return {
         "changed": not repeated,
         "sha256": new.sha256,

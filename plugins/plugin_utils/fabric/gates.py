@@ -42,9 +42,8 @@ CLUSTER_KEYS = ("slurm_cluster", "kubernetes_cluster")
 class Step:
     """The change from one fabric to the next, which the gates check.
 
-    observed: tray -> its observation in this run. mixed: trays that enter a clique although some of their
-    GPUs are in another one. old: trays of the pending proposal whose observation was older than max_age in their run.
-    unplaced: as in identity.alone().
+    observed: tray -> its observation in this run. old: trays of the pending proposal whose observation was older than
+    max_age in their run. unplaced: as in identity.alone(). held: as in identity.Claims.
     """
 
     previous: Fabric
@@ -52,9 +51,9 @@ class Step:
     changes: Changes
     now: str
     observed: Mapping[str, Observation] = field(default_factory=dict)
-    mixed: Collection[str] = ()
     old: Collection[str] = ()
     unplaced: int = 0
+    held: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def trays(self, *kinds: str) -> list[str]:
         """The trays with a change of one of these kinds."""
@@ -156,10 +155,22 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Objection]:
         parts = natural_sorted(went[old])
         if len(parts) > 1 and not went[old] <= went.keys():
             message = (
-                f"NVLink domain {old} splits into {summarize(parts)}; check the NVLink switches before you accept it, "
-                "and if the fabric is built again, discover when all its trays report the new cluster UUID."
+                f"NVLink domain {old} splits into {summarize(parts)}; check the NVLink switches before you accept it."
             )
             yield finding("domain_split", message, domain=old), [*step.left(old), *step.entered(old, "moved")]
+
+
+def _rotating(step: Step, policy: Policy) -> Iterator[Objection]:
+    """A domain of which only a part reports a new cluster UUID."""
+    sizes = Counter(_domains_of(step.fabric).values())
+    for uuid, domain in sorted(set(step.held.values())):
+        trays = [tray for tray, row in step.held.items() if row == (uuid, domain)]
+        message = (
+            f"NVLink domain {domain} gets the cluster UUID {uuid}: {summarize(trays)} report it, the rest of its "
+            f"{count(sizes[domain], 'tray')} is expected to, and nothing is renamed; discover again when all do, or "
+            "name the UUID in fabric_domain_names if it is another domain."
+        )
+        yield finding("rotation_in_progress", message, domain=domain), trays
 
 
 def _other_ids(step: Step, policy: Policy) -> Iterator[Objection]:
@@ -177,7 +188,10 @@ def _other_ids(step: Step, policy: Policy) -> Iterator[Objection]:
             f"All trays of {summarize(exchanged)} report the cluster UUID of another NVLink domain, which its own trays"
             " have left, so they would take its block; check the NVLink switches before you accept it."
         )
-        yield finding("domain_uuid_changed", message, domain=exchanged[0]), step.left(exchanged[0])
+        yield (
+            finding("domain_uuid_changed", message, domain=exchanged[0]),
+            [tray for old in exchanged for tray in step.left(old)],
+        )
     for old in natural_sorted(went):
         new = min(went[old])
         if new not in went and (went[old], came[new]) == ({new}, {old}):
@@ -287,27 +301,23 @@ def _old(step: Step, policy: Policy) -> list[str]:
     ]
 
 
-def _mixed(step: Step, policy: Policy) -> Iterator[Objection]:
-    for tray in natural_sorted(set(step.mixed)):
-        clique = step.fabric.trays[tray]["clique"]
-        message = (
-            f"Tray {tray} enters clique {clique}, but some of its GPUs are in another; give all its "
-            "GPUs one NVLink partition."
-        )
-        yield finding("mixed_cliques", message, tray=tray), [tray]
-
-
-def _more_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
+def _other_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
     # A chassis that another domain has comes with trays that move, which other gates check.
     known = {serial for domain in step.previous.domains.values() for serial in domain["chassis_serials"]}
     for name, domain in step.previous.domains.items():
-        added = set(step.fabric.domains[name]["chassis_serials"]).difference(known)
-        if domain["chassis_serials"] and added:
+        before, now = set(domain["chassis_serials"]), set(step.fabric.domains[name]["chassis_serials"])
+        if before and now - known:
             message = (
-                f"NVLink domain {name} gets the chassis {summarize(natural_sorted(added))}; "
+                f"NVLink domain {name} gets the chassis {summarize(natural_sorted(now - known))}; "
                 "check the place of the trays that report it before you accept it."
             )
-            yield finding("chassis_added", message, domain=name), step.entered(name)
+            yield finding("chassis_changed", message, domain=name), step.entered(name)
+        elif now < before:
+            message = (
+                f"No tray of NVLink domain {name} reports the chassis {summarize(natural_sorted(before - now))} any "
+                "more; check where its trays are installed before you accept it."
+            )
+            yield finding("chassis_changed", message, domain=name), step.entered(name)
 
 
 def _one_slot(step: Step, policy: Policy) -> Iterator[Objection]:
@@ -470,11 +480,11 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
 _GATES: tuple[Callable[[Step, Policy], Iterable[Objection]], ...] = (
     _moved_too_many,
     _merged_or_split,
+    _rotating,
     _shrank,
     _unknown,
     _too_old,
-    _mixed,
-    _more_chassis,
+    _other_chassis,
     _one_slot,
     _other_ids,
     _split_per_tray,

@@ -6,6 +6,7 @@
 - collect(): which observations place their tray. A GPU belongs to one tray: a second tray that claims it is in conflict
   and changes nothing.
 - follow(): known domains and cliques whose cluster UUID or clique ID changed.
+- hold(): domains of which only a part reports a new cluster UUID yet.
 - decide(): NVLink domains that are split per tray, and the policy of the site for them. NVIDIA's infra-controller can
   give each idle tray an NVLink partition of its own, and moves its GPUs to that of a tenant when it creates an instance
   (issue 1559). What such a domain should be to Slurm is for the site to decide.
@@ -16,12 +17,12 @@ partitions that are created again have other clique IDs, and the GPUs stay. So a
 GPUs, where:
 
 - more than half of the GPUs that the fabric file gives it report the new value,
-- more than half of the known GPUs that report the new value are its own, where another domain or clique of which most
-  observed GPUs report it counts with all of its GPUs, and
-- none of its trays reports the old value. While some do, the others have left it.
+- at least half of the known GPUs that report the new value are its own, where another domain or clique of which most
+  observed GPUs report it counts with all of its GPUs; of two with as many, the first by name keeps its name, and
+- none of its trays reports the old value.
 
 GPU UUIDs suffice: they are as permanent as fabric GUIDs, which nvidia-smi and most sources do not report. Chassis
-serials do not identify a domain, since those of one rack may share a serial; the gate chassis_added objects to a
+serials do not identify a domain, since those of one rack may share a serial; the gate chassis_changed objects to a
 recognised domain with another chassis. A clique ID is recognised within its domain only, and a cluster UUID of the
 fabric file never becomes that of another domain. A clique of one tray is recognised only in a domain of one tray: where
 a domain is split per tray, the last tray of a clique would take its name away from those that join it again.
@@ -33,7 +34,8 @@ import itertools
 import string
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -45,13 +47,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Identity,
     Observation,
+    natural_key,
     natural_sorted,
     tray_finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
     ASK,
-    ERROR,
-    MAJORITY,
     PlacementError,
     Policy,
 )
@@ -63,14 +64,18 @@ class Claims:
     """The attached trays of a run.
 
     trays: the observations that place their tray, each with an identity. rivals: rejected tray -> the owner of the GPUs
-    that it claims. mixed: trays that may enter the clique of most of their GPUs, since the policy overrides the gate
-    mixed_cliques.
+    that it claims. held: tray without effect -> the new cluster UUID that it reports and its domain (see hold()).
     """
 
     trays: dict[str, Observation]
     rivals: dict[str, str]
-    mixed: set[str]
     findings: list[Finding]
+    held: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def chassis(self) -> set[str | None]:
+        """The serials of the chassis of all attached trays."""
+        return {claim.chassis_serial for claim in self.trays.values()}
 
     def identity(self, tray: str) -> Identity:
         """The clique in which a tray of `trays` is attached."""
@@ -78,42 +83,17 @@ class Claims:
 
 
 def collect(previous: Fabric, observed: Mapping[str, Observation], policy: Policy) -> Claims:
-    """Collect the attached trays, without those that claim a GPU of another tray.
-
-    PlacementError for GPUs in different cliques where conflict_policy is error.
-    """
-    inconsistent = [name for name, observation in observed.items() if observation.inconsistent]
-    if inconsistent and policy.conflict_policy == ERROR:
-        raise PlacementError(
-            f"conflict_policy: is error, and the GPUs of {summarize(inconsistent)} are in different cliques; "
-            "give each tray one NVLink partition, or use keep"
-        )
+    """Collect the attached trays, without those that claim a GPU of another tray."""
     trays: dict[str, Observation] = {}
-    mixed: set[str] = set()
     findings: list[Finding] = []
     for name, observation in observed.items():
-        identity = observation.identity
-        if observation.inconsistent and policy.conflict_policy == MAJORITY:
-            clique = observation.majority
-            # A tray that is placed there already keeps its place like any other in conflict.
-            placed = previous.trays.get(name)
-            if clique is not None and (placed is None or previous.identity(placed["clique"]) != clique):
-                if "mixed_cliques" in policy.override:
-                    mixed.add(name)
-                    identity = clique
-                else:
-                    what = (
-                        f"has most of its GPUs in clique {clique[0]}.{clique[1]}, but not all, and is not placed there"
-                    )
-                    remedy = "give its GPUs one NVLink partition, or name mixed_cliques in override"
-                    findings.append(tray_finding(name, "mixed_cliques", what, remedy))
-        if identity is None:
+        if observation.identity is None:
             continue
         if name in LOCALHOST or name in policy.groups:
             what = f"has the name of {'the controller' if name in LOCALHOST else 'a group of the inventory'}"
             findings.append(tray_finding(name, "illegal_tray_name", what, "rename it in its source"))
         elif NODE_NAME.fullmatch(name):
-            trays[name] = observation if name not in mixed else replace(observation, identity=identity)
+            trays[name] = observation
         else:
             what = "has a name that is not valid in a Slurm hostlist"
             findings.append(tray_finding(name, "illegal_tray_name", what, "rename it in the inventory"))
@@ -123,7 +103,7 @@ def collect(previous: Fabric, observed: Mapping[str, Observation], policy: Polic
         del trays[name]
         what = f"reports GPUs of {owner}"
         findings.append(tray_finding(name, "illegal_tray_name", what, "give each tray a single name in the inventory"))
-    return Claims(trays, rivals, mixed, findings)
+    return Claims(trays, rivals, findings)
 
 
 def _double_claims(known: Mapping[str, Collection[str]], claims: Mapping[str, Collection[str]]) -> dict[str, str]:
@@ -173,6 +153,37 @@ def follow(fabric: Fabric, accepted: Fabric, attached: Mapping[str, Observation]
     owners = _owners(accepted, attached)
     with_uuids = _with_uuids(fabric, accepted, owners, reports)
     return _with_clique_ids(with_uuids, accepted, owners, reports)
+
+
+def hold(known: Fabric, claims: Claims, policy: Policy) -> Claims:
+    """The claims without those of a new cluster UUID that only a part of a domain reports yet.
+
+    At least half of the trays that report it are trays of that domain, with their GPUs and in their positions. All of
+    them keep what they have until follow() recognises the domain. known: the fabric of follow(). A UUID that the site
+    names is that of another domain.
+    """
+    named = {row["cluster_uuid"] for row in known.domains.values()} | policy.domain_names.keys()
+    reporting: dict[str, list[str]] = defaultdict(list)
+    for name in claims.trays:
+        reporting[claims.identity(name)[0]].append(name)
+    held: dict[str, tuple[str, str]] = {}
+    for uuid in reporting.keys() - named:
+        names = reporting[uuid]
+        domains = [domain for name in names if (domain := _unchanged_domain(known, name, claims.trays[name]))]
+        if len(set(domains)) == 1 and len(domains) * 2 >= len(names):
+            held.update(dict.fromkeys(names, (uuid, domains[0])))
+    return replace(claims, trays={name: row for name, row in claims.trays.items() if name not in held}, held=held)
+
+
+def _unchanged_domain(known: Fabric, name: str, claim: Observation) -> str | None:
+    """The domain of a tray that has the GPUs, slot and chassis that the fabric has for it; None for any other tray."""
+    tray = known.trays.get(name)
+    if tray is None or not set(claim.gpu_uuids) <= set(tray["gpu_uuids"]):
+        return None
+    domain = known.cliques[tray["clique"]]["domain"]
+    serials = known.domains[domain]["chassis_serials"]
+    same_chassis = not serials or claim.chassis_serial in (None, *serials)
+    return domain if same_chassis and claim.tray_index in (None, tray["tray_index"]) else None
 
 
 def changed_domains(before: Fabric, after: Fabric) -> set[str]:
@@ -294,14 +305,14 @@ def _recognised(
         observed.update(gpus_of)
     found = {}
     for value, gpus_of in reported.items():
-        for group, gpus in gpus_of.most_common(1):
+        for group, gpus in sorted(gpus_of.items(), key=lambda item: (-item[1], natural_key(item[0])))[:1]:
             # Where groups join, the trays of the other one that are down have joined, too.
             others = sum(
                 sizes[other] if known * 2 > observed[other] else known
                 for other, known in gpus_of.items()
                 if other != group
             )
-            if group not in unchanged and gpus * 2 > sizes[group] and gpus > others:
+            if group not in unchanged and gpus * 2 > sizes[group] and gpus >= others:
                 found[group] = value
     return found
 
@@ -409,21 +420,30 @@ def _used(fabric: Fabric) -> set[str]:
 
 
 def _confirmed_chassis(previous: Fabric, claims: Claims) -> tuple[Chassis, list[Finding]]:
-    """The chassis that a domain has or gets, and findings about the others.
+    """The chassis that each domain has then, and findings about others that single trays report.
 
     Two trays must report a chassis that the domain does not have, so that no single tray can add one. A domain without
-    a serial takes those of single trays if no two of them agree, as in a rack of one tray.
+    a serial takes those of single trays if no two of them agree, as in a rack of one tray. A domain loses a chassis
+    where all its trays report others.
     """
-    known = {(row["cluster_uuid"], serial) for row in previous.domains.values() for serial in row["chassis_serials"]}
+    known = {row["cluster_uuid"]: {*row["chassis_serials"]} for row in previous.domains.values()}
     reported: dict[str, Counter[str]] = defaultdict(Counter)
     for name, claim in claims.trays.items():
         if claim.chassis_serial:
             reported[claims.identity(name)[0]][claim.chassis_serial] += 1
-    confirmed = set(known)
+    silent = {
+        previous.cluster_uuid(tray["clique"])
+        for name, tray in previous.trays.items()
+        if name not in claims.trays or not claims.trays[name].chassis_serial
+    }
+    confirmed = {(uuid, serial) for uuid, serials in known.items() for serial in serials}
     for uuid, serials in reported.items():
+        before = known.get(uuid, set())
         several = {serial for serial, trays in serials.items() if trays > 1}
-        first = not several and not any(domain == uuid for domain, _serial in known)
-        confirmed.update((uuid, serial) for serial in (serials if first else several))
+        now = several if several or before else set(serials)
+        confirmed.update((uuid, serial) for serial in now)
+        if uuid not in silent and not (before | now).isdisjoint(serials):
+            confirmed.difference_update((uuid, serial) for serial in before.difference(serials))
     findings = []
     for name, claim in claims.trays.items():
         if claim.chassis_serial and (claims.identity(name)[0], claim.chassis_serial) not in confirmed:
@@ -437,7 +457,7 @@ class Names:
     """All domains and cliques that ever had a name, and those that get one in this run. None is removed or reused.
 
     domains: all; new ones without chassis and size. cliques: new clique -> (domain, clique ID). places: claimed tray ->
-    clique. chassis: those that a domain has or gets.
+    clique. chassis: those that each domain has then.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import mark_pending, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 
-FORMAT = 4
+FORMAT = 5
 """Format of cached answers; to be raised with every change of Observation, Address or Finding."""
 
 
@@ -101,7 +101,6 @@ def _unpacked(row: Mapping[str, Any]) -> Observation:
         **{
             **row,
             "identity": row["identity"] and tuple(row["identity"]),
-            "majority": row["majority"] and tuple(row["majority"]),
             "block": row["block"] and tuple(row["block"]),
             "gpu_uuids": tuple(row["gpu_uuids"]),
             "addresses": tuple(Address(*address) for address in row["addresses"]),

@@ -23,8 +23,6 @@ SCHEMA_VERSION = 1
 Identity = tuple[str, int]
 """A clique: (cluster UUID, clique ID)."""
 
-"""code, severity, message and the subject: tray, clique, domain, block (strings), gpu (index)."""
-
 # Values of the host variables nvlink_state and nvlink_health.
 PRESENT, STALE, CONFLICT, UNPLACED = "present", "stale", "conflict", "unplaced"
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
@@ -327,12 +325,11 @@ class Observation:
 
     reachable: False without a usable answer; problem is then the reason in a few words. gpu_uuids: empty where no GPU
     is known. identity: (cluster UUID, clique ID) of an attached tray, else None. inconsistent: whether the GPUs of the
-    tray are attached in different cliques; majority is the clique that more than half of them report. node_local:
-    whether they have no fabric beyond the host (HGX, PCIe). cliques: kind of operation -> IDs of the cliques that all
-    GPUs of the tray have, empty for a driver that does not report them. block: name and position of the tray's block in
-    a running Slurm. host_id: number of the host in its slot (tray_index). slurm_node, kubernetes_node, ansible_host,
-    slurm_cluster, kubernetes_cluster: set by the site, None where it sets none; an empty cluster means that the tray is
-    in none.
+    tray are attached in different cliques. node_local: whether they have no fabric beyond the host (HGX, PCIe).
+    cliques: kind of operation -> IDs of the cliques that all GPUs of the tray have, empty for a driver that does not
+    report them. block: name and position of the tray's block in a running Slurm. host_id: number of the host in its
+    slot (tray_index). slurm_node, kubernetes_node, ansible_host, slurm_cluster, kubernetes_cluster: set by the site,
+    None where it sets none; an empty cluster means that the tray is in none.
     """
 
     tray: str
@@ -342,7 +339,6 @@ class Observation:
     observed_at: str | None = None
     identity: Identity | None = None
     inconsistent: bool = False
-    majority: Identity | None = None
     block: tuple[str, int] | None = None
     node_local: bool = False
     cliques: Mapping[str, frozenset[int]] = field(default_factory=dict)

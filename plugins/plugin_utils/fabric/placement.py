@@ -24,10 +24,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     addresses,
     causes,
@@ -41,6 +42,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     CONFLICT,
     PRESENT,
     STALE,
+    UNHEALTHY,
     UNKNOWN,
     UNPLACED,
     Block,
@@ -65,8 +67,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 class Placement:
     """The next fabric with its state, changes and findings. objections: findings of the gates that object.
 
-    gates: tray -> the gates that object to its change. mixed, old: see gates.Step, for a later run that adds to the
-    proposal of this fabric.
+    gates: tray -> the gates that object to its change. old: see gates.Step, for a later run that adds to the proposal.
     """
 
     fabric: Fabric
@@ -74,7 +75,6 @@ class Placement:
     changes: list[Change]
     objections: list[Finding]
     gates: Mapping[str, Sequence[str]]
-    mixed: Collection[str]
     old: Collection[str]
 
     @property
@@ -93,7 +93,6 @@ class Earlier:
 
     accepted: Fabric
     changes: Sequence[Change]
-    mixed: Collection[str]
     old: Collection[str]
     overrides: Sequence[Mapping[str, Any]]
 
@@ -117,19 +116,15 @@ def place(
     """
     sources = sources or Merged([], [])
     previous = previous or Fabric()
-    earlier = earlier or Earlier(previous, (), (), (), ())
+    earlier = earlier or Earlier(previous, (), (), ())
     identity.check_names(earlier.accepted, policy)
     answers = {observation.tray: observation for observation in observations}
     # Sorted once: all steps process the trays in this order.
     silent = Observation("", "", reachable=False, problem="no answer in this run")
     observed = {name: answers.get(name) or replace(silent, tray=name) for name in natural_sorted(targets)}
     claimed = identity.collect(previous, observed, policy)
-    # The GPUs of a tray in several cliques are no evidence of what became of its clique.
-    agreeing = {name: row for name, row in claimed.trays.items() if name not in claimed.mixed}
-    known = identity.follow(previous, earlier.accepted, agreeing)
-    if identity.changed_domains(previous, known):
-        # A tray with GPUs in several cliques is compared with what its clique is now.
-        claimed = identity.collect(known, observed, policy)
+    known = identity.follow(previous, earlier.accepted, claimed.trays)
+    claimed = identity.hold(known, claimed, policy)
     unplaced = len(observed.keys() - claimed.trays.keys() - known.trays.keys())
     claimed, policies = identity.decide(known, claimed, policy, unplaced)
     names = identity.assign(known, claimed, policy)
@@ -140,20 +135,19 @@ def place(
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
     findings += operations.smaller(fabric, observed)
     state = _observed(previous_state, observed, claimed, fabric.trays, findings, now)
-    changed = {change["tray"] for change in placed.changes}
-    others = {change["tray"] for change in earlier.changes}
-    mixed, old = others.intersection(earlier.mixed).union(claimed.mixed & changed), others.intersection(earlier.old)
+    old = {change["tray"] for change in earlier.changes}.intersection(earlier.old)
     changes = [*earlier.changes, *placed.changes]
-    step = gates.Step(earlier.accepted, fabric, changes, now, observed, mixed, old, unplaced)
+    step = gates.Step(earlier.accepted, fabric, changes, now, observed, old, unplaced, claimed.held)
     verdict = gates.check(step, state.trays, policy, earlier.overrides)
     found = [*sources.findings, *state.findings, *verdict.findings, *identity.unused_names(fabric, policy)]
+    # An override that lets no change through is not recorded: the gate may object in each run.
+    recorded = verdict.overridden if fabric != earlier.accepted else []
     return Placement(
-        replace(fabric, overrides=[*fabric.overrides, *verdict.overridden]) if verdict.overridden else fabric,
+        replace(fabric, overrides=[*fabric.overrides, *recorded]) if recorded else fabric,
         replace(state, findings=found),
         changes,
         verdict.objections,
         verdict.gates,
-        mixed,
         verdict.old,
     )
 
@@ -242,21 +236,30 @@ class _Trays:
         if imex_address != old["imex_address"]:
             new["imex_address"] = imex_address
             steps.append(("address", f"imex_address {_shown(old['imex_address'])} -> {_shown(imex_address)}"))
-        swapped = bool(known) and not gpus & known
+        replaced = bool(known) and not gpus & known
+        others = natural_sorted({self._owner_of[gpu] for gpu in gpus & self._owner_of.keys()}) if replaced else []
+        whose = f", its GPUs are those of {summarize(others)}" if others else ", all its GPUs are new"
         if clique != old["clique"]:
             new["clique"] = clique
-            new["why"] = f"moved {date} from {old['clique']}: {where}{', all its GPUs are new' if swapped else ''}"
+            new["why"] = f"moved {date} from {old['clique']}: {where}{whose if replaced else ''}"
             steps = [("moved", new["why"])]
-        elif swapped:
-            new["why"] = f"replaced {date}: {where}, all its GPUs are new"
+        elif replaced:
+            new["why"] = f"replaced {date}: {where}{whose}"
             steps = [("replaced", new["why"])]
-        if swapped:
-            self._report(
-                name, "tray_replaced", "has none of its previous GPUs", "accept the proposal if the tray was replaced"
-            )
+        if others:
+            what = f"has the GPUs that {summarize(others)} had"
+            self._report(name, "tray_replaced", what, "check whether host names are exchanged before you accept it")
+        elif replaced:
+            remedy = "accept the proposal if the tray was replaced"
+            self._report(name, "tray_replaced", "has none of its previous GPUs", remedy)
         if steps:
             self.trays[name] = new
             self._change(name, old["clique"], clique, steps[0][0], "; ".join(text for _kind, text in steps))
+
+    @cached_property
+    def _owner_of(self) -> dict[str, str]:
+        """GPU -> its tray in the previous fabric."""
+        return {gpu: name for name, tray in self._previous.trays.items() for gpu in tray["gpu_uuids"]}
 
     def set(self, name: str, observation: Observation) -> None:
         """Set what the site sets for a placed tray; all other values stay. An empty cluster removes the key."""
@@ -274,8 +277,7 @@ class _Trays:
 
     def _where(self, name: str) -> str:
         uuid, clique_id = self._claims.identity(name)
-        how = "most of its GPUs attached in" if name in self._claims.mixed else "attached in"
-        return f"{how} clique {uuid}.{clique_id}"
+        return f"attached in clique {uuid}.{clique_id}"
 
     def _change(self, name: str, old: str | None, new: str, kind: str, why: str) -> None:
         self.changes.append({"tray": name, "from": old, "to": new, "kind": kind, "why": why})
@@ -287,7 +289,7 @@ class _Trays:
 def _sized(
     previous: Fabric, names: Names, trays: Mapping[str, Tray], policies: Mapping[str, str], policy: Policy
 ) -> dict[str, Domain]:
-    """The domains with chassis serials, expected size and policy: serials are collected, the size only grows."""
+    """The domains with chassis serials, expected size and policy: the size only grows."""
     domain_of = {name: clique["domain"] for name, clique in previous.cliques.items()}
     domain_of.update((name, domain) for name, (domain, _clique_id) in names.cliques.items())
     sizes: Counter[str] = Counter()
@@ -302,10 +304,8 @@ def _sized(
         if sizes[name]:
             declared = len(policy.expected.get(name, ()))
             expected = max(declared or policy.expected_trays or expected, sizes[name])
-        added = serials[domain["cluster_uuid"]].difference(domain["chassis_serials"])
-        if added or expected != domain["expected_trays"]:
-            serials_of = natural_sorted({*domain["chassis_serials"], *added})
-            domains[name] = {**domain, "chassis_serials": serials_of, "expected_trays": expected}
+        serials_of = natural_sorted(serials[domain["cluster_uuid"]])
+        domains[name] = {**domain, "chassis_serials": serials_of, "expected_trays": expected}
         if domain["cluster_uuid"] in policies:
             domains[name] = {**domains[name], "tray_partitions": policies[domain["cluster_uuid"]]}
     return domains
@@ -568,6 +568,10 @@ def _tray_state(
             found.append(tray_finding(name, "tray_not_attached", what, "give its GPUs one NVLink partition"))
     elif name in claims.trays:
         status = PRESENT
+    elif name in claims.held:
+        _uuid, domain = claims.held[name]
+        status, what = STALE, f"{_keeps(tray)}: not all trays of NVLink domain {domain} report its cluster UUID"
+        found.append(tray_finding(name, "rotation_in_progress", what, "discover again when they do"))
     elif observation.node_local and not tray:
         # NVLink within one host (HGX) is not attached to an NVLink domain, nor is a GPU without NVLink (L40S).
         status = UNPLACED
@@ -575,11 +579,14 @@ def _tray_state(
         status, what = STALE, f"{_keeps(tray)}: not all its GPUs are attached to one clique"
         remedy = "resolve its other findings, then discover again"
         found.append(tray_finding(name, "tray_not_attached", what, remedy))
+    # A rack that attaches other trays has a fabric.
+    is_missing = any(row["code"] == "fabric_missing" for row in observation.findings)
+    health = UNHEALTHY if is_missing and observation.chassis_serial in claims.chassis else observation.health
     # For an unreachable tray the last observation is kept.
     last = before if before and not observation.reachable else None
     state: TrayState = {
         "state": status if tray else UNPLACED,
-        "health": observation.health if observation.reachable else UNKNOWN,
+        "health": health if observation.reachable else UNKNOWN,
         "observed_at": last["observed_at"] if last else observation.observed_at,
         "source": last["source"] if last else observation.source or None,
         "driver_version": last["driver_version"] if last else observation.driver_version,

@@ -26,18 +26,16 @@ GATES = (
     "moved_percent",
     "domain_merged",
     "domain_split",
+    "rotation_in_progress",
     "clique_shrank",
     "unknown_trays",
     "source_too_old",
-    "mixed_cliques",
-    "chassis_added",
+    "chassis_changed",
     "slot_conflict",
     "domain_uuid_changed",
     "clique_id_changed",
     "tray_partitions",
 )
-KEEP, ERROR, MAJORITY = "keep", "error", "majority"
-CONFLICT_POLICIES = (KEEP, ERROR, MAJORITY)
 ASK = "ask"
 TRAY_PARTITIONS = (ASK, OWN_BLOCK, LEAVE_OUT, KEEP_BLOCK)
 
@@ -55,8 +53,6 @@ class Policy:
     expected_trays: number of trays of every domain; None: the number at its first discovery.
     moved_percent: gate; the largest share of the placed trays that may move in one run. One tray may always move,
     unless it is 0.
-    conflict_policy: for a tray whose GPUs are in different cliques: keep its place, stop the run (error), or use the
-    clique of most of its GPUs (majority), which the tray enters only if override names mixed_cliques.
     tray_partitions: for trays that are each alone in a clique, in a domain that is split per tray: let the gate decide
     (ask), give each a block (own_block), leave them out of the blocks (leave_out), or keep their block (keep_block).
     expected: declared trays, by the name of their domain, or of their clique where a domain has several.
@@ -69,7 +65,6 @@ class Policy:
     domain_names: Mapping[str, str] = field(default_factory=dict)
     expected_trays: int | None = None
     moved_percent: float = 10
-    conflict_policy: str = KEEP
     tray_partitions: str = ASK
     expected: Mapping[str, Collection[str]] = field(default_factory=dict)
     max_age: float | None = None
@@ -88,9 +83,9 @@ class Policy:
             raise PlacementError(f"expected_trays: {self.expected_trays} must be at least 1; leave it out to count")
         if not 0 <= self.moved_percent <= 100:
             raise PlacementError(f"moved_percent: {self.moved_percent} must be a number from 0 to 100")
-        for option, choices in (("conflict_policy", CONFLICT_POLICIES), ("tray_partitions", TRAY_PARTITIONS)):
-            if getattr(self, option) not in choices:
-                raise PlacementError(f"{option}: {shown(getattr(self, option))} must be one of {', '.join(choices)}")
+        if self.tray_partitions not in TRAY_PARTITIONS:
+            choices = ", ".join(TRAY_PARTITIONS)
+            raise PlacementError(f"tray_partitions: {shown(self.tray_partitions)} must be one of {choices}")
         if self.max_age is not None and self.max_age <= 0:
             raise PlacementError(f"max_age: {self.max_age:g} must be seconds above 0; leave it out to accept any age")
         for gate in self.override:
@@ -115,7 +110,6 @@ def of_options(options: Mapping[str, Any], groups: Collection[str]) -> Policy:
         domain_names={str(key): str(name) for key, name in options["domain_names"].items()},
         expected_trays=options["expected_trays"],
         moved_percent=options["moved_percent"],
-        conflict_policy=options["conflict_policy"],
         tray_partitions=options["tray_partitions"],
         expected=names_of("expected", options["expected"], "r01t[01-18]"),
         max_age=options["max_age"],

@@ -47,7 +47,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 class Proposal:
     """A proposed fabric file: its exact bytes, and what it changes.
 
-    data: the bytes of the next fabric file. base_sha256: of the current one, None where there is none. mixed, old: see
+    data: the bytes of the next fabric file. base_sha256: of the current one, None where there is none. old: see
     gates.Step, for a later run that adds to this proposal.
     """
 
@@ -56,7 +56,6 @@ class Proposal:
     data: bytes
     changes: list[Change]
     objections: list[Finding]
-    mixed: tuple[str, ...] = ()
     old: tuple[str, ...] = ()
 
     @property
@@ -66,10 +65,9 @@ class Proposal:
 
     def encode(self) -> bytes:
         """The bytes of the proposal file."""
-        optional = {"mixed": list(self.mixed), "old": list(self.old)}
         return encode(
             {
-                **{key: names for key, names in optional.items() if names},
+                **({"old": list(self.old)} if self.old else {}),
                 "schema_version": SCHEMA_VERSION,
                 "proposed_at": self.proposed_at,
                 "base_sha256": self.base_sha256,
@@ -82,9 +80,8 @@ class Proposal:
 
     def repeats(self, other: Proposal) -> bool:
         """Whether it proposes the same as the other, apart from dates."""
-        same_base = self.base_sha256 == other.base_sha256 and self.objections == other.objections
-        same_base = same_base and (self.mixed, self.old) == (other.mixed, other.old)
-        return same_base and _DATE_OF_WHY.sub(rb"\1", self.data) == _DATE_OF_WHY.sub(rb"\1", other.data)
+        own, others = ((row.base_sha256, row.objections, row.old) for row in (self, other))
+        return own == others and _DATE_OF_WHY.sub(rb"\1", self.data) == _DATE_OF_WHY.sub(rb"\1", other.data)
 
 
 def proposal_path(path: str, folder: str | None = None) -> str:
@@ -98,12 +95,11 @@ def propose(
     changes: list[Change],
     objections: list[Finding],
     now: str,
-    mixed: Collection[str] = (),
     old: Collection[str] = (),
 ) -> Proposal:
     """Make a proposal of a fabric; base: the bytes of the current fabric file."""
-    names = (tuple(natural_sorted(mixed)), tuple(natural_sorted(old)))
-    return Proposal(now, None if base is None else digest(base), serialise(fabric), changes, objections, *names)
+    sha256 = None if base is None else digest(base)
+    return Proposal(now, sha256, serialise(fabric), changes, objections, tuple(natural_sorted(old)))
 
 
 def load_proposal(file: str) -> Proposal | None:
@@ -122,9 +118,9 @@ def load_proposal(file: str) -> Proposal | None:
         raise FabricFileError(f"{file}: changes has an entry that is not a change; discover again")
     if not all(isinstance(row, dict) and {"code", "message"} <= row.keys() for row in document["objections"]):
         raise FabricFileError(f"{file}: objections has an entry that is not a finding; discover again")
-    optional = [document.get(key, []) for key in ("mixed", "old")]
-    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in optional):
-        raise FabricFileError(f"{file}: mixed or old has an entry that is not a tray name; discover again")
+    old = document.get("old", [])
+    if not (isinstance(old, list) and all(isinstance(name, str) for name in old)):
+        raise FabricFileError(f"{file}: old has an entry that is not a tray name; discover again")
     data = encode(document["fabric"])
     if digest(data) != document["sha256"]:
         raise FabricFileError(f"{file}: fabric was changed after it was proposed (sha256 differs); discover again")
@@ -134,7 +130,7 @@ def load_proposal(file: str) -> Proposal | None:
         data,
         cast(list[Change], document["changes"]),
         document["objections"],
-        *map(tuple, optional),
+        tuple(old),
     )
 
 

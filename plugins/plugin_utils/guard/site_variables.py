@@ -40,6 +40,7 @@ REMOVED = frozenset(
         "benchmark_conf_dir",
         "capture_hosts",
         "dra_driver_waves",
+        "fabric_conflict_policy",
         "imex_auth_encryption_mode",
         "imex_auth_source",
         "imex_bind_interface_ip",

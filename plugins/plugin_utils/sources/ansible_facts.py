@@ -9,7 +9,6 @@ as attached only when the rows of its GPUs agree with that.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -123,7 +122,6 @@ def from_facts(tray: str, facts: Object, source: str = SOURCE) -> Observation:
         observed_at=observed_at,
         identity=next(iter(attached)) if agreed else None,
         inconsistent=len(attached) > 1,
-        majority=_majority(places) if len(attached) > 1 else None,
         node_local=bool(fabrics) and all(_node_local(fabric, facts.get("chassis_serial")) for fabric in fabrics),
         cliques=_cliques(fabrics),
         chassis_serial=value("chassis_serial", text(SERIAL)),
@@ -168,12 +166,6 @@ def _place(fabric: Object) -> tuple[str, int] | None:
     if uuid is None or uuid == ZERO_UUID or clique_id is None or not _joined(fabric):
         return None
     return uuid, clique_id
-
-
-def _majority(places: Sequence[tuple[str, int] | None]) -> tuple[str, int] | None:
-    """The clique that more than half of the GPUs report; None where there is none."""
-    place, votes = Counter(places).most_common(1)[0]
-    return place if 2 * votes > len(places) else None
 
 
 def _node_local(fabric: Object, chassis_serial: Any) -> bool:

@@ -48,6 +48,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "fabric_not_started": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
     "fabric_in_progress": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
     "fabric_refused": _NO_GPUS | {"fabric_no_partition"},
+    "fabric_missing": _NO_GPUS,
     "fabric_uuid_zero": _NO_GPUS,
     "fabric_unknown": frozenset({"tray_not_attached"}),
     "fabric_not_supported": frozenset({"tray_not_attached"}),
@@ -55,6 +56,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "nvlink_links_degraded": frozenset({"fabric_degraded"}),
     "tray_not_attached": _IN_KUBERNETES,
     "domain_uuid_changed": _PLACE,
+    "rotation_in_progress": _PLACE,
     "clique_id_changed": _PLACE,
     "tray_partitions": _PLACE,
     # Slurm may already follow the GPUs: the fabric file is what is outdated.

@@ -659,37 +659,32 @@ def test_a_decision_about_tray_partitions_stays_in_the_proposal_of_a_run_on_othe
     assert site.discover(accept="gates")["changed"] is False
 
 
-def _mixed(site: Site, name: str) -> None:
-    for gpu in site.facts(name)["gpus"][:3]:
-        gpu["fabric"]["clique_id"] = 7
-
-
-def test_job_slices_that_each_observe_half_of_a_domain_recognise_none(site: Site) -> None:
-    """Together they propose a new domain, which a gate stops; a run on all its trays recognises it."""
+def test_job_slices_that_each_observe_half_of_a_domain_rename_nothing(site: Site) -> None:
+    """A gate objects, also to a run that proposes nothing; a run on all its trays recognises the domain."""
     site.discover(accept="gates")
     before = _written(site)
     _rebuild(site, "r01t01", "r01t02")
-    first = site.discover(hosts=["r01t01", "r02t01"], moved_percent=100)
-    assert [row["code"] for row in first["objections"]] == ["domain_split"]
-    second = site.discover(hosts=["r01t02", "r02t02"], moved_percent=100)
-    assert [row["code"] for row in second["objections"]] == ["domain_uuid_changed"]
-    assert " join r03 with the cluster UUID " in second["objections"][0]["message"]
+    for hosts, accept in ((["r01t01", "r02t01"], {}), (["r01t02", "r02t02"], {"accept": "gates"})):
+        found = site.discover(hosts=hosts, on_objection="report", **accept)
+        assert [row["code"] for row in found["objections"]] == ["rotation_in_progress"]
+        assert (found["changes"], found["proposal_file"], found["is_refused"]) == ([], None, bool(accept))
+        assert f"gate rotation_in_progress objects: {found['objections'][0]['message']}" in found["lines"]
+    assert "not accepted: gate rotation_in_progress (" in found["msg"]
+    assert _written(site) == before
     site.accept(site.discover()["sha256"])
     assert _written(site)["cliques"] == before["cliques"]
 
 
-def test_a_slice_keeps_the_override_by_which_another_slices_tray_enters_a_clique(site: Site) -> None:
+def test_a_slice_keeps_the_override_of_another_slice(site: Site) -> None:
     site.discover(accept="gates")
-    _mixed(site, "r01t01")
-    site.discover(hosts=["r01t01"], conflict_policy="majority", override=["mixed_cliques"])
+    site.move("r01t01")
+    expected = {"expected": {"r01": "r01t[01-02]"}, "moved_percent": 100}
+    site.discover(hosts=["r01t01"], override=["clique_shrank"], **expected)
     site.move("r02t01")
-    proposed = site.discover(hosts=["r02t01"], moved_percent=100)
+    proposed = site.discover(hosts=["r02t01"], **expected)
     assert proposed["objections"] == []
     site.accept(proposed["sha256"])
-    fabric = json.loads(site.path.read_text())
-    assert [(row["gate"], row["what"].split(",")[0]) for row in fabric["overrides"]] == [
-        ("mixed_cliques", f"Tray r01t01 enters clique {fabric['trays']['r01t01']['clique']}")
-    ]
+    assert [row["gate"] for row in _written(site)["overrides"]] == ["clique_shrank"]
 
 
 def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site: Site) -> None:
@@ -725,7 +720,7 @@ def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site
         ({"sources": [{"ansible_facts": {}}]}, r"^sources: ansible_facts has no options here; "),
         ({"sources": [{"ssh": {}, "rest": {}}]}, r"^sources: .* is neither a name nor a name with its options; "),
         ({"expected": {"r01": "r01t[01-"}}, r"^expected: r01 is not a hostlist \("),
-        ({"conflict_policy": "drop"}, r"^conflict_policy \(\w+\) is 'drop'; use one of keep, error, majority"),
+        ({"tray_partitions": "drop"}, r"^tray_partitions \(\w+\) is 'drop'; use one of ask, own_block, leave_out"),
         ({"gates": []}, r"Unsupported parameters .*: gates"),
     ],
 )

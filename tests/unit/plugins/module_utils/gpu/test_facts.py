@@ -186,6 +186,23 @@ def test_a_zero_uuid_is_a_fault_of_a_rack_and_normal_on_hgx(platform: dict[str, 
     assert (trays.codes(found), found["attached"]) == ([code], False)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "platform", "code"),
+    [
+        (4, {}, "fabric_missing"),
+        (1, {}, "fabric_not_supported"),
+        (4, {"chassis_serial": None}, "fabric_not_supported"),
+    ],
+)
+def test_gpus_without_a_fabric_are_a_fault_of_a_whole_tray_of_a_rack(
+    gpus: int, platform: dict[str, Any], code: str
+) -> None:
+    """A virtual machine with one GPU, and PCIe cards, have none."""
+    tray = _all(state="not_supported", status=None, cluster_uuid=None, clique_id=None)
+    found = _of_xml({**tray, "gpus": tray["gpus"][:gpus], "gpu_count": gpus, **platform})
+    assert (trays.codes(found), found["attached"]) == ([code], False)
+
+
 def test_healthy_masks_are_no_finding() -> None:
     """0xaa and 0x1aa are healthy (test_nvml decodes them); no health at all, as older drivers give, is no finding."""
     unknown = unknown_gpu(0)["fabric"]["health"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Gates, overrides, declared trays and trays whose GPUs are in different cliques."""
+"""Gates, overrides and declared trays; test_identity.py has those of domains and cliques."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates as slurm_gates
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, gates
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, gates
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import (
-    LATER,
     NOW,
     Site,
-    kinds,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,26 +57,30 @@ def concerned(site: Site, gate: str, **policy: Any) -> set[str]:
     ("gate", "policy", "trays"),
     [
         ("moved_percent", {"moved_percent": 0}, {"r02t01", "r02t02"}),
-        ("domain_split", {}, {"r02t01", "r02t02"}),
+        ("rotation_in_progress", {}, {"r02t03"}),
         ("clique_shrank", {"expected_trays": 4}, {"r02t01", "r02t02"}),
-        ("clique_shrank", {"expected": {**DECLARED, "r03": ["r03t01"]}}, {"r02t01", "r02t02"}),
+        ("clique_shrank", {"expected": {"r02": R02, "r03": ["r03t01"]}}, {"r02t01", "r02t02"}),
         ("unknown_trays", {"expected": DECLARED}, {"r03t01"}),
         ("source_too_old", {"max_age": 600}, {"r03t01"}),
-        ("chassis_added", {}, {"r01t04"}),
+        ("chassis_changed", {}, {"r01t04"}),
     ],
 )
 def test_a_gate_stands_with_the_changes_that_it_objects_to(gate: str, policy: dict[str, Any], trays: set[str]) -> None:
-    """Half of r02 leaves it, r01t04 has new GPUs and r01 a second chassis; r03t01 is new, by an old observation."""
+    """Half of r02 joins r03 and one tray reports a new UUID, r01t04 has new GPUs and r01 a second chassis.
+
+    r03t01 is new, by an old observation.
+    """
     site = Site(racks=3)
     late = site.facts.pop("r03t01")
-    for name in ("r03t02", "r03t03", "r03t04"):
+    for name in ("r03t03", "r03t04"):
         site.facts.pop(name)
     site.discover()
     for facts in site.facts.values():
         facts["observed_at"] = NOW
     site.facts["r03t01"] = {**late, "observed_at": "2026-11-21T04:00:00Z"}
     for name in R02[:2]:
-        site.attach(name, NEW_UUID)
+        site.attach(name, site.uuid_of("r03t02"))
+    site.attach("r02t03", NEW_UUID)
     for name in R01[:2]:
         site.facts[name]["chassis_serial"] = "1899999999999"
     for number, gpu in enumerate(site.gpus("r01t04")):
@@ -98,18 +100,6 @@ def test_gates_about_a_whole_domain_stand_with_its_trays() -> None:
         split.attach(name, clique_id=number)
     assert concerned(rebuilt, "domain_uuid_changed") == {*R02}
     assert concerned(split, "tray_partitions") == {*R02}
-
-
-# --- merged and split ---
-
-
-def test_a_domain_whose_trays_all_join_another_has_merged() -> None:
-    site = placed()
-    for name in R02:
-        site.attach(name, site.uuid_of("r01t01"))
-    assert objecting(site) == {
-        "domain_merged": "NVLink domain r01 takes all trays of r02; check the NVLink switches before you accept it."
-    }
 
 
 # --- groups of cliques ---
@@ -136,59 +126,6 @@ def test_cliques_that_slurm_cannot_aggregate_for_want_of_a_group_are_named(data:
     found = gates.check(gates.Step(of, of, [], NOW), {}, Policy()).findings
     messages = [row["message"].partition(";")[0] for row in found if row["code"] == "slurm_blocks_limited"]
     assert messages == [f"Cliques in no group while others have one: {', '.join(sorted(named))}"] * bool(named)
-
-
-# --- chassis ---
-
-
-def test_another_chassis_in_a_known_domain_is_a_proposal_that_the_gate_stops() -> None:
-    site = placed()
-    for name in R02[:2]:
-        site.facts[name]["chassis_serial"] = "1899999999999"
-    before = site.fabric
-    assert objecting(site) == {
-        "chassis_added": "NVLink domain r02 gets the chassis 1899999999999; "
-        "check the place of the trays that report it before you accept it."
-    }
-    assert site.fabric.domains["r02"]["chassis_serials"] == [*before.domains["r02"]["chassis_serials"], "1899999999999"]
-
-
-def test_trays_that_report_one_slot_are_stopped_unless_they_are_its_hosts() -> None:
-    site = Site(racks=1)
-    for facts in site.facts.values():
-        facts["tray_index"] = 0
-    assert objecting(site) == {
-        "slot_conflict": "Trays r01t01, r01t02, r01t03, r01t04 of NVLink domain r01 all report tray_index 0 of the "
-        "chassis 1800100000001; check where they are installed before you accept it."
-    }
-    assert objecting(site) == {}
-    other = Site(racks=1)
-    for host, facts in enumerate(other.facts.values(), 1):
-        facts.update(tray_index=0, host_id=host)
-    assert objecting(other) == {}
-
-
-def test_a_domain_whose_trays_divide_has_split() -> None:
-    site = placed()
-    for name in R02[:2]:
-        site.attach(name, NEW_UUID)
-    assert objecting(site) == {
-        "domain_split": "NVLink domain r02 splits into r02, r03; check the NVLink switches before you accept it, "
-        "and if the fabric is built again, discover when all its trays report the new cluster UUID."
-    }
-
-
-def test_a_tray_moved_to_another_rack_neither_merges_nor_splits() -> None:
-    site = placed()
-    site.attach("r02t01", site.uuid_of("r01t01"))
-    assert objecting(site) == {}
-
-
-def test_a_rack_split_into_cliques_keeps_its_domain() -> None:
-    site = placed()
-    for name in R01[:2]:
-        site.attach(name, clique_id=7)
-    assert objecting(site) == {}
 
 
 # --- expected ---
@@ -302,7 +239,10 @@ def test_an_old_observation_is_an_objection(observed_at: str, old: bool) -> None
     ("policy", "message"),
     [
         ({"override": ("moved_percnt",)}, r"^override: 'moved_percnt' is not a gate; did you mean moved_percent\?$"),
-        ({"conflict_policy": "drop"}, r"^conflict_policy: 'drop' must be one of keep, error, majority$"),
+        (
+            {"tray_partitions": "drop"},
+            r"^tray_partitions: 'drop' must be one of ask, own_block, ",
+        ),
         ({"max_age": 0}, r"^max_age: 0 must be seconds above 0; "),
         ({"expected": {"hall-a": ()}}, r"^expected: 'hall-a' is not valid in a group name; "),
         ({"expected": {"a": ("t1",), "b": ("t1",)}}, r"^expected: t1 is listed in a and in b; list it once$"),
@@ -315,44 +255,3 @@ def test_an_old_observation_is_an_objection(observed_at: str, old: bool) -> None
 def test_an_invalid_policy_is_rejected(policy: dict[str, Any], message: str) -> None:
     with pytest.raises(NvlinkError, match=message):
         Policy(**policy)
-
-
-# --- GPUs of one tray in different cliques ---
-
-
-def mixed(site: Site, name: str, most: int = 3) -> None:
-    """Put the first GPUs of a tray into clique 7 of its domain."""
-    for gpu in site.gpus(name)[:most]:
-        gpu["fabric"]["clique_id"] = 7
-
-
-def test_the_majority_moves_a_tray_with_a_recorded_override() -> None:
-    site = placed()
-    mixed(site, "r01t02")
-    site.policy = Policy(conflict_policy="majority", override=("mixed_cliques",))
-    placement = site.discover(now=LATER)
-    assert (kinds(placement), site.clique_of("r01t02")) == ({"r01t02": "moved"}, "r01a")
-    assert site.fabric.trays["r01t02"]["why"].startswith(
-        "moved 2026-12-24 from r01: most of its GPUs attached in clique "
-    )
-    assert (site.state_of("r01t02"), placement.fabric.overrides) == (
-        "conflict",
-        [
-            {
-                "gate": "mixed_cliques",
-                "when": LATER,
-                "what": "Tray r01t02 enters clique r01a, but some of its GPUs are in another; give all its "
-                "GPUs one NVLink partition.",
-            }
-        ],
-    )
-    before = fabric_file.serialise(placement.fabric)
-    site.policy = Policy(conflict_policy="majority")
-    assert fabric_file.serialise(site.discover(now=NOW).fabric) == before
-
-
-def test_half_of_the_gpus_are_no_majority() -> None:
-    site = placed()
-    mixed(site, "r01t02", most=2)
-    site.policy = Policy(conflict_policy="majority", override=("mixed_cliques",))
-    assert site.discover().changes == []

@@ -47,10 +47,12 @@ def test_it_may_move_itself_to_a_known_clique_unless_trays_are_declared(policy: 
     assert objections(planned) == expected
 
 
-def test_a_domain_of_its_own_is_a_split() -> None:
+@pytest.mark.parametrize(("slot", "gate"), [(0, "rotation_in_progress"), (9, "domain_split")])
+def test_a_domain_of_its_own_is_stopped(slot: int, gate: str) -> None:
     planned = site()
     planned.attach(LIAR, NEW_UUID)
-    assert objections(planned) == ["domain_split"]
+    planned.facts[LIAR]["tray_index"] = slot
+    assert objections(planned) == [gate]
 
 
 def test_it_moves_no_other_tray() -> None:

@@ -1,309 +1,460 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Domains and cliques that the fabric manager gave another cluster UUID or other clique IDs."""
+"""Scenarios of identity: what becomes of names and places, which gates object, and what an operator reads.
+
+Two racks of six trays, where a scenario has no other site. NEW and NEWER are cluster UUIDs that no domain has.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
-    Placement,
-    mark_accepted,
-    mark_pending,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import mark_accepted, mark_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site, kinds
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site
 
-NEW_UUID = "12345678-1234-4234-8234-123456789abc"
-R01, R02 = ([f"r0{rack}t0{tray}" for tray in range(1, 5)] for rack in (1, 2))
+NEW, NEWER = (f"{digit * 8}-1234-4234-8234-123456789abc" for digit in "12")
+R01, R02, R03 = (f"r0{rack}t[01-06]" for rack in (1, 2, 3))
 
 
-def placed(**simulation: Any) -> Site:
-    site = Site(policy=Policy(moved_percent=100), **simulation)
+Event = Callable[["Scene"], object]
+
+
+def uuid(trays: str, of: str) -> Event:
+    """The trays report this cluster UUID, or that of the simulated tray of this name."""
+    return lambda site: [site.attach(name, of if "-" in of else site.planned[of]) for name in expand(trays)]
+
+
+def clique(trays: str, clique_id: int) -> Event:
+    return lambda site: [site.attach(name, clique_id=clique_id) for name in expand(trays)]
+
+
+def facts(trays: str, **values: Any) -> Event:
+    """The trays report these facts, such as chassis_serial and tray_index."""
+    return lambda site: [site.facts[name].update(values) for name in expand(trays)]
+
+
+def fabric(trays: str, **values: Any) -> Event:
+    """The GPUs of the trays report these values of their fabric."""
+    return lambda site: [gpu["fabric"].update(values) for gpu in site.gpus(*expand(trays))]
+
+
+def new_gpus(trays: str, number: int = 4) -> Event:
+    """So many GPUs of each tray are replaced."""
+
+    def happen(site: Scene) -> None:
+        for tray in expand(trays):
+            for gpu in site.gpus(tray)[:number]:
+                gpu["uuid"] = f"GPU-ffffffff{gpu['uuid'][12:]}"
+
+    return happen
+
+
+def exchange(one: str, other: str) -> Event:
+    """Two hosts exchange their names."""
+
+    def happen(site: Scene) -> None:
+        site.facts[one], site.facts[other] = site.facts[other], site.facts[one]
+
+    return happen
+
+
+def down(trays: str) -> Event:
+    return lambda site: site.down.update(expand(trays))
+
+
+def up(site: Scene) -> None:
+    site.down.clear()
+
+
+def install(site: Scene) -> None:
+    site.facts.update(site.later)
+
+
+class Scene(Site):
+    """The site of a scenario. later: trays that are not installed at first. chassis_serial: of all its racks."""
+
+    def __init__(self, later: str = "", chassis_serial: str = "", **simulation: Any) -> None:
+        super().__init__(Policy(moved_percent=100), **{"trays_per_rack": 6, **simulation})
+        self.planned = {name: self.uuid_of(name) for name in self.facts}
+        for row in self.facts.values():
+            row["chassis_serial"] = chassis_serial or row["chassis_serial"]
+        self.later = {name: self.facts.pop(name) for name in expand(later)}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A discovery, which is accepted: what happens before it, and its result.
+
+    moved: hostlist -> clique, of trays with another clique than before. gates: codes of the objections. words: a part
+    of an objection, of the reason of a change or of a finding.
+    """
+
+    events: Sequence[Event]
+    moved: Mapping[str, str] = field(default_factory=dict)
+    gates: Sequence[str] = ()
+    words: str = ""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+
+
+ROTATED = "with the same GPUs, as after its fabric was built again"
+REST = "the rest of its 6 trays is expected to, and nothing is renamed"
+BOTH: dict[str, Any] = {"cliques_per_rack": 2}
+changed, renumbered, rotating = ["domain_uuid_changed"], ["clique_id_changed"], ["rotation_in_progress"]
+chassis, split = ["chassis_changed"], ["domain_split"]
+
+SCENARIOS: dict[str, tuple[dict[str, Any], Sequence[Run]]] = {
+    # --- rotation: the fabric manager gives a domain another cluster UUID ---
+    "rotation": ({}, [Run([uuid(R01, NEW)], {}, changed, ROTATED), Run([])]),
+    "rotation of the second of 12 racks": ({"racks": 12}, [Run([uuid(R02, NEW)], {}, changed, ROTATED)]),
+    "rotation of both racks": (
+        {},
+        [Run([uuid(R01, NEW), uuid(R02, NEWER)], {}, [*changed, *changed], "NVLink domain r02 has the cluster")],
+    ),
+    "rotation of a rack of one tray": ({"trays_per_rack": 1}, [Run([uuid("r01t01", NEW)], {}, changed, ROTATED)]),
+    "rotation of a rack with two cliques": (BOTH, [Run([uuid(R01, NEW)], {}, changed, ROTATED)]),
+    "rotation with other clique IDs": (
+        BOTH,
+        [
+            Run(
+                [uuid(R01, NEW), clique("r01t[01-03]", 5), clique("r01t[04-06]", 6)],
+                {},
+                changed,
+                ", and other clique IDs (r01a 1 -> 5, r01b 2 -> 6), with the same GPUs",
+            )
+        ],
+    ),
+    "rotation of a rack that shares its chassis": (
+        {"chassis_serial": "1820"},
+        [Run([uuid(R02, NEW)], {}, changed, ROTATED), Run([])],
+    ),
+    "rotation by a source without GPUs": (
+        {},
+        [Run([uuid(R01, NEW), lambda site: site.site.update({"r01t01": {"gpu_uuids": ()}})], {}, changed, ROTATED)],
+    ),
+    "rotation in a new chassis": (
+        {},
+        [Run([uuid(R01, NEW), facts(R01, chassis_serial="1899")], {}, [*chassis, *changed], ROTATED)],
+    ),
+    "1 of 6 rotates": (
+        {},
+        [Run([uuid("r01t01", NEW)], {}, rotating, f"gets the cluster UUID {NEW}: r01t01 report it, {REST}")],
+    ),
+    "3 of 6 rotate, then the rest": (
+        {},
+        [Run([uuid("r01t[01-03]", NEW)], {}, rotating, REST), Run([uuid(R01, NEW)], {}, changed, ROTATED)],
+    ),
+    "5 of 6 rotate, then the straggler": (
+        {},
+        [Run([uuid("r01t[02-06]", NEW)], {}, rotating, REST), Run([uuid(R01, NEW)], {}, changed, ROTATED)],
+    ),
+    "5 of 6 rotate, the straggler is down": (
+        {},
+        [Run([uuid("r01t[02-06]", NEW), down("r01t01")], {}, changed, ROTATED), Run([uuid(R01, NEW), up])],
+    ),
+    "the straggler returns with the old UUID": (
+        {},
+        [
+            Run([uuid("r01t[02-06]", NEW), down("r01t01")], {}, changed, ROTATED),
+            Run([up], {}, rotating, REST),
+            Run([uuid(R01, NEW)]),
+        ],
+    ),
+    "1 of 6 is up at a rotation, then all": (
+        {},
+        [Run([uuid(R01, NEW), down("r01t[02-06]")], {}, rotating, REST), Run([up], {}, changed, ROTATED)],
+    ),
+    "3 of 6 are up at a rotation, then all": (
+        {},
+        [
+            Run([uuid(R01, NEW), down("r01t[04-06]")], {}, rotating, "r01t01 keeps its place in r01: not all trays of"),
+            Run([up], {}, changed, ROTATED),
+        ],
+    ),
+    "4 of 6 are up at a rotation": ({}, [Run([uuid(R01, NEW), down("r01t[05-06]")], {}, changed, ROTATED), Run([up])]),
+    "a tray is installed during a rotation": (
+        {"later": "r02t06"},
+        [
+            Run([install, uuid("r02t[04-06]", NEW)], {}, rotating, "r02t06 gets no place: not all trays of"),
+            Run([uuid(R02, NEW)], {"r02t06": "r02"}, changed, ROTATED),
+        ],
+    ),
+    "a tray is replaced during a rotation": (
+        {},
+        [
+            Run([uuid("r01t[01-03]", NEW), new_gpus("r01t01")], {}, rotating, REST),
+            Run([uuid(R01, NEW)], {}, changed, "all its GPUs are new"),
+        ],
+    ),
+    "a replaced tray is the straggler": (
+        {},
+        [Run([uuid("r01t[02-06]", NEW), new_gpus("r01t01")], {}, rotating, "all its GPUs are new")],
+    ),
+    "a tray rotates alone while a new rack has the UUID": (
+        {"later": R02},
+        [
+            Run(
+                [install, uuid(f"r01t06,{R02}", NEW)],
+                {f"r01t06,{R02}": "r02"},
+                split,
+                "NVLink domain r01 splits into r01, r02",
+            )
+        ],
+    ),
+    "all GPUs are new at a rotation": (
+        {},
+        [Run([uuid(R01, NEW), new_gpus(R01)], {R01: "r03"}, changed, "too few of their GPUs are known")],
+    ),
+    # --- split ---
+    "a domain is divided, and the site names the new one": (
+        {},
+        [
+            Run(
+                [uuid("r01t[01-03]", NEW)],
+                {"r01t[01-03]": "hall_a"},
+                split,
+                "NVLink domain r01 splits into hall_a, r01; check the NVLink switches",
+                {"domain_names": {NEW: "hall_a"}},
+            )
+        ],
+    ),
+    "a part of a rack is in a new chassis": (
+        {},
+        [
+            Run(
+                [uuid("r01t[01-03]", NEW), facts("r01t[01-03]", chassis_serial="1899")],
+                {"r01t[01-03]": "r03"},
+                split,
+                "NVLink domain r01 splits into r01, r03",
+            )
+        ],
+    ),
+    "a tray moves to another slot of a new rack": (
+        {},
+        [Run([uuid("r01t01", NEW), facts("r01t01", tray_index=9)], {"r01t01": "r03"}, split)],
+    ),
+    "a partition of three trays": ({}, [Run([clique("r01t[01-03]", 7)], {"r01t[01-03]": "r01a"}, [], "moved 2026")]),
+    "a part leaves a partition": ({}, [Run([clique("r01t[01-05]", 7)], {"r01t[01-05]": "r01a"})]),
+    "a partition is divided into 4 and 2": (
+        {},
+        [
+            Run(
+                [clique("r01t[01-04]", 5), clique("r01t[05-06]", 6)],
+                {"r01t[05-06]": "r01a"},
+                renumbered,
+                "has other clique IDs (r01 32766 -> 5) with the same GPUs, as after its partitions were created again",
+            )
+        ],
+    ),
+    "halves of a partition join under a third ID": (
+        {},
+        [
+            Run([clique("r01t[04-06]", 7)], {"r01t[04-06]": "r01a"}),
+            Run([clique(R01, 9)], {"r01t[04-06]": "r01"}, renumbered, "r01 32766 -> 9"),
+        ],
+    ),
+    "two partitions join under a third ID": (
+        BOTH,
+        [Run([clique(R01, 9)], {"r01t[04-06]": "r01a"}, renumbered, "r01a 1 -> 9")],
+    ),
+    "two partitions join under a third ID, one tray is down": (
+        BOTH,
+        [Run([clique(R01, 9), down("r01t01")], {"r01t[02-03]": "r01b"}, renumbered, "r01b 2 -> 9")],
+    ),
+    "a partition joins another": (BOTH, [Run([clique(R01, 1)], {"r01t[04-06]": "r01a"})]),
+    "partitions are created again": (
+        BOTH,
+        [Run([clique("r01t[01-03]", 3), clique("r01t[04-06]", 4)], {}, renumbered, "r01a 1 -> 3, r01b 2 -> 4")],
+    ),
+    "partitions exchange their IDs": (
+        BOTH,
+        [Run([clique("r01t[01-03]", 2), clique("r01t[04-06]", 1)], {}, renumbered, "r01a 1 -> 2, r01b 2 -> 1")],
+    ),
+    "one of two partitions is created again": (
+        BOTH,
+        [Run([clique("r01t[01-03]", 0)], {}, renumbered, "other clique IDs (r01a 1 -> 0)"), Run([])],
+    ),
+    "a partition of one tray is created again": (
+        {"cliques_per_rack": 6},
+        [Run([clique("r01t01", 50)], {"r01t01": "r01g"})],
+    ),
+    "a partition joins another rack": (
+        BOTH,
+        [Run([uuid("r02t[01-03]", "r01t01"), clique("r02t[01-03]", 9)], {"r02t[01-03]": "r01c"})],
+    ),
+    "the GPUs of a tray are in two partitions": (
+        {},
+        [Run([lambda site: site.gpus("r01t01")[0]["fabric"].update(clique_id=7)], {}, [], "r01t01 keeps")],
+    ),
+    # --- merge and clone ---
+    "a rack joins another": (
+        {},
+        [Run([uuid(R02, "r01t01")], {R02: "r01"}, ["domain_merged"], "NVLink domain r01 takes all trays of r02")],
+    ),
+    "a tray joins another rack": ({}, [Run([uuid("r02t01", "r01t01")], {"r02t01": "r01"}, [], "moved 2026")]),
+    "two racks join under a new UUID": (
+        {},
+        [Run([uuid(f"{R01},{R02}", NEW)], {R02: "r01"}, ["domain_merged", *changed], "r01 takes all trays of r02")],
+    ),
+    "two racks join under a new UUID, a tray is down": (
+        {},
+        [
+            Run(
+                [uuid(f"{R01},{R02}", NEW), down("r01t01")],
+                {"r01t[02-06]": "r02"},
+                changed,
+                "NVLink domain r02 has the cluster UUID",
+            )
+        ],
+    ),
+    "a rack is a clone of a declared one": (
+        {},
+        [
+            Run(
+                [uuid(R02, "r01t01")],
+                {R02: "r01"},
+                ["domain_merged", "clique_shrank", "unknown_trays"],
+                "NVLink domain r01 would have 12 trays, and expected_trays is 6",
+                {"expected_trays": 6},
+            )
+        ],
+    ),
+    "two trays report one slot": (
+        {},
+        [Run([facts("r01t[01-02]", tray_index=0)], {}, ["slot_conflict"], "r01 all report tray_index 0")],
+    ),
+    "two hosts of one slot": (
+        {},
+        [Run([facts("r01t01", tray_index=0, host_id=1), facts("r01t02", tray_index=0, host_id=2)])],
+    ),
+    # --- swap ---
+    "two hosts of a rack exchange their names": (
+        {},
+        [Run([exchange("r01t01", "r01t02")], {}, [], "its GPUs are those of r01t02"), Run([])],
+    ),
+    "two hosts of two racks exchange their names": (
+        {},
+        [Run([exchange("r01t01", "r02t01")], {"r01t01": "r02", "r02t01": "r01"}, [], "its GPUs are those of r02t01")],
+    ),
+    "a host has the name of one that is down": (
+        {},
+        [Run([exchange("r01t01", "r01t02"), down("r01t02")], {}, [], "Tray r01t01 reports GPUs of r01t02")],
+    ),
+    "two trays of two racks change places": (
+        {},
+        [Run([uuid("r01t01", "r02t01"), uuid("r02t01", "r01t01")], {"r01t01": "r02", "r02t01": "r01"})],
+    ),
+    "two racks exchange their UUIDs": (
+        {"racks": 3},
+        [Run([uuid(R01, "r02t01"), uuid(R02, "r01t01")], {R01: "r02", R02: "r01"}, changed, "of r01, r02 report")],
+    ),
+    "three racks exchange their UUIDs": (
+        {"racks": 3},
+        [
+            Run(
+                [uuid(R01, "r02t01"), uuid(R02, "r03t01"), uuid(R03, "r01t01")],
+                {R01: "r02", R02: "r03", R03: "r01"},
+                changed,
+                "of r01, r02, r03 report",
+            )
+        ],
+    ),
+    # --- replaced hardware ---
+    "a tray is replaced": ({}, [Run([new_gpus("r01t01")], {}, [], "all its GPUs are new"), Run([])]),
+    "a GPU is replaced": ({}, [Run([new_gpus("r01t01", 1)], {}, [], "1 of 4 GPUs new")]),
+    "a GPU is lost": ({}, [Run([lambda site: site.facts["r01t01"]["gpus"].pop()], {}, [], "3 of its 4 GPUs")]),
+    "all trays are replaced one after the other, then the rack rotates": (
+        {},
+        [*(Run([new_gpus(tray)]) for tray in expand(R01)), Run([uuid(R01, NEW)], {}, changed, ROTATED)],
+    ),
+    "a tray reports another chassis": ({}, [Run([facts("r01t01", chassis_serial="1899")], {}, [], "the chassis 1899")]),
+    "two trays report another chassis": (
+        {},
+        [Run([facts("r01t[01-02]", chassis_serial="1899")], {}, chassis, "r01 gets the chassis 1899")],
+    ),
+    "no tray reports a chassis any more": (
+        {},
+        [
+            Run([facts("r01t[01-02]", chassis_serial="1899")], {}, chassis),
+            Run([facts(R01, chassis_serial="1800100000001"), down("r01t06")]),
+            Run([up], {}, chassis, "No tray of NVLink domain r01 reports the chassis 1899 any more"),
+        ],
+    ),
+    # --- partial power ---
+    "half a rack is down": ({}, [Run([down("r01t[01-03]")], {}, [], "keeps its place in r01: no route"), Run([up])]),
+    "a rack is down": ({}, [Run([down(R01)], {}, [], "keeps its place in r01: no route"), Run([up])]),
+    "a rack has half of its trays at first": (
+        {"later": "r02t[04-06]"},
+        [Run([install], {"r02t[04-06]": "r02"}, [], "placed 2026")],
+    ),
+    "the GPUs of a tray of a rack have no fabric": (
+        {},
+        [
+            Run(
+                [fabric("r01t01", state="not_supported", status=None, cluster_uuid=None, clique_id=None)],
+                {},
+                [],
+                "keeps its",
+            )
+        ],
+    ),
+    "the fabric of a rack is not started": ({}, [Run([fabric(R01, state="in_progress")], {}, [], "not all its GPUs")]),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_names_gates_and_words(scenario: str) -> None:
+    options, runs = SCENARIOS[scenario]
+    site = Scene(**options)
     site.discover()
-    return site
-
-
-def objections(placement: Placement) -> list[str]:
-    return [row["code"] for row in placement.objections]
-
-
-def names(site: Site) -> tuple[dict[str, str], list[tuple[str, int, tuple[str, ...]]]]:
-    """The clique of every tray, and all blocks."""
-    assert site.fabric
-    cliques = {name: tray["clique"] for name, tray in site.fabric.trays.items()}
-    return cliques, [(block.name, block.position, block.trays) for block in site.fabric.blocks()]
-
-
-def replace_gpus(site: Site, *trays: str, start: int = 0) -> None:
-    for number, gpu in enumerate(site.gpus(*trays), start):
-        gpu["uuid"] = f"GPU-ffffffff-0000-4000-8000-{number:012d}"
-
-
-@pytest.mark.parametrize(("racks", "rack"), [(2, "r02"), (12, "r01")])
-def test_a_rack_with_a_new_uuid_keeps_name_block_and_position(racks: int, rack: str) -> None:
-    site = placed(racks=racks)
-    before, old = names(site), site.uuid_of(f"{rack}t01")
-    for name in [name for name in site.facts if name.startswith(rack)]:
-        site.attach(name, NEW_UUID)
-    placement = site.discover()
-    assert (names(site), placement.changes) == (before, [])
-    assert [row["message"] for row in placement.objections] == [
-        f"NVLink domain {rack} has the cluster UUID {NEW_UUID} instead of {old}, with the same GPUs, as after its "
-        "fabric was built again; accept the proposal to keep its names and blocks if that is the cause."
-    ]
-    assert objections(placement) == ["domain_uuid_changed"]
-    assert placement.fabric.domains[rack]["cluster_uuid"] == NEW_UUID
-    again = site.discover()
-    assert (again.changes, again.objections, again.fabric) == ([], [], placement.fabric)
-
-
-def test_a_rack_split_into_cliques_keeps_them_all() -> None:
-    site = placed(cliques_per_rack=2)
-    before = names(site)
-    for name in R01:
-        site.attach(name, NEW_UUID)
-    assert objections(site.discover()) == ["domain_uuid_changed"]
-    assert names(site) == before
+    for run in runs:
+        for event in run.events:
+            event(site)
+        before, site.policy = site.fabric, Policy(**{"moved_percent": 100, **run.policy})
+        placement = site.discover()
+        places = {name: tray["clique"] for name, tray in placement.fabric.trays.items()}
+        kept = {name: tray["clique"] for name, tray in before.trays.items()}
+        moved = {tray: clique for names, clique in run.moved.items() for tray in expand(names)}
+        assert places == {**kept, **moved}
+        assert moved.items().isdisjoint(kept.items())
+        assert [row["code"] for row in placement.objections] == [*run.gates]
+        texts = [row["message"] for row in [*placement.objections, *placement.findings]]
+        assert any(run.words in text for text in ["", *texts, *(change["why"] for change in placement.changes)])
+        assert [row["block"] for row in before.cliques.values()] == [
+            placement.fabric.cliques[name]["block"] for name in before.cliques
+        ]
 
 
 def test_the_finding_is_in_the_state_until_it_is_accepted() -> None:
-    site = placed()
+    site = Scene()
+    site.discover()
     accepted = site.fabric
-    for name in R01:
-        site.attach(name, NEW_UUID)
+    uuid(R01, NEW)(site)
     placement = site.discover()
     pending = mark_pending(placement.state, placement.fabric, placement.changes, accepted)
     assert [(row["code"], row["domain"]) for row in pending.findings] == [("domain_uuid_changed", "r01")]
     assert mark_accepted(pending, placement.fabric).findings == []
 
 
-# --- some trays only ---
-
-
-def test_while_some_trays_report_the_old_uuid_the_domain_is_split() -> None:
-    site = placed()
-    before = names(site)
-    for name in R01[:3]:
-        site.attach(name, NEW_UUID)
-    accepted, state = site.fabric, site.state
-    placement = site.discover()
-    assert objections(placement) == ["domain_split"]
-    assert {row["code"] for row in placement.findings if row["severity"] != "info"} == {"domain_incomplete"}
-    # The proposal was not accepted, and the last tray follows.
-    site.fabric, site.state = accepted, state
-    site.attach(R01[3], NEW_UUID)
-    assert objections(site.discover()) == ["domain_uuid_changed"]
-    assert names(site) == before
-
-
-@pytest.mark.parametrize(("down", "gate"), [(1, "domain_uuid_changed"), (2, "domain_split"), (3, "domain_split")])
-def test_more_than_half_of_the_gpus_must_report_the_new_uuid(down: int, gate: str) -> None:
-    site = placed()
-    before = names(site)
-    for name in R01:
-        site.attach(name, NEW_UUID)
-    site.down.update(R01[:down])
-    assert objections(site.discover()) == [gate]
-    assert (names(site) == before) == (gate == "domain_uuid_changed")
-
-
-def test_a_tray_that_returns_with_the_new_uuid_is_at_its_place_and_one_with_the_old_has_left() -> None:
-    site = placed()
-    before, old = names(site), site.uuid_of("r01t01")
-    for name in R01:
-        site.attach(name, NEW_UUID)
-    site.down.add("r01t04")
+def test_the_row_of_each_tray_shows_the_gate_where_racks_exchange_their_uuids() -> None:
+    site = Scene(racks=3)
     site.discover()
-    site.down.clear()
-    assert (site.discover().changes, names(site)) == ([], before)
-    site.attach("r01t04", old)
-    placement = site.discover()
-    assert (kinds(placement), objections(placement)) == ({"r01t04": "moved"}, ["domain_split"])
+    for racks in ((R01, "r02t01"), (R02, "r03t01"), (R03, "r01t01")):
+        uuid(*racks)(site)
+    site.policy = Policy(moved_percent=100)
+    assert site.discover().gates == dict.fromkeys(site.facts, changed)
 
 
-def test_a_replaced_tray_that_reports_the_old_uuid_keeps_the_domain() -> None:
-    site = placed()
-    for name in R01[1:]:
-        site.attach(name, NEW_UUID)
-    replace_gpus(site, "r01t01")
-    assert objections(site.discover()) == ["domain_split"]
-
-
-# --- what is not the same domain ---
-
-
-def test_domains_that_exchange_their_uuids_are_one_objection() -> None:
-    """Of many racks these are few trays, and the names of two of them would change without a person."""
-    site = placed(racks=12)
-    uuids = [site.uuid_of("r01t01"), site.uuid_of("r02t01")]
-    for name in (*R01, *R02):
-        site.attach(name, uuids[name in R01])
-    placement = site.discover()
-    assert objections(placement) == ["domain_uuid_changed"]
-    assert "All trays of r01, r02 report" in placement.objections[0]["message"]
-
-
-def test_all_trays_of_two_racks_swapped_move() -> None:
-    site = placed()
-    one, other = site.uuid_of("r01t01"), site.uuid_of("r02t01")
-    for name in R01:
-        site.attach(name, other)
-    for name in R02:
-        site.attach(name, one)
-    assert set(kinds(site.discover()).values()) == {"moved"}
-    assert {name: row["cluster_uuid"] for name, row in site.fabric.domains.items()} == {"r01": one, "r02": other}
-
-
-def test_gpus_replaced_tray_by_tray_do_not_rename_and_the_last_ones_are_known() -> None:
-    site = placed()
-    before = names(site)
-    for number, name in enumerate(R01):
-        replace_gpus(site, name, start=10 * number)
-        assert site.discover().objections == []
-    for name in R01:
-        site.attach(name, NEW_UUID)
-    assert objections(site.discover()) == ["domain_uuid_changed"]
-    assert names(site) == before
-
-
-def test_domains_that_share_a_chassis_stay_distinct() -> None:
-    site = Site(policy=Policy(moved_percent=100))
-    for facts in site.facts.values():
-        facts["chassis_serial"] = "1820000000001"
+def test_an_override_of_a_rotation_is_recorded_with_what_else_changes() -> None:
+    site = Scene(later="r02t06")
     site.discover()
-    before, one = names(site), site.uuid_of("r01t01")
-    for name in R02:
-        site.attach(name, NEW_UUID)
-    assert objections(site.discover()) == ["domain_uuid_changed"]
-    assert names(site) == before
-    assert site.fabric.domains["r01"]["cluster_uuid"] == one
-
-
-def test_a_domain_with_a_new_uuid_and_new_gpus_is_a_new_one_that_a_gate_stops() -> None:
-    site = placed()
-    for name in R01:
-        site.attach(name, NEW_UUID)
-    replace_gpus(site, *R01)
-    placement = site.discover()
-    assert [row["message"] for row in placement.objections] == [
-        f"All trays of NVLink domain r01 join r03 with the cluster UUID {NEW_UUID}, and too few of their GPUs are "
-        "known to keep the name; check which trays these are before you accept it."
-    ]
-
-
-def test_two_domains_that_join_in_a_new_one_merge() -> None:
-    site = placed()
-    for name in (*R01, *R02):
-        site.attach(name, NEW_UUID)
-    assert objections(site.discover()) == ["domain_merged"]
-    assert {site.clique_of(name) for name in site.facts} == {"r03"}
-
-
-def test_a_recognised_domain_with_another_chassis_is_an_objection_too() -> None:
-    site = placed()
-    for name in R01:
-        site.attach(name, NEW_UUID)
-        site.facts[name]["chassis_serial"] = "1899999999999"
-    assert sorted(objections(site.discover())) == ["chassis_added", "domain_uuid_changed"]
-
-
-def test_a_source_without_gpus_is_recognised_by_the_known_ones() -> None:
-    site = placed()
-    before = names(site)
-    for name in R01:
-        site.attach(name, NEW_UUID)
-        site.site[name] = {"gpu_uuids": ()}
-    assert objections(site.discover()) == ["domain_uuid_changed"]
-    assert names(site) == before
-
-
-# --- clique IDs ---
-
-
-def split(site: Site, **ids: int) -> None:
-    for name, clique_id in ids.items():
-        site.attach(name, clique_id=clique_id)
-
-
-@pytest.mark.parametrize("ids", [(3, 4), (2, 1), (0, 2)])
-def test_cliques_with_other_ids_keep_names_and_blocks(ids: tuple[int, int]) -> None:
-    site = placed(racks=1, cliques_per_rack=2)
-    before = names(site)
-    split(site, r01t01=ids[0], r01t02=ids[0], r01t03=ids[1], r01t04=ids[1])
-    placement = site.discover()
-    assert (names(site), placement.changes, objections(placement)) == (before, [], ["clique_id_changed"])
-    text = ", ".join(
-        f"{name} {old} -> {new}" for name, old, new in zip(("r01a", "r01b"), (1, 2), ids, strict=True) if old != new
-    )
-    assert placement.objections[0]["message"] == (
-        f"NVLink domain r01 has other clique IDs ({text}) with the same GPUs, as after its partitions were created "
-        "again; accept the proposal to keep their names and blocks if that is the cause."
-    )
-    assert site.discover().objections == []
-
-
-def test_a_new_uuid_with_other_clique_ids_is_one_objection() -> None:
-    site = placed(racks=1, cliques_per_rack=2)
-    before = names(site)
-    for name in R01:
-        site.attach(name, NEW_UUID)
-    split(site, r01t01=5, r01t02=5, r01t03=6, r01t04=6)
-    placement = site.discover()
-    assert (names(site), placement.changes, objections(placement)) == (before, [], ["domain_uuid_changed"])
-    assert ", and other clique IDs (r01a 1 -> 5, r01b 2 -> 6), with the same GPUs" in placement.objections[0]["message"]
-
-
-def test_a_clique_of_which_a_part_leaves_keeps_its_id() -> None:
-    site = placed(racks=1)
-    split(site, r01t01=5, r01t02=5, r01t03=5)
-    placement = site.discover()
-    assert (kinds(placement), placement.objections) == (dict.fromkeys(R01[:3], "moved"), [])
-    assert site.fabric.cliques["r01"]["clique_id"] == 32766
-
-
-def test_the_larger_part_of_a_clique_that_divides_keeps_its_name() -> None:
-    site = placed(racks=1)
-    split(site, r01t01=5, r01t02=5, r01t03=5, r01t04=6)
-    placement = site.discover()
-    assert (kinds(placement), objections(placement)) == ({"r01t04": "moved"}, ["clique_id_changed"])
-    assert {name: row["clique_id"] for name, row in site.fabric.cliques.items()} == {"r01": 5, "r01a": 6}
-
-
-def test_a_clique_of_one_tray_is_another_one_under_another_id() -> None:
-    site = placed(racks=1, cliques_per_rack=4)
-    split(site, r01t01=50)
-    assert kinds(site.discover()) == {"r01t01": "moved"}
-
-
-def test_a_clique_whose_trays_join_another_domain_moves_there() -> None:
-    site = placed(cliques_per_rack=2)
-    for name in R02[:2]:
-        site.attach(name, site.uuid_of("r01t01"), clique_id=9)
-    before = site.fabric.cliques
-    placement = site.discover()
-    assert kinds(placement) == dict.fromkeys(R02[:2], "moved")
-    assert before.items() <= placement.fabric.cliques.items()
-
-
-def test_gpus_in_different_cliques_do_not_renumber_the_clique_of_their_tray() -> None:
-    site = placed(racks=1, trays_per_rack=1)
-    for gpu in site.gpus("r01t01")[1:]:
-        gpu["fabric"]["clique_id"] = 7
-    site.policy = Policy(moved_percent=100, conflict_policy="majority", override=["mixed_cliques"])
-    placement = site.discover()
-    assert (kinds(placement), objections(placement)) == ({"r01t01": "moved"}, [])
-    assert [row["gate"] for row in placement.fabric.overrides] == ["mixed_cliques"]
-
-
-@pytest.mark.parametrize("down", [(), ("r01t01",)])
-def test_no_clique_is_recognised_where_two_join_under_a_new_id(down: tuple[str, ...]) -> None:
-    site = placed(cliques_per_rack=2)
-    before = names(site)[0]
-    for name in R01:
-        site.attach(name, clique_id=9)
-    site.down = set(down)
-    site.discover()
-    assert {name for name in R01 if names(site)[0][name] == before[name]} == set(down)
+    site.policy, before = Policy(override=["rotation_in_progress"]), site.fabric
+    uuid("r01t[01-03]", NEW)(site)
+    assert (site.discover().fabric, site.state_of("r01t01")) == (before, "stale")
+    install(site)
+    assert [row["gate"] for row in site.discover().fabric.overrides] == ["rotation_in_progress"]

@@ -166,6 +166,19 @@ def test_a_tray_that_is_not_attached_keeps_its_place_and_is_stale(fault: Any) ->
     assert new.discover().fabric.trays.keys() == site.facts.keys() - {"r01t02"}, "a new tray gets no place"
 
 
+def test_a_tray_without_a_fabric_is_unhealthy_where_its_rack_attaches_another_one() -> None:
+    site = Site()
+    for name in ("r01t01", *site.facts)[: len(site.facts) // 2 + 1]:
+        for gpu in site.gpus(name):
+            gpu["fabric"].update(state="not_supported", status=None, cluster_uuid=None, clique_id=None, health={})
+        site.facts[name]["findings"] = [{"code": "fabric_missing", "message": "no fabric", "gpu": None}]
+    del site.facts["r02t02"]
+    site.facts["r02t01"] = site.facts["r01t01"] | {"chassis_serial": site.facts["r02t03"]["chassis_serial"]}
+    site.discover()
+    health = {name: site.state.trays[name]["health"] for name in ("r01t01", "r02t01", "r02t03")}
+    assert health == {"r01t01": "unknown", "r02t01": "unhealthy", "r02t03": "healthy"}
+
+
 def test_an_unhealthy_tray_is_present_with_its_health() -> None:
     site = Site()
     site.discover()

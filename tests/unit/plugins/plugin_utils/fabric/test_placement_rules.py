@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Identity, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
@@ -62,7 +61,6 @@ class Seen:
     gpus: frozenset[str]
     identity: Identity | None
     inconsistent: bool
-    majority: Identity | None
     fault: str
     serial: str
     site: dict[str, str]
@@ -119,7 +117,6 @@ def observe(tray: Tray, trays: dict[str, Tray]) -> tuple[Observation, Seen]:
         gpus=frozenset(uuids),
         identity=tray.place if attached else None,
         inconsistent=mixed,
-        majority=other(tray.place) if mixed else None,
         fault=tray.fault,
         serial=tray.serial,
         site=dict(tray.site),
@@ -181,10 +178,9 @@ events = st.one_of(
 policies = st.builds(
     Policy,
     moved_percent=st.sampled_from([10, 100]),
-    conflict_policy=st.sampled_from(["keep", "majority"]),
     expected=st.sampled_from([{}, {"r01": NAMES[:3], "r02": NAMES[3:5]}]),
     max_age=st.sampled_from([None, 600]),
-    override=st.sampled_from([(), ("mixed_cliques",), GATES]),
+    override=st.sampled_from([(), GATES]),
 )
 targets = st.one_of(st.just(NAMES), st.sets(names, min_size=1).map(lambda some: tuple(sorted(some))))
 histories = st.lists(st.tuples(st.lists(events, min_size=2, max_size=6), targets, policies), min_size=5, max_size=6)
@@ -282,13 +278,8 @@ def unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_place(ru
 @rule
 def a_new_tray_is_placed_only_when_attached(run: Run) -> None:
     for name in run.after.trays.keys() - run.before.trays.keys():
-        observed = run.observed[name]
-        if observed.inconsistent:
-            assert (run.policy.conflict_policy, "mixed_cliques" in run.policy.override) == ("majority", True)
-            assert identity(run.after, name) == observed.majority
-        else:
-            assert observed.identity is not None
-            assert identity(run.after, name) == observed.identity
+        assert run.observed[name].identity is not None
+        assert identity(run.after, name) == run.observed[name].identity
 
 
 @rule
@@ -297,9 +288,8 @@ def a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run) -> 
         if clique(run.after, name) != clique(run.before, name):
             assert name in run.targets
             assert run.kinds(name)[0] == "moved"
-            desired = run.observed[name].majority if run.observed[name].inconsistent else run.observed[name].identity
-            assert desired is not None
-            assert identity(run.after, name) == desired
+            assert run.observed[name].identity is not None
+            assert identity(run.after, name) == run.observed[name].identity
 
 
 @rule
@@ -353,28 +343,16 @@ def a_cluster_uuid_or_clique_id_changes_only_by_its_gate(run: Run) -> None:
 
 
 @rule
-def gpus_in_different_cliques_are_a_conflict_and_keep_keeps_the_place(run: Run) -> None:
+def gpus_in_different_cliques_are_a_conflict_and_the_place_stays(run: Run) -> None:
     for name, observed in run.observed.items():
         if observed.inconsistent:
             state = run.placement.state.trays[name]["state"]
             assert state == ("conflict" if name in run.after.trays else "unplaced")
-            if run.policy.conflict_policy == "keep":
-                assert clique(run.after, name) == clique(run.before, name)
+            assert clique(run.after, name) == clique(run.before, name)
 
 
 @rule
-def gpus_in_different_cliques_stop_the_run_where_the_policy_is_error(run: Run) -> None:
-    policy = replace(run.policy, conflict_policy="error")
-    arguments = (run.before, run.state, run.observations, run.targets, NOW, policy)
-    if any(observed.inconsistent for observed in run.observed.values()):
-        with pytest.raises(PlacementError, match=r"^conflict_policy: is error, and the GPUs of r0"):
-            place(*arguments)
-    else:
-        assert place(*arguments).fabric == place(*arguments[:-1], replace(policy, conflict_policy="keep")).fabric
-
-
-@rule
-def a_majority_enters_no_block_and_no_imex_list_without_an_override(run: Run) -> None:
+def gpus_in_different_cliques_enter_no_block_and_no_imex_list(run: Run) -> None:
     def lists(fabric: Fabric, name: str) -> tuple[Any, ...]:
         """The blocks and the IMEX lists that a tray is in."""
         address = f"10.0.0.{NAMES.index(name) + 1}"
@@ -385,19 +363,11 @@ def a_majority_enters_no_block_and_no_imex_list_without_an_override(run: Run) ->
     for name, observed in run.observed.items():
         if not observed.inconsistent:
             continue
-        if run.policy.conflict_policy == "majority" and "mixed_cliques" in run.policy.override:
-            # A clique that is recognised by its GPUs gets another identity, and its trays enter no other clique.
-            cliques = [fabric.trays[name]["clique"] for fabric in (run.before, run.after) if name in fabric.trays]
-            if len(cliques) == 1 or len(set(cliques)) == 2:
-                assert identity(run.after, name) == observed.majority
-                reported = [row["what"] for row in run.after.overrides if row["gate"] == "mixed_cliques"]
-                assert any(what.startswith(f"Tray {name} enters clique ") for what in reported)
-        else:
-            before, after = lists(run.before, name), lists(run.after, name)
-            assert after[0] == before[0]
-            # It may be alone in a list again that another tray's double address had stopped, never in another one.
-            assert set(after[1]) <= {f"imex/{run.before.trays[name]['clique']}/nodes_config.cfg"} if before[0] else True
-            assert before[0] or after == ([], [])
+        before, after = lists(run.before, name), lists(run.after, name)
+        assert after[0] == before[0]
+        # It may be alone in a list again that another tray's double address had stopped, never in another one.
+        assert set(after[1]) <= {f"imex/{run.before.trays[name]['clique']}/nodes_config.cfg"} if before[0] else True
+        assert before[0] or after == ([], [])
 
 
 # --- what a domain and a tray are ---
@@ -414,7 +384,12 @@ def two_chassis_serials_in_one_domain_are_valid_and_reported(run: Run) -> None:
         )
         before = set(run.before.domains[name]["chassis_serials"]) if name in run.before.domains else set()
         added = set(domain["chassis_serials"]) - before
-        assert before <= set(domain["chassis_serials"])
+        # A domain loses only a chassis that none of its trays reports, and no tray of it has left unobserved.
+        cliques = {clique for clique, row in run.before.cliques.items() if row["domain"] == name}
+        members = {tray for tray, row in run.before.trays.items() if row["clique"] in cliques}
+        for serial in before.difference(domain["chassis_serials"]):
+            assert members <= run.observed.keys()
+            assert not reported[serial]
         # One tray alone adds a chassis only to a domain that has none.
         assert all(reported[serial] > 1 for serial in added) or (not before and added <= set(reported))
         shown = [
@@ -449,7 +424,8 @@ def a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None:
             moved = old["clique"] != new["clique"]
             assert run.kinds(name)[0] == ("moved" if moved else "replaced")
             assert new["why"].startswith("moved" if moved else "replaced")
-            assert new["why"].endswith(", all its GPUs are new")
+            owners = [tray for tray, row in run.before.trays.items() if set(row["gpu_uuids"]) & set(new["gpu_uuids"])]
+            assert new["why"].endswith(f", its GPUs are those of {owners[0]}" if owners else ", all its GPUs are new")
 
 
 # --- clusters ---
@@ -483,14 +459,14 @@ def slurm_has_each_placed_tray_in_one_block_and_in_a_file(run: Run) -> None:
 
 @rule
 def every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> None:
-    # Not mixed_cliques: without it nothing enters, so there is nothing to object to.
-    strict = replace(run.policy, override=[gate for gate in run.policy.override if gate == "mixed_cliques"])
+    strict = replace(run.policy, override=[])
     arguments = (run.before, run.state, run.observations, run.targets, NOW)
     objecting = place(*arguments, strict)
     for row in objecting.objections:
-        named = place(*arguments, replace(strict, override=[*strict.override, row["code"]]))
+        named = place(*arguments, replace(strict, override=[row["code"]]))
         assert row["code"] not in {left["code"] for left in named.objections}
-        assert {"gate": row["code"], "when": NOW, "what": row["message"]} in named.fabric.overrides
+        is_recorded = {"gate": row["code"], "when": NOW, "what": row["message"]} in named.fabric.overrides
+        assert is_recorded or replace(objecting.fabric, overrides=[]) == replace(run.before, overrides=[])
         assert replace(named.fabric, overrides=[]) == replace(objecting.fabric, overrides=[])
     assert run.before.overrides == run.after.overrides[: len(run.before.overrides)]
     everything = place(*arguments, replace(strict, override=GATES))
@@ -559,6 +535,6 @@ def test_every_rule_holds_in_every_run() -> None:
         *("placed", "moved", "replaced", "cluster", "present", "stale", "conflict", "unplaced"),
         *("illegal_tray_name", "tray_replaced", "domain_two_chassis", "tray_in_no_cluster", "two blocks in a cluster"),
         "slurm_topology_differs",
-        *("moved_percent", "unknown_trays", "source_too_old", "mixed_cliques", "clique_shrank"),
-        *("domain_merged", "domain_split", "clique_id_changed"),
+        *("moved_percent", "unknown_trays", "source_too_old", "clique_shrank"),
+        *("domain_merged", "domain_split", "rotation_in_progress", "clique_id_changed"),
     }
