@@ -363,8 +363,8 @@ def alone(fabric: Fabric, reported: Mapping[str, Identity], unplaced: int = 0) -
     return {uuid: single[uuid] for uuid in sorted(split | decided)}
 
 
-Chassis = set[tuple[str, str]]
-"""(cluster UUID, chassis serial)."""
+Chassis = Mapping[str, set[str]]
+"""Cluster UUID -> the chassis serials of its domain."""
 
 
 def assign(previous: Fabric, claims: Claims, policy: Policy) -> Names:
@@ -426,7 +426,7 @@ def _confirmed_chassis(previous: Fabric, claims: Claims) -> tuple[Chassis, list[
     a serial takes those of single trays if no two of them agree, as in a rack of one tray. A domain loses a chassis
     where all its trays report others.
     """
-    known = {row["cluster_uuid"]: {*row["chassis_serials"]} for row in previous.domains.values()}
+    chassis = {row["cluster_uuid"]: {*row["chassis_serials"]} for row in previous.domains.values()}
     reported: dict[str, Counter[str]] = defaultdict(Counter)
     for name, claim in claims.trays.items():
         if claim.chassis_serial:
@@ -436,21 +436,17 @@ def _confirmed_chassis(previous: Fabric, claims: Claims) -> tuple[Chassis, list[
         for name, tray in previous.trays.items()
         if name not in claims.trays or not claims.trays[name].chassis_serial
     }
-    confirmed = {(uuid, serial) for uuid, serials in known.items() for serial in serials}
     for uuid, serials in reported.items():
-        before = known.get(uuid, set())
-        several = {serial for serial, trays in serials.items() if trays > 1}
-        now = several if several or before else set(serials)
-        confirmed.update((uuid, serial) for serial in now)
-        if uuid not in silent and not (before | now).isdisjoint(serials):
-            confirmed.difference_update((uuid, serial) for serial in before.difference(serials))
+        known, several = chassis.get(uuid, set()), {serial for serial, trays in serials.items() if trays > 1}
+        now = known.union(several if several or known else serials)
+        chassis[uuid] = now if uuid in silent else now.intersection(serials) or now
     findings = []
     for name, claim in claims.trays.items():
-        if claim.chassis_serial and (claims.identity(name)[0], claim.chassis_serial) not in confirmed:
+        if claim.chassis_serial and claim.chassis_serial not in chassis[claims.identity(name)[0]]:
             what = f"alone in its NVLink domain reports the chassis {claim.chassis_serial}"
             remedy = "check its place and its baseboard controller"
             findings.append(tray_finding(name, "tray_misplaced", what, remedy))
-    return confirmed, findings
+    return chassis, findings
 
 
 class Names:
@@ -481,7 +477,7 @@ class Names:
             identity = claims.identity(tray)
             if identity not in self._clique_of:
                 cliques[identity[0]][identity] = None
-                if claim.chassis_serial and (identity[0], claim.chassis_serial) in self.chassis:
+                if claim.chassis_serial and claim.chassis_serial in self.chassis[identity[0]]:
                     serials[identity[0]].add(claim.chassis_serial)
         for uuid, identities in cliques.items():
             domain = self._domain_of.get(uuid)

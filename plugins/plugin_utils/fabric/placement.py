@@ -295,17 +295,14 @@ def _sized(
     sizes: Counter[str] = Counter()
     for clique, size in Counter([tray["clique"] for tray in trays.values()]).items():
         sizes[domain_of[clique]] += size
-    serials: dict[str, set[str]] = defaultdict(set)
-    for uuid, serial in names.chassis:
-        serials[uuid].add(serial)
     domains = dict(names.domains)
     for name, domain in names.domains.items():
         expected = domain["expected_trays"]
         if sizes[name]:
             declared = len(policy.expected.get(name, ()))
             expected = max(declared or policy.expected_trays or expected, sizes[name])
-        serials_of = natural_sorted(serials[domain["cluster_uuid"]])
-        domains[name] = {**domain, "chassis_serials": serials_of, "expected_trays": expected}
+        serials = natural_sorted(names.chassis.get(domain["cluster_uuid"], ()))
+        domains[name] = {**domain, "chassis_serials": serials, "expected_trays": expected}
         if domain["cluster_uuid"] in policies:
             domains[name] = {**domains[name], "tray_partitions": policies[domain["cluster_uuid"]]}
     return domains
