@@ -573,7 +573,7 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
         "domain_two_chassis": Row(
             INFO,
-            "an NVLink domain spans several chassis, as in NVL36x2, or one chassis has several NVLink domains",
+            "an NVLink domain spans several chassis, as in NVL36x2",
             "none, unless the site has no such system",
         ),
         "drivers_differ": Row(
@@ -632,9 +632,6 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "gate: only a part of an NVLink domain reports a new cluster UUID; its trays keep their places meanwhile",
             "discover again when all trays report it, or name it in fabric_domain_names if it is another domain",
-            FABRIC_FILE,
-            "the fabric of the NVLink domain is being built again",
-            _DISCOVER,
         ),
         "slot_conflict": Row(
             ERROR,

@@ -440,18 +440,6 @@ def _several_chassis(fabric: Fabric, trays: TrayStates, policy: Policy) -> Itera
             yield finding("domain_two_chassis", message, domain=name)
 
 
-def _several_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
-    """The domains with trays that share a chassis."""
-    domains: dict[str, set[str]] = defaultdict(set)
-    for name in set(_domains_of(fabric).values()):
-        for serial in fabric.domains[name]["chassis_serials"]:
-            domains[serial].add(name)
-    for serial in natural_sorted(serial for serial, names in domains.items() if len(names) > 1):
-        names = summarize(natural_sorted(domains[serial]))
-        message = f"The chassis {serial} has the NVLink domains {names}; this is valid, as in mini-racks of Vera Rubin."
-        yield finding("domain_two_chassis", message)
-
-
 def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
     elsewhere = _elsewhere(fabric, policy)
     for name in natural_sorted(policy.expected):
@@ -493,7 +481,6 @@ _CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] =
     _incomplete_domains,
     _differing_drivers,
     _several_chassis,
-    _several_domains,
     _against_expected,
     _in_no_cluster,
     _in_no_group,

@@ -56,7 +56,6 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "nvlink_links_degraded": frozenset({"fabric_degraded"}),
     "tray_not_attached": _IN_KUBERNETES,
     "domain_uuid_changed": _PLACE,
-    "rotation_in_progress": _PLACE,
     "clique_id_changed": _PLACE,
     "tray_partitions": _PLACE,
     # Slurm may already follow the GPUs: the fabric file is what is outdated.

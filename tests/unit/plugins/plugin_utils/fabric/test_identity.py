@@ -44,24 +44,14 @@ def fabric(trays: str, **values: Any) -> Event:
     return lambda site: [gpu["fabric"].update(values) for gpu in site.gpus(*expand(trays))]
 
 
-def new_gpus(trays: str, number: int = 4) -> Event:
-    """So many GPUs of each tray are replaced."""
-
-    def happen(site: Scene) -> None:
-        for tray in expand(trays):
-            for gpu in site.gpus(tray)[:number]:
-                gpu["uuid"] = f"GPU-ffffffff{gpu['uuid'][12:]}"
-
-    return happen
+def new_gpus(trays: str) -> Event:
+    """All GPUs of each tray are replaced."""
+    return lambda site: [gpu.update(uuid=f"GPU-ffffffff{gpu['uuid'][12:]}") for gpu in site.gpus(*expand(trays))]
 
 
 def exchange(one: str, other: str) -> Event:
     """Two hosts exchange their names."""
-
-    def happen(site: Scene) -> None:
-        site.facts[one], site.facts[other] = site.facts[other], site.facts[one]
-
-    return happen
+    return lambda site: site.facts.update({one: site.facts[other], other: site.facts[one]})
 
 
 def down(trays: str) -> Event:
@@ -91,15 +81,16 @@ class Scene(Site):
 class Run:
     """A discovery, which is accepted: what happens before it, and its result.
 
-    moved: hostlist -> clique, of trays with another clique than before. gates: codes of the objections. words: a part
-    of an objection, of the reason of a change or of a finding.
+    gates: codes of the objections. words: a part of an objection, of the reason of a change or of a finding. moved:
+    hostlist -> clique, of trays with another clique than before. site: options of a Scene, in the first run.
     """
 
     events: Sequence[Event]
-    moved: Mapping[str, str] = field(default_factory=dict)
     gates: Sequence[str] = ()
     words: str = ""
+    moved: Mapping[str, str] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
+    site: Mapping[str, Any] = field(default_factory=dict)
 
 
 ROTATED = "with the same GPUs, as after its fabric was built again"
@@ -108,311 +99,251 @@ BOTH: dict[str, Any] = {"cliques_per_rack": 2}
 changed, renumbered, rotating = ["domain_uuid_changed"], ["clique_id_changed"], ["rotation_in_progress"]
 chassis, split = ["chassis_changed"], ["domain_split"]
 
-SCENARIOS: dict[str, tuple[dict[str, Any], Sequence[Run]]] = {
+SCENARIOS: dict[str, Sequence[Run]] = {
     # --- rotation: the fabric manager gives a domain another cluster UUID ---
-    "rotation": ({}, [Run([uuid(R01, NEW)], {}, changed, ROTATED), Run([])]),
-    "rotation of the second of 12 racks": ({"racks": 12}, [Run([uuid(R02, NEW)], {}, changed, ROTATED)]),
-    "rotation of both racks": (
-        {},
-        [Run([uuid(R01, NEW), uuid(R02, NEWER)], {}, [*changed, *changed], "NVLink domain r02 has the cluster")],
-    ),
-    "rotation of a rack of one tray": ({"trays_per_rack": 1}, [Run([uuid("r01t01", NEW)], {}, changed, ROTATED)]),
-    "rotation of a rack with two cliques": (BOTH, [Run([uuid(R01, NEW)], {}, changed, ROTATED)]),
-    "rotation with other clique IDs": (
-        BOTH,
-        [
-            Run(
-                [uuid(R01, NEW), clique("r01t[01-03]", 5), clique("r01t[04-06]", 6)],
-                {},
-                changed,
-                ", and other clique IDs (r01a 1 -> 5, r01b 2 -> 6), with the same GPUs",
-            )
-        ],
-    ),
-    "rotation of a rack that shares its chassis": (
-        {"chassis_serial": "1820"},
-        [Run([uuid(R02, NEW)], {}, changed, ROTATED), Run([])],
-    ),
-    "rotation by a source without GPUs": (
-        {},
-        [Run([uuid(R01, NEW), lambda site: site.site.update({"r01t01": {"gpu_uuids": ()}})], {}, changed, ROTATED)],
-    ),
-    "rotation in a new chassis": (
-        {},
-        [Run([uuid(R01, NEW), facts(R01, chassis_serial="1899")], {}, [*chassis, *changed], ROTATED)],
-    ),
-    "1 of 6 rotates": (
-        {},
-        [Run([uuid("r01t01", NEW)], {}, rotating, f"gets the cluster UUID {NEW}: r01t01 report it, {REST}")],
-    ),
-    "3 of 6 rotate, then the rest": (
-        {},
-        [Run([uuid("r01t[01-03]", NEW)], {}, rotating, REST), Run([uuid(R01, NEW)], {}, changed, ROTATED)],
-    ),
-    "5 of 6 rotate, then the straggler": (
-        {},
-        [Run([uuid("r01t[02-06]", NEW)], {}, rotating, REST), Run([uuid(R01, NEW)], {}, changed, ROTATED)],
-    ),
-    "5 of 6 rotate, the straggler is down": (
-        {},
-        [Run([uuid("r01t[02-06]", NEW), down("r01t01")], {}, changed, ROTATED), Run([uuid(R01, NEW), up])],
-    ),
-    "the straggler returns with the old UUID": (
-        {},
-        [
-            Run([uuid("r01t[02-06]", NEW), down("r01t01")], {}, changed, ROTATED),
-            Run([up], {}, rotating, REST),
-            Run([uuid(R01, NEW)]),
-        ],
-    ),
-    "1 of 6 is up at a rotation, then all": (
-        {},
-        [Run([uuid(R01, NEW), down("r01t[02-06]")], {}, rotating, REST), Run([up], {}, changed, ROTATED)],
-    ),
-    "3 of 6 are up at a rotation, then all": (
-        {},
-        [
-            Run([uuid(R01, NEW), down("r01t[04-06]")], {}, rotating, "r01t01 keeps its place in r01: it reports a new"),
-            Run([up], {}, changed, ROTATED),
-        ],
-    ),
-    "4 of 6 are up at a rotation": ({}, [Run([uuid(R01, NEW), down("r01t[05-06]")], {}, changed, ROTATED), Run([up])]),
-    "a tray is installed during a rotation": (
-        {"later": "r02t06"},
-        [
-            Run([install, uuid("r02t[04-06]", NEW)], {}, rotating, "r02t06 gets no place: it reports a new cluster"),
-            Run([uuid(R02, NEW)], {"r02t06": "r02"}, changed, ROTATED),
-        ],
-    ),
-    "a tray is replaced during a rotation": (
-        {},
-        [
-            Run([uuid("r01t[01-03]", NEW), new_gpus("r01t01")], {}, rotating, REST),
-            Run([uuid(R01, NEW)], {}, changed, "all its GPUs are new"),
-        ],
-    ),
-    "a replaced tray is the straggler": (
-        {},
-        [Run([uuid("r01t[02-06]", NEW), new_gpus("r01t01")], {}, rotating, "all its GPUs are new")],
-    ),
-    "a tray rotates alone while a new rack has the UUID": (
-        {"later": R02},
-        [
-            Run(
-                [install, uuid(f"r01t06,{R02}", NEW)],
-                {f"r01t06,{R02}": "r02"},
-                split,
-                "NVLink domain r01 splits into r01, r02",
-            )
-        ],
-    ),
-    "all GPUs are new at a rotation": (
-        {},
-        [Run([uuid(R01, NEW), new_gpus(R01)], {R01: "r03"}, changed, "too few of their GPUs are known")],
-    ),
+    "rotation": [Run([uuid(R01, NEW)], changed, ROTATED), Run([])],
+    "rotation of the second of 12 racks": [Run([uuid(R02, NEW)], changed, ROTATED, site={"racks": 12})],
+    "rotation of both racks": [
+        Run([uuid(R01, NEW), uuid(R02, NEWER)], [*changed, *changed], "NVLink domain r02 has the cluster")
+    ],
+    "rotation of a rack of one tray": [Run([uuid("r01t01", NEW)], changed, ROTATED, site={"trays_per_rack": 1})],
+    "rotation of a rack with two cliques": [Run([uuid(R01, NEW)], changed, ROTATED, site=BOTH)],
+    "rotation with other clique IDs": [
+        Run(
+            [uuid(R01, NEW), clique("r01t[01-03]", 5), clique("r01t[04-06]", 6)],
+            changed,
+            ", and other clique IDs (r01a 1 -> 5, r01b 2 -> 6), with the same GPUs",
+            site=BOTH,
+        )
+    ],
+    "rotation of a rack that shares its chassis": [
+        Run([uuid(R02, NEW)], changed, ROTATED, site={"chassis_serial": "1820"}),
+        Run([]),
+    ],
+    "rotation by a source without GPUs": [
+        Run([uuid(R01, NEW), lambda site: site.site.update({"r01t01": {"gpu_uuids": ()}})], changed, ROTATED)
+    ],
+    "rotation in a new chassis": [
+        Run([uuid(R01, NEW), facts(R01, chassis_serial="1899")], [*chassis, *changed], ROTATED)
+    ],
+    "1 of 6 rotates": [Run([uuid("r01t01", NEW)], rotating, f"gets the cluster UUID {NEW}: r01t01 report it, {REST}")],
+    "3 of 6 rotate, then the rest": [
+        Run([uuid("r01t[01-03]", NEW)], rotating, REST),
+        Run([uuid(R01, NEW)], changed, ROTATED),
+    ],
+    "5 of 6 rotate, then the straggler": [
+        Run([uuid("r01t[02-06]", NEW)], rotating, REST),
+        Run([uuid(R01, NEW)], changed, ROTATED),
+    ],
+    "5 of 6 rotate, the straggler is down": [
+        Run([uuid("r01t[02-06]", NEW), down("r01t01")], changed, ROTATED),
+        Run([uuid(R01, NEW), up]),
+    ],
+    "the straggler returns with the old UUID": [
+        Run([uuid("r01t[02-06]", NEW), down("r01t01")], changed, ROTATED),
+        Run([up], rotating, REST),
+        Run([uuid(R01, NEW)]),
+    ],
+    "1 of 6 is up at a rotation, then all": [
+        Run([uuid(R01, NEW), down("r01t[02-06]")], rotating, REST),
+        Run([up], changed, ROTATED),
+    ],
+    "3 of 6 are up at a rotation, then all": [
+        Run([uuid(R01, NEW), down("r01t[04-06]")], rotating, "r01t01 keeps its place in r01: it reports a new"),
+        Run([up], changed, ROTATED),
+    ],
+    "4 of 6 are up at a rotation": [Run([uuid(R01, NEW), down("r01t[05-06]")], changed, ROTATED), Run([up])],
+    "a tray is installed during a rotation": [
+        Run(
+            [install, uuid("r02t[04-06]", NEW)],
+            rotating,
+            "r02t06 gets no place: it reports a new cluster",
+            site={"later": "r02t06"},
+        ),
+        Run([uuid(R02, NEW)], changed, ROTATED, moved={"r02t06": "r02"}),
+    ],
+    "a tray is replaced during a rotation": [
+        Run([uuid("r01t[01-03]", NEW), new_gpus("r01t01")], rotating, REST),
+        Run([uuid(R01, NEW)], changed, "all its GPUs are new"),
+    ],
+    "a replaced tray is the straggler": [
+        Run([uuid("r01t[02-06]", NEW), new_gpus("r01t01")], rotating, "all its GPUs are new")
+    ],
+    "a tray rotates alone while a new rack has the UUID": [
+        Run(
+            [install, uuid(f"r01t06,{R02}", NEW)],
+            split,
+            "NVLink domain r01 splits into r01, r02",
+            moved={f"r01t06,{R02}": "r02"},
+            site={"later": R02},
+        )
+    ],
+    "all GPUs are new at a rotation": [
+        Run([uuid(R01, NEW), new_gpus(R01)], changed, "too few of their GPUs are known", moved={R01: "r03"})
+    ],
     # --- split ---
-    "a domain is divided, and the site names the new one": (
-        {},
-        [
-            Run(
-                [uuid("r01t[01-03]", NEW)],
-                {"r01t[01-03]": "hall_a"},
-                split,
-                "NVLink domain r01 splits into hall_a, r01; check the NVLink switches",
-                {"domain_names": {NEW: "hall_a"}},
-            )
-        ],
-    ),
-    "a part of a rack is in a new chassis": (
-        {},
-        [
-            Run(
-                [uuid("r01t[01-03]", NEW), facts("r01t[01-03]", chassis_serial="1899")],
-                {"r01t[01-03]": "r03"},
-                split,
-                "NVLink domain r01 splits into r01, r03",
-            )
-        ],
-    ),
-    "a tray moves to another slot of a new rack": (
-        {},
-        [Run([uuid("r01t01", NEW), facts("r01t01", tray_index=9)], {"r01t01": "r03"}, split)],
-    ),
-    "a partition of three trays": ({}, [Run([clique("r01t[01-03]", 7)], {"r01t[01-03]": "r01a"}, [], "moved 2026")]),
-    "a part leaves a partition": ({}, [Run([clique("r01t[01-05]", 7)], {"r01t[01-05]": "r01a"})]),
-    "a partition is divided into 4 and 2": (
-        {},
-        [
-            Run(
-                [clique("r01t[01-04]", 5), clique("r01t[05-06]", 6)],
-                {"r01t[05-06]": "r01a"},
-                renumbered,
-                "has other clique IDs (r01 32766 -> 5) with the same GPUs, as after its partitions were created again",
-            )
-        ],
-    ),
-    "halves of a partition join under a third ID": (
-        {},
-        [
-            Run([clique("r01t[04-06]", 7)], {"r01t[04-06]": "r01a"}),
-            Run([clique(R01, 9)], {"r01t[04-06]": "r01"}, renumbered, "r01 32766 -> 9"),
-        ],
-    ),
-    "two partitions join under a third ID": (
-        BOTH,
-        [Run([clique(R01, 9)], {"r01t[04-06]": "r01a"}, renumbered, "r01a 1 -> 9")],
-    ),
-    "two partitions join under a third ID, one tray is down": (
-        BOTH,
-        [Run([clique(R01, 9), down("r01t01")], {"r01t[02-03]": "r01b"}, renumbered, "r01b 2 -> 9")],
-    ),
-    "a partition joins another": (BOTH, [Run([clique(R01, 1)], {"r01t[04-06]": "r01a"})]),
-    "partitions are created again": (
-        BOTH,
-        [Run([clique("r01t[01-03]", 3), clique("r01t[04-06]", 4)], {}, renumbered, "r01a 1 -> 3, r01b 2 -> 4")],
-    ),
-    "partitions exchange their IDs": (
-        BOTH,
-        [Run([clique("r01t[01-03]", 2), clique("r01t[04-06]", 1)], {}, renumbered, "r01a 1 -> 2, r01b 2 -> 1")],
-    ),
-    "one of two partitions is created again": (
-        BOTH,
-        [Run([clique("r01t[01-03]", 0)], {}, renumbered, "other clique IDs (r01a 1 -> 0)"), Run([])],
-    ),
-    "a partition of one tray is created again": (
-        {"cliques_per_rack": 6},
-        [Run([clique("r01t01", 50)], {"r01t01": "r01g"})],
-    ),
-    "a partition joins another rack": (
-        BOTH,
-        [Run([uuid("r02t[01-03]", "r01t01"), clique("r02t[01-03]", 9)], {"r02t[01-03]": "r01c"})],
-    ),
-    "the GPUs of a tray are in two partitions": (
-        {},
-        [Run([lambda site: site.gpus("r01t01")[0]["fabric"].update(clique_id=7)], {}, [], "r01t01 keeps")],
-    ),
+    "a domain is divided, and the site names the new one": [
+        Run(
+            [uuid("r01t[01-03]", NEW)],
+            split,
+            "NVLink domain r01 splits into hall_a, r01; check the NVLink switches",
+            moved={"r01t[01-03]": "hall_a"},
+            policy={"domain_names": {NEW: "hall_a"}},
+        )
+    ],
+    "a part of a rack is in a new chassis": [
+        Run(
+            [uuid("r01t[01-03]", NEW), facts("r01t[01-03]", chassis_serial="1899")],
+            split,
+            "NVLink domain r01 splits into r01, r03",
+            moved={"r01t[01-03]": "r03"},
+        )
+    ],
+    "a tray moves to another slot of a new rack": [
+        Run([uuid("r01t01", NEW), facts("r01t01", tray_index=9)], split, moved={"r01t01": "r03"})
+    ],
+    "a partition of three trays": [Run([clique("r01t[01-03]", 7)], words="moved 2026", moved={"r01t[01-03]": "r01a"})],
+    "a part leaves a partition": [Run([clique("r01t[01-05]", 7)], moved={"r01t[01-05]": "r01a"})],
+    "a partition is divided into 4 and 2": [
+        Run(
+            [clique("r01t[01-04]", 5), clique("r01t[05-06]", 6)],
+            renumbered,
+            "has other clique IDs (r01 32766 -> 5) with the same GPUs, as after its partitions were created again",
+            moved={"r01t[05-06]": "r01a"},
+        )
+    ],
+    "halves of a partition join under a third ID": [
+        Run([clique("r01t[04-06]", 7)], moved={"r01t[04-06]": "r01a"}),
+        Run([clique(R01, 9)], renumbered, "r01 32766 -> 9", moved={"r01t[04-06]": "r01"}),
+    ],
+    "two partitions join under a third ID": [
+        Run([clique(R01, 9)], renumbered, "r01a 1 -> 9", moved={"r01t[04-06]": "r01a"}, site=BOTH)
+    ],
+    "two partitions join under a third ID, one tray is down": [
+        Run([clique(R01, 9), down("r01t01")], renumbered, "r01b 2 -> 9", moved={"r01t[02-03]": "r01b"}, site=BOTH)
+    ],
+    "a partition joins another": [Run([clique(R01, 1)], moved={"r01t[04-06]": "r01a"}, site=BOTH)],
+    "partitions are created again": [
+        Run([clique("r01t[01-03]", 3), clique("r01t[04-06]", 4)], renumbered, "r01a 1 -> 3, r01b 2 -> 4", site=BOTH)
+    ],
+    "partitions exchange their IDs": [
+        Run([clique("r01t[01-03]", 2), clique("r01t[04-06]", 1)], renumbered, "r01a 1 -> 2, r01b 2 -> 1", site=BOTH)
+    ],
+    "one of two partitions is created again": [
+        Run([clique("r01t[01-03]", 0)], renumbered, "other clique IDs (r01a 1 -> 0)", site=BOTH),
+        Run([]),
+    ],
+    "a partition of one tray is created again": [
+        Run([clique("r01t01", 50)], moved={"r01t01": "r01g"}, site={"cliques_per_rack": 6})
+    ],
+    "a partition joins another rack": [
+        Run([uuid("r02t[01-03]", "r01t01"), clique("r02t[01-03]", 9)], moved={"r02t[01-03]": "r01c"}, site=BOTH)
+    ],
+    "the GPUs of a tray are in two partitions": [
+        Run([lambda site: site.gpus("r01t01")[0]["fabric"].update(clique_id=7)], words="r01t01 keeps")
+    ],
     # --- merge and clone ---
-    "a rack joins another": (
-        {},
-        [Run([uuid(R02, "r01t01")], {R02: "r01"}, ["domain_merged"], "NVLink domain r01 takes all trays of r02")],
-    ),
-    "a tray joins another rack": ({}, [Run([uuid("r02t01", "r01t01")], {"r02t01": "r01"}, [], "moved 2026")]),
-    "two racks join under a new UUID": (
-        {},
-        [Run([uuid(f"{R01},{R02}", NEW)], {R02: "r01"}, ["domain_merged", *changed], "r01 takes all trays of r02")],
-    ),
-    "two racks join under a new UUID, a tray is down": (
-        {},
-        [
-            Run(
-                [uuid(f"{R01},{R02}", NEW), down("r01t01")],
-                {"r01t[02-06]": "r02"},
-                changed,
-                "NVLink domain r02 has the cluster UUID",
-            )
-        ],
-    ),
-    "a rack is a clone of a declared one": (
-        {},
-        [
-            Run(
-                [uuid(R02, "r01t01")],
-                {R02: "r01"},
-                ["domain_merged", "clique_shrank", "unknown_trays"],
-                "NVLink domain r01 would have 12 trays, and expected_trays is 6",
-                {"expected_trays": 6},
-            )
-        ],
-    ),
-    "two trays report one slot": (
-        {},
-        [Run([facts("r01t[01-02]", tray_index=0)], {}, ["slot_conflict"], "r01 all report tray_index 0")],
-    ),
-    "two hosts of one slot": (
-        {},
-        [Run([facts("r01t01", tray_index=0, host_id=1), facts("r01t02", tray_index=0, host_id=2)])],
-    ),
+    "a rack joins another": [
+        Run([uuid(R02, "r01t01")], ["domain_merged"], "NVLink domain r01 takes all trays of r02", moved={R02: "r01"})
+    ],
+    "a tray joins another rack": [Run([uuid("r02t01", "r01t01")], words="moved 2026", moved={"r02t01": "r01"})],
+    "two racks join under a new UUID": [
+        Run([uuid(f"{R01},{R02}", NEW)], ["domain_merged", *changed], "r01 takes all trays of r02", moved={R02: "r01"})
+    ],
+    "two racks join under a new UUID, a tray is down": [
+        Run(
+            [uuid(f"{R01},{R02}", NEW), down("r01t01")],
+            changed,
+            "NVLink domain r02 has the cluster UUID",
+            moved={"r01t[02-06]": "r02"},
+        )
+    ],
+    "a rack is a clone of a declared one": [
+        Run(
+            [uuid(R02, "r01t01")],
+            ["domain_merged", "clique_shrank", "unknown_trays"],
+            "NVLink domain r01 would have 12 trays, and expected_trays is 6",
+            moved={R02: "r01"},
+            policy={"expected_trays": 6},
+        )
+    ],
+    "two trays report one slot": [
+        Run([facts("r01t[01-02]", tray_index=0)], ["slot_conflict"], "r01 all report tray_index 0")
+    ],
+    "two hosts of one slot": [
+        Run([facts("r01t01", tray_index=0, host_id=1), facts("r01t02", tray_index=0, host_id=2)])
+    ],
     # --- swap ---
-    "two hosts of a rack exchange their names": (
-        {},
-        [Run([exchange("r01t01", "r01t02")], {}, [], "its GPUs are those of r01t02"), Run([])],
-    ),
-    "two hosts of two racks exchange their names": (
-        {},
-        [Run([exchange("r01t01", "r02t01")], {"r01t01": "r02", "r02t01": "r01"}, [], "its GPUs are those of r02t01")],
-    ),
-    "a host has the name of one that is down": (
-        {},
-        [Run([exchange("r01t01", "r01t02"), down("r01t02")], {}, [], "Tray r01t01 reports GPUs of r01t02")],
-    ),
-    "two trays of two racks change places": (
-        {},
-        [Run([uuid("r01t01", "r02t01"), uuid("r02t01", "r01t01")], {"r01t01": "r02", "r02t01": "r01"})],
-    ),
-    "two racks exchange their UUIDs": (
-        {"racks": 3},
-        [Run([uuid(R01, "r02t01"), uuid(R02, "r01t01")], {R01: "r02", R02: "r01"}, changed, "of r01, r02 report")],
-    ),
-    "three racks exchange their UUIDs": (
-        {"racks": 3},
-        [
-            Run(
-                [uuid(R01, "r02t01"), uuid(R02, "r03t01"), uuid(R03, "r01t01")],
-                {R01: "r02", R02: "r03", R03: "r01"},
-                changed,
-                "of r01, r02, r03 report",
-            )
-        ],
-    ),
+    "two hosts of a rack exchange their names": [
+        Run([exchange("r01t01", "r01t02")], words="its GPUs are those of r01t02"),
+        Run([]),
+    ],
+    "two hosts of two racks exchange their names": [
+        Run(
+            [exchange("r01t01", "r02t01")],
+            words="its GPUs are those of r02t01",
+            moved={"r01t01": "r02", "r02t01": "r01"},
+        )
+    ],
+    "a host has the name of one that is down": [
+        Run([exchange("r01t01", "r01t02"), down("r01t02")], words="Tray r01t01 reports GPUs of r01t02")
+    ],
+    "two trays of two racks change places": [
+        Run([uuid("r01t01", "r02t01"), uuid("r02t01", "r01t01")], moved={"r01t01": "r02", "r02t01": "r01"})
+    ],
+    "two racks exchange their UUIDs": [
+        Run(
+            [uuid(R01, "r02t01"), uuid(R02, "r01t01")],
+            changed,
+            "of r01, r02 report",
+            moved={R01: "r02", R02: "r01"},
+            site={"racks": 3},
+        )
+    ],
+    "three racks exchange their UUIDs": [
+        Run(
+            [uuid(R01, "r02t01"), uuid(R02, "r03t01"), uuid(R03, "r01t01")],
+            changed,
+            "of r01, r02, r03 report",
+            moved={R01: "r02", R02: "r03", R03: "r01"},
+            site={"racks": 3},
+        )
+    ],
     # --- replaced hardware ---
-    "a tray is replaced": ({}, [Run([new_gpus("r01t01")], {}, [], "all its GPUs are new"), Run([])]),
-    "a GPU is replaced": ({}, [Run([new_gpus("r01t01", 1)], {}, [], "1 of 4 GPUs new")]),
-    "a GPU is lost": ({}, [Run([lambda site: site.facts["r01t01"]["gpus"].pop()], {}, [], "3 of its 4 GPUs")]),
-    "all trays are replaced one after the other, then the rack rotates": (
-        {},
-        [*(Run([new_gpus(tray)]) for tray in expand(R01)), Run([uuid(R01, NEW)], {}, changed, ROTATED)],
-    ),
-    "a tray reports another chassis": ({}, [Run([facts("r01t01", chassis_serial="1899")], {}, [], "the chassis 1899")]),
-    "two trays report another chassis": (
-        {},
-        [Run([facts("r01t[01-02]", chassis_serial="1899")], {}, chassis, "r01 gets the chassis 1899")],
-    ),
-    "no tray reports a chassis any more": (
-        {},
-        [
-            Run([facts("r01t[01-02]", chassis_serial="1899")], {}, chassis),
-            Run([facts(R01, chassis_serial="1800100000001"), down("r01t06")]),
-            Run([up], {}, chassis, "No tray of NVLink domain r01 reports the chassis 1899 any more"),
-        ],
-    ),
+    "a tray is replaced": [Run([new_gpus("r01t01")], words="all its GPUs are new"), Run([])],
+    "all trays are replaced one after the other, then the rack rotates": [
+        *(Run([new_gpus(tray)]) for tray in expand(R01)),
+        Run([uuid(R01, NEW)], changed, ROTATED),
+    ],
+    "a tray reports another chassis": [Run([facts("r01t01", chassis_serial="1899")], words="the chassis 1899")],
+    "two trays report another chassis": [
+        Run([facts("r01t[01-02]", chassis_serial="1899")], chassis, "r01 gets the chassis 1899")
+    ],
+    "no tray reports a chassis any more": [
+        Run([facts("r01t[01-02]", chassis_serial="1899")], chassis),
+        Run([facts(R01, chassis_serial="1800100000001"), down("r01t06")]),
+        Run([up], chassis, "No tray of NVLink domain r01 reports the chassis 1899 any more"),
+    ],
     # --- partial power ---
-    "half a rack is down": ({}, [Run([down("r01t[01-03]")], {}, [], "keeps its place in r01: no route"), Run([up])]),
-    "a rack is down": ({}, [Run([down(R01)], {}, [], "keeps its place in r01: no route"), Run([up])]),
-    "a rack has half of its trays at first": (
-        {"later": "r02t[04-06]"},
-        [Run([install], {"r02t[04-06]": "r02"}, [], "placed 2026")],
-    ),
-    "the GPUs of a tray of a rack have no fabric": (
-        {},
-        [
-            Run(
-                [fabric("r01t01", state="not_supported", status=None, cluster_uuid=None, clique_id=None)],
-                {},
-                [],
-                "keeps its",
-            )
-        ],
-    ),
-    "the fabric of a rack is not started": ({}, [Run([fabric(R01, state="in_progress")], {}, [], "not all its GPUs")]),
+    "half a rack is down": [Run([down("r01t[01-03]")], words="keeps its place in r01: no route"), Run([up])],
+    "a rack is down": [Run([down(R01)], words="keeps its place in r01: no route"), Run([up])],
+    "a rack has half of its trays at first": [
+        Run([install], words="placed 2026", moved={"r02t[04-06]": "r02"}, site={"later": "r02t[04-06]"})
+    ],
+    "the GPUs of a tray of a rack have no fabric": [
+        Run(
+            [fabric("r01t01", state="not_supported", status=None, cluster_uuid=None, clique_id=None)], words="keeps its"
+        )
+    ],
+    "the fabric of a rack is not started": [Run([fabric(R01, state="in_progress")], words="not all its GPUs")],
 }
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_names_gates_and_words(scenario: str) -> None:
-    options, runs = SCENARIOS[scenario]
-    site = Scene(**options)
+    site = Scene(**SCENARIOS[scenario][0].site)
     site.discover()
-    for run in runs:
+    for run in SCENARIOS[scenario]:
         for event in run.events:
             event(site)
         before, site.policy = site.fabric, Policy(**{"moved_percent": 100, **run.policy})
