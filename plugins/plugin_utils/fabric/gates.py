@@ -166,9 +166,9 @@ def _rotating(step: Step, policy: Policy) -> Iterator[Objection]:
     for uuid, domain in sorted(set(step.held.values())):
         trays = [tray for tray, row in step.held.items() if row == (uuid, domain)]
         message = (
-            f"NVLink domain {domain} gets the cluster UUID {uuid}: {summarize(trays)} report it, the rest of its "
-            f"{count(sizes[domain], 'tray')} is expected to, and nothing is renamed; discover again when all do, or "
-            "name the UUID in fabric_domain_names if it is another domain."
+            f"NVLink domain {domain} gets the cluster UUID {uuid}, so far on {len(trays)} of "
+            f"{count(sizes[domain], 'tray')} ({summarize(trays)}): the rest is expected, and nothing is renamed; "
+            "discover again when all trays report it, or name the UUID in fabric_domain_names if it is another domain."
         )
         yield finding("rotation_in_progress", message, domain=domain), trays
 

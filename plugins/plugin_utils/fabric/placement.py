@@ -567,10 +567,7 @@ def _tray_state(
         status = PRESENT
     elif name in claims.held:
         _uuid, domain = claims.held[name]
-        status, what = (
-            STALE,
-            f"{_keeps(tray)}: it reports a new cluster UUID, and not all of NVLink domain {domain} does",
-        )
+        status, what = STALE, f"{_keeps(tray)}: not all of NVLink domain {domain} reports its new cluster UUID"
         found.append(tray_finding(name, "rotation_in_progress", what, "discover again when all its trays report it"))
     elif observation.node_local and not tray:
         # NVLink within one host (HGX) is not attached to an NVLink domain, nor is a GPU without NVLink (L40S).

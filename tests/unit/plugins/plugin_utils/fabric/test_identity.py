@@ -94,7 +94,7 @@ class Run:
 
 
 ROTATED = "with the same GPUs, as after its fabric was built again"
-REST = "the rest of its 6 trays is expected to, and nothing is renamed"
+REST = "the rest is expected, and nothing is renamed"
 BOTH: dict[str, Any] = {"cliques_per_rack": 2}
 changed, renumbered, rotating = ["domain_uuid_changed"], ["clique_id_changed"], ["rotation_in_progress"]
 chassis, split = ["chassis_changed"], ["domain_split"]
@@ -126,7 +126,9 @@ SCENARIOS: dict[str, Sequence[Run]] = {
     "rotation in a new chassis": [
         Run([uuid(R01, NEW), facts(R01, chassis_serial="1899")], [*chassis, *changed], ROTATED)
     ],
-    "1 of 6 rotates": [Run([uuid("r01t01", NEW)], rotating, f"gets the cluster UUID {NEW}: r01t01 report it, {REST}")],
+    "1 of 6 rotates": [
+        Run([uuid("r01t01", NEW)], rotating, f"gets the cluster UUID {NEW}, so far on 1 of 6 trays (r01t01): {REST}")
+    ],
     "3 of 6 rotate, then the rest": [
         Run([uuid("r01t[01-03]", NEW)], rotating, REST),
         Run([uuid(R01, NEW)], changed, ROTATED),
@@ -149,7 +151,7 @@ SCENARIOS: dict[str, Sequence[Run]] = {
         Run([up], changed, ROTATED),
     ],
     "3 of 6 are up at a rotation, then all": [
-        Run([uuid(R01, NEW), down("r01t[04-06]")], rotating, "r01t01 keeps its place in r01: it reports a new"),
+        Run([uuid(R01, NEW), down("r01t[04-06]")], rotating, "r01t01 keeps its place in r01: not all of NVLink"),
         Run([up], changed, ROTATED),
     ],
     "4 of 6 are up at a rotation": [Run([uuid(R01, NEW), down("r01t[05-06]")], changed, ROTATED), Run([up])],
@@ -157,7 +159,7 @@ SCENARIOS: dict[str, Sequence[Run]] = {
         Run(
             [install, uuid("r02t[04-06]", NEW)],
             rotating,
-            "r02t06 gets no place: it reports a new cluster",
+            "r02t06 gets no place: not all of NVLink domain",
             site={"later": "r02t06"},
         ),
         Run([uuid(R02, NEW)], changed, ROTATED, moved={"r02t06": "r02"}),
