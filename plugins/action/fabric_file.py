@@ -17,7 +17,7 @@ from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
+from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
@@ -26,13 +26,19 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     policy,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, hosts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
 display = Display()
 
+OPTIONS = schemas.arguments(DOCUMENTATION)
+REQUIRED_IF: list[tuple[Any, ...]] = [
+    ("state", "proposed", ["observations", "trays"]),
+    ("state", "accepted", ["proposal"]),
+    ("state", "edited", ["rename", "remove", "groups"], True),
+]
 # They need no lock.
 _READ_ONLY = ("checked", "pending")
 
@@ -70,7 +76,7 @@ class ActionModule(GuardedAction):
         given = self._task.args.get("sources", [ansible_facts.SOURCE])
         uses_hosts = ansible_facts.SOURCE in map(str, given if isinstance(given, list) else [given])
         required_if = REQUIRED_IF if uses_hosts else [row for row in REQUIRED_IF if row[1] != "proposed"]
-        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=required_if)
+        _validation, options = self.validate_argument_spec(argument_spec=OPTIONS, required_if=required_if)
         state, path, now = options["state"], absolute(options["fabric_file"]), datetime.datetime.now(datetime.UTC)
         who = audit.who(*(trust.controller_value(task_vars, name) for name in ("awx_user_name", "awx_job_id")))
         groups = set(task_vars.get("groups") or ())

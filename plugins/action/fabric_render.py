@@ -16,8 +16,10 @@ from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.modules.fabric_render import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environment import collection_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
@@ -29,6 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nea
 
 T = TypeVar("T")
 
+OPTIONS = schemas.arguments(DOCUMENTATION)
 MANIFEST = ".fabric_render.json"
 # The callback progress indents each line; the callback default prints it in quotes, too.
 MARGIN = 2 if C.DEFAULT_STDOUT_CALLBACK == "rackscale.nvlink.progress" else 12
@@ -57,23 +60,7 @@ class ActionModule(GuardedAction):
             # Ansible's own message does not name the nearest one.
             if name not in every:
                 raise AnsibleActionFail(f"renderers: {shown(name)} is not a renderer{nearest(name, every)}")
-        _spec, options = self.validate_argument_spec(
-            argument_spec={
-                "fabric_file": {"type": "path", "required": True},
-                "state_dir": {"type": "path"},
-                "proposal_file": {"type": "path"},
-                "render_dir": {"type": "path"},
-                "renderers": {"type": "list", "elements": "str", "choices": every, "default": every},
-                "domain_map": {"type": "bool", "default": False},
-                "rehearsal": {"type": "path"},
-                "verdict": {"type": "path"},
-                "squeue": {"type": "list", "elements": "str"},
-                "block_sizes": {"type": "list", "elements": "int", "default": []},
-                "aggregate_blocks": {"type": "bool", "default": False},
-                "gpus_by_dra": {"type": "bool", "default": False},
-                "site": {"type": "str", "default": ""},
-            }
-        )
+        _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
         # A variable that is not set in a playbook becomes empty.
         if not options["fabric_file"]:
             raise AnsibleActionFail("fabric_file: is empty; set its path, such as /srv/site/fabric.json")

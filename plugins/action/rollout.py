@@ -16,10 +16,10 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.modules.rollout import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
@@ -28,6 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
 
+OPTIONS = schemas.arguments(DOCUMENTATION)
 PHASE = "rollout"
 # The play that changes the trays has them from this group, which the role fills.
 GROUP = "nvlink_rollout"
@@ -52,7 +53,7 @@ class ActionModule(GuardedAction):
         return {"changed": False, "changes": [], "findings": [], **self._act(task_vars)}
 
     def _act(self, variables: Variables) -> Result:
-        _validation, self.options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        _validation, self.options = self.validate_argument_spec(argument_spec=OPTIONS)
         self.tray = str(variables["inventory_hostname"])
         self.folder = str(constants.DEFAULT_LOCAL_TMP)
         try:

@@ -20,13 +20,18 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.modules.run_check import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.modules.run_check import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller, environment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory as doctor_inventory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import run_variables, site_variables, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import (
+    run_variables,
+    schemas,
+    site_variables,
+    trust,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
@@ -34,6 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets i
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
+OPTIONS = schemas.arguments(DOCUMENTATION)
 PLAYBOOKS = str(Path(__file__).resolve().parents[2] / "playbooks")
 
 
@@ -44,7 +50,7 @@ class ActionModule(GuardedAction):
     _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
-        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
         result: Result = {"changed": False, "changes": [], "findings": []}
         run = self._run(task_vars)
         # Before the variables that must be set: a misspelled name is why one is not.

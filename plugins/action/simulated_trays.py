@@ -14,10 +14,13 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.modules.simulated_trays import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import tree
 
+OPTIONS = schemas.arguments(DOCUMENTATION)
 MANIFEST = ".simulated_trays.json"
 PART = "tray"
 # Its output is a file next to the script, so that the directory can be moved.
@@ -48,32 +51,14 @@ class ActionModule(GuardedAction):
     _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
-        _spec, options = self.validate_argument_spec(
-            argument_spec={
-                "dest": {"type": "path", "required": True},
-                "simulation": {
-                    "type": "dict",
-                    "required": True,
-                    "options": {
-                        "racks": {"type": "int", "default": 1},
-                        "trays_per_rack": {"type": "int", "default": 18},
-                        "gpus_per_tray": {"type": "int", "default": 4},
-                        "seed": {"type": "int", "default": 1},
-                        "split": {"type": "dict"},
-                        "cliques_per_rack": {"type": "int", "default": 1},
-                    },
-                },
-                "unhealthy_gpus": {"type": "dict", "default": {}},
-                "python": {"type": "path", "default": sys.executable},
-            }
-        )
+        _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
         if not options["dest"]:
             raise AnsibleActionFail("dest: is empty; set the directory for the simulated trays")
         try:
             trays = simulation.fleet(**options["simulation"])
             for name, gpus in options["unhealthy_gpus"].items():
                 _make_unhealthy(trays, name, gpus)
-            plan = tree.plan(options["dest"], _files(trays, options["python"]), {PART}, MANIFEST)
+            plan = tree.plan(options["dest"], _files(trays, options["python"] or sys.executable), {PART}, MANIFEST)
             if not self._task.check_mode:
                 plan.apply()
         except NvlinkError as error:

@@ -19,12 +19,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, absolute, mapped, sentence
@@ -32,6 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import for
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Verdict
 
+_OPTIONS = schemas.arguments(DOCUMENTATION)
 _NO_RESULT = "no result in this run"
 
 
@@ -42,23 +44,7 @@ class ActionModule(GuardedAction):
     _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
-        _spec, options = self.validate_argument_spec(
-            argument_spec={
-                "fabric_file": {"type": "path", "required": True},
-                "trays": {"type": "list", "elements": "str", "default": []},
-                "observations": {"type": "str", "default": ""},
-                "quick": {"type": "bool", "default": False},
-                "slurm": {"type": "list", "elements": "dict"},
-                "tiers": {"type": "list", "elements": "dict", "default": []},
-                "kubeconfig": {"type": "path", "default": ""},
-                "context": {"type": "str", "default": ""},
-                "kubernetes_cluster": {"type": "str", "default": ""},
-                "timeout": {"type": "float", "default": 30.0},
-                "channels": {"type": "list", "elements": "int", "default": []},
-                "verdict_file": {"type": "path", "default": ""},
-                "junit_file": {"type": "path", "default": ""},
-            }
-        )
+        _spec, options = self.validate_argument_spec(argument_spec=_OPTIONS)
         if options["observations"] and not isidentifier(options["observations"]):
             raise AnsibleActionFail(f"verify: observations: {options['observations']!r} is not a variable name.")
         path = options["fabric_file"]

@@ -165,35 +165,3 @@ dra_driver:
   type: bool
   sample: false
 """
-
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
-
-_NAMES: Specification = {"type": "list", "elements": "str", "default": []}
-ARGUMENT_SPEC: dict[str, Specification] = {
-    "localhost": {"type": "bool", "default": True},
-    "required": _NAMES,
-    "files": _NAMES,
-    "patterns": _NAMES,
-    "inventory_patterns": _NAMES,
-    "optional_patterns": _NAMES,
-    "fabric_variable": {"type": "str"},
-    "trays": _NAMES,
-    "placed": _NAMES,
-    "numbers": _NAMES,
-    "renames": _NAMES,
-    "plan": {"type": "bool", "default": False},
-}
-
-
-def main() -> None:
-    """Fail: the action plugin of the same name does the work."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    module.fail_json(
-        msg="rackscale.nvlink.run_check runs on the controller in its action plugin; run it from a playbook"
-    )
-
-
-if __name__ == "__main__":
-    main()

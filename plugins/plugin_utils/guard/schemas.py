@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import MAX_MESSAGE, Subject
 
@@ -113,6 +114,15 @@ _OF_ANY_MODULE: dict[str, Schema] = {
 }
 OF_ANY_MODULE: dict[str, Check] = {name: compiled(schema) for name, schema in _OF_ANY_MODULE.items()}
 """The checks of what any module may return, by key as of_return() has them."""
+
+
+def arguments(documented: str) -> dict[str, Specification]:
+    """The argument specification of an action whose module has nothing but documentation, from its DOCUMENTATION."""
+    return _arguments(yaml.safe_load(documented)["options"])
+
+
+def _arguments(rows: Mapping[str, Any]) -> dict[str, Specification]:
+    return {name: {**row, "options": _arguments(row.get("suboptions", {})) or None} for name, row in rows.items()}
 
 
 def of_return(documented: str, choice: str = "") -> dict[str, Check]:

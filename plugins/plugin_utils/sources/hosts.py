@@ -16,12 +16,12 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
-from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
@@ -32,7 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 )
 
 VARIABLES = {"fabric_file", "imex_network"} | {
-    f"fabric_{option}" for option in ARGUMENT_SPEC if option not in ("fabric_file", "trays")
+    f"fabric_{option}" for option in schemas.arguments(DOCUMENTATION) if option not in ("fabric_file", "trays")
 }
 """The variables by which the playbook discover sets the options of the module fabric_file."""
 
