@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -40,14 +40,19 @@ class Options:
         """The error about a key; `what` follows the name of the key and contains the remedy."""
         return SourceError(f"{self.name}: {key} {what}")
 
-    def text(self, key: str) -> str | None:
-        """A non-empty text; None where the key is left out."""
+    def _valid(self, key: str, default: Any, is_valid: Callable[[Any], bool], remedy: str) -> Any:
+        """The value of a key; `default`, which need not be valid, where it is left out."""
         value = self._values.get(key)
         if value is None:
-            return None
-        if not isinstance(value, str) or not value.strip():
-            raise self.wrong(key, f"is {shown(value)}, write a text")
-        return str(value)
+            return default
+        if not is_valid(value):
+            raise self.wrong(key, f"is {shown(value)}, {remedy}")
+        return value
+
+    def text(self, key: str) -> str | None:
+        """A non-empty text; None where the key is left out."""
+        value = self._valid(key, None, _is_text, "write a text")
+        return None if value is None else str(value)
 
     def cluster(self, key: str) -> str | None:
         """The name of a Slurm or Kubernetes cluster, as in the fabric file."""
@@ -59,11 +64,9 @@ class Options:
     def secret(self, key: str) -> str | None:
         """As text(), for a secret: errors do not show its value."""
         value = self._values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str) or not value.strip():
+        if value is not None and not _is_text(value):
             raise self.wrong(key, "is not a text; correct it (its value is not shown)")
-        return str(value).strip()
+        return None if value is None else str(value).strip()
 
     def needed(self, key: str, meaning: str) -> str:
         """A required text; meaning: what to write, for the message."""
@@ -74,30 +77,16 @@ class Options:
 
     def number(self, key: str, default: float, low: float, high: float) -> float:
         """A number from low to high."""
-        value = self._values.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            raise self.wrong(key, f"is {shown(value)}, use a number from {low:g} to {high:g}")
-        return float(value)
+        valid = _is_between((int, float), low, high)
+        return float(self._valid(key, default, valid, f"use a number from {low:g} to {high:g}"))
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
         """An integer from low to high."""
-        value = self._values.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.wrong(key, f"is {shown(value)}, use an integer from {low} to {high}")
-        return int(value)
+        return int(self._valid(key, default, _is_between(int, low, high), f"use an integer from {low} to {high}"))
 
     def flag(self, key: str, default: bool) -> bool:
         """A boolean."""
-        value = self._values.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.wrong(key, f"is {shown(value)}, use true or false")
-        return bool(value)
+        return bool(self._valid(key, default, lambda value: isinstance(value, bool), "use true or false"))
 
     def mapping(self, key: str) -> Mapping[str, Any] | None:
         """A mapping with any content; errors do not show the value, since it may contain a secret."""
@@ -108,9 +97,7 @@ class Options:
 
     def sequence(self, key: str) -> list[Any] | None:
         """A list with any content."""
-        value = self._values.get(key)
-        if value is not None and not isinstance(value, list):
-            raise self.wrong(key, f"is {shown(value)}, write a list")
+        value: list[Any] | None = self._valid(key, None, lambda value: isinstance(value, list), "write a list")
         return value
 
     def path(self, key: str) -> str | None:
@@ -145,6 +132,14 @@ class Options:
         if not secret:
             raise self.wrong(file_key, f"{self.path(file_key)} is empty; write the secret into it")
         return secret
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_between(kind: type | tuple[type, ...], low: float, high: float) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind) and not isinstance(value, bool) and low <= value <= high
 
 
 def read(path: str, limit: int) -> bytes:

@@ -25,6 +25,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
@@ -46,16 +47,6 @@ class Reporter(Protocol):
     def warning(self, msg: str) -> None: ...
 
 
-class NullReporter:
-    """A reporter that drops all messages."""
-
-    def v(self, msg: str) -> None:
-        """Drop the message."""
-
-    def warning(self, msg: str) -> None:
-        """Drop the message."""
-
-
 def check_names(names: Any, known: Sequence[str] = KNOWN) -> list[str]:
     """Check the names of sources in their order of trust; SourceError for an unknown name, a duplicate, or no name."""
     if not isinstance(names, list) or not names:
@@ -73,7 +64,7 @@ def observe(
 ) -> SourceResult:
     """Query one live source; known: tray -> ssh address of the trays in the fabric file."""
     module = importlib.import_module(f"{__name__}.{source}")
-    more = (known or {}, reporter or NullReporter()) if source in TRAY_SOURCES else ()
+    more = (known or {}, reporter or Display()) if source in TRAY_SOURCES else ()
     result: SourceResult = module.discover(options, now, *more)
     return result
 

@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_serve
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     TIME,
     Object,
@@ -66,7 +67,7 @@ _heartbeat_time = text(TIME)
 def discover(options: Any, now: str) -> SourceResult:
     """Return one observation for each node with GPUs, or for each node that label_selector selects."""
     checked = Options(options, OPTIONS, SOURCE)
-    name = _name_expression(checked)
+    name = Expression(checked.text("tray_name"), f"{SOURCE}: tray_name") if "tray_name" in checked else None
     selector = checked.text("label_selector")
     query: dict[str, str | int] = {"limit": checked.whole("page_size", PAGE, 1, 10_000)}
     if selector:
@@ -81,15 +82,6 @@ def discover(options: Any, now: str) -> SourceResult:
     for observation in client.listed("/api/v1/nodes", query, keep=observed):
         trays.add(observation)
     return trays.result("correct tray_name")
-
-
-def _name_expression(options: Options) -> Any:
-    if "tray_name" not in options:
-        return None
-    # Imported here: a site without expressions does not need jmespath.
-    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
-
-    return Expression(options.text("tray_name"), f"{SOURCE}: tray_name")
 
 
 def _has_gpus(node: Any) -> bool:

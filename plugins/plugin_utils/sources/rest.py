@@ -191,28 +191,13 @@ def _observation(item: Any, fields: Mapping[str, Expression], now: str) -> Obser
                 f"Source {SOURCE} returns an invalid {field} for tray {tray}; correct it there, or its expression."
             )
             findings.append(finding("unusable_value", message, tray=tray))
-    if values.get("problem"):
-        return Observation(tray, SOURCE, reachable=False, problem=values["problem"], findings=tuple(findings))
-    gpu_uuids = values.get("gpu_uuids", ())
-    return Observation(
-        tray=tray,
-        source=SOURCE,
-        observed_at=values.get("observed_at", now),
-        identity=_identity(values),
-        chassis_serial=values.get("chassis_serial"),
-        tray_index=values.get("tray_index"),
-        gpu_uuids=gpu_uuids,
-        gpu_count=max(len(gpu_uuids), values.get("gpu_count", 0)),
-        addresses=values.get("addresses", ()),
-        driver_version=values.get("driver_version"),
-        health=values.get("health", UNKNOWN),
-        findings=tuple(findings),
-        slurm_node=values.get("slurm_node"),
-        kubernetes_node=values.get("kubernetes_node"),
-        ansible_host=values.get("ansible_host"),
-        slurm_cluster=values.get("slurm_cluster"),
-        kubernetes_cluster=values.get("kubernetes_cluster"),
-    )
+    problem = values.pop("problem", None)
+    if problem:
+        return Observation(tray, SOURCE, reachable=False, problem=problem, findings=tuple(findings))
+    place = _identity(values)
+    known = {key: value for key, value in values.items() if key not in ("clique", "cluster_uuid", "clique_id")}
+    known["gpu_count"] = max(len(known.get("gpu_uuids", ())), known.get("gpu_count", 0))
+    return Observation(tray, SOURCE, identity=place, findings=tuple(findings), **{"observed_at": now, **known})
 
 
 def _identity(values: Object) -> tuple[str, int] | None:

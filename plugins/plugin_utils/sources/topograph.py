@@ -19,7 +19,7 @@ import json
 import re
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import ht
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     Object,
     as_list,
@@ -78,7 +79,7 @@ class Block(NamedTuple):
 def discover(options: Any, now: str) -> SourceResult:
     """Return one observation for each node of each block."""
     checked = Options(options, OPTIONS, SOURCE)
-    expression = _name_expression(checked)
+    expression = Expression(checked.text("tray_name"), f"{SOURCE}: tray_name") if "tray_name" in checked else None
     cluster = checked.cluster("slurm_cluster")
     client, url, body, max_bytes = (_from_config_map if "config_map" in checked else _from_request)(checked)
     try:
@@ -252,18 +253,9 @@ def _part(values: Any, known: tuple[str, ...], key: str) -> Object:
 
 def _plain(value: Any, where: str) -> Any:
     """Convert a value to plain JSON types."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, where) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, where) for item in value]
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    raise Options({}, (), where).wrong("has", "a value without a JSON type, such as a date; put it in quotes")
-
-
-def _name_expression(options: Options) -> Any:
-    if "tray_name" not in options:
-        return None
-    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
-
-    return Expression(options.text("tray_name"), f"{SOURCE}: tray_name")
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError:
+        raise Options({}, (), where).wrong(
+            "has", "a value without a JSON type, such as a date; put it in quotes"
+        ) from None
