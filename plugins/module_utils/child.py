@@ -309,43 +309,18 @@ def _limit(max_output: int | None) -> None:
 
 def _has_ended(pid: int, deadline: float) -> bool:
     """Wait until the child has ended, without reaping it; False at the deadline."""
-    watched = _watched(pid)
-    readable = watched is None
     pause = 0.001
-    try:
-        while True:
-            try:
-                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                    return True
-            except ChildProcessError:  # SIGCHLD is ignored: the kernel has reaped the child
+    while True:
+        try:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return True
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            if watched is not None and not readable:
-                readable = _is_readable(watched, left)
-                continue
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, 0.05)
-    finally:
-        if watched is not None:
-            os.close(watched)
-
-
-def _watched(pid: int) -> int | None:
-    """A descriptor that becomes readable when the child ends; None where the kernel (before 5.3) or Python has none."""
-    try:
-        return os.pidfd_open(pid)  # type: ignore[attr-defined, unused-ignore]
-    except (AttributeError, OSError):
-        return None
-
-
-def _is_readable(descriptor: int, seconds: float) -> bool:
-    import select  # not at the top, where it would be loaded for callers without children
-
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(int(seconds * 1000) + 1))
+        except ChildProcessError:  # SIGCHLD is ignored: the kernel has reaped the child
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.5, 0.02)
 
 
 def _kill_group(pid: int) -> None:
