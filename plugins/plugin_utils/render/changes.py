@@ -9,6 +9,7 @@ nothing, and the changes stay on the page until there are new ones.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import vie
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.capacity import Capacity
 
 PATH = "report/report.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Who changes everything at once reads the sums.
 MAX_ROWS = 200
 NOTHING = "-"
@@ -52,54 +53,23 @@ def text_and_changes(
     }
     if earlier is not None and is_report(earlier):
         if earlier["numbers"] == numbers:
-            document = dict(earlier)
+            document = {key: earlier[key] for key in document}
         else:
             document["changes"] = _changes(earlier["numbers"], numbers, earlier["written_at"])
     changes = document["changes"]
-    return json.dumps(document, sort_keys=True, ensure_ascii=False) + "\n", changes and _shown(changes)
+    signed = {**document, "sha256": _digest(document)}
+    return json.dumps(signed, sort_keys=True, ensure_ascii=False) + "\n", changes and _shown(changes)
 
 
 def is_report(document: Any) -> bool:
-    """Whether data read from report.json has the format that this version writes."""
+    """Whether data read from report.json is what this version wrote: none that a person has changed is compared."""
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         return False
-    if set(document) != {"schema_version", "numbers", "written_at", "changes"}:
-        return False
-    if not isinstance(document["written_at"], str | None):
-        return False
-    return _is_numbers(document["numbers"]) and (document["changes"] is None or _is_changes(document["changes"]))
+    return document.get("sha256") == _digest({key: value for key, value in document.items() if key != "sha256"})
 
 
-def _is_numbers(numbers: Any) -> bool:
-    return (
-        isinstance(numbers, dict)
-        and set(numbers) == {"sums", "trays", "findings"}
-        and all(isinstance(part, dict) for part in numbers.values())
-        and all(isinstance(number, int) for number in numbers["sums"].values())
-        and all(_is_row(words, str, str, str) for words in numbers["trays"].values())
-        and all(isinstance(severity, str) for severity in numbers["findings"].values())
-    )
-
-
-def _is_changes(changes: Any) -> bool:
-    return (
-        isinstance(changes, dict)
-        and set(changes) == {"since", "sums", "rows", "more"}
-        and isinstance(changes["since"], str | None)
-        and isinstance(changes["more"], int)
-        and isinstance(changes["sums"], list)
-        and all(_is_row(row, str, int, int) for row in changes["sums"])
-        and isinstance(changes["rows"], list)
-        and all(_is_row(row, str, str, str) for row in changes["rows"])
-    )
-
-
-def _is_row(row: Any, *types: type) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == len(types)
-        and all(isinstance(value, kind) for value, kind in zip(row, types, strict=True))
-    )
+def _digest(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _shown(changes: Mapping[str, Any]) -> Changes:
