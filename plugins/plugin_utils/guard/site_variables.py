@@ -16,6 +16,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError
 from ansible.parsing.vault import EncryptedString
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import KEYS, SENSITIVE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import (
     OWN_PREFIXES,
     VARIABLES,
@@ -41,39 +42,14 @@ REMOVED = frozenset(
         "capture_hosts",
         "dra_driver_waves",
         "fabric_conflict_policy",
-        "imex_auth_encryption_mode",
-        "imex_auth_source",
-        "imex_bind_interface_ip",
-        "imex_cmd_bind_interface_ip",
-        "imex_cmd_enabled",
-        "imex_cmd_port",
-        "imex_cmd_unix_domain_path",
-        "imex_conn_wait_timeout",
-        "imex_enable_auth_encryption",
-        "imex_gss_retry_interval_sec",
-        "imex_gss_sec_context_lifetime_sec",
-        "imex_gss_service_name",
-        "imex_gss_shutdown_on_failure",
-        "imex_gss_timeout_sec",
-        "imex_log_append_to_log",
-        "imex_log_file_max_size",
-        "imex_log_file_name",
-        "imex_log_level",
-        "imex_log_max_rotate_count",
-        "imex_log_use_syslog",
-        "imex_network_interface",
-        "imex_node_config_file",
-        "imex_node_disconnected_grace_time",
-        "imex_security_target_override",
-        "imex_server_port",
-        "imex_stats_file_name",
-        "imex_wait_for_quorum",
         "k8s_topology_topograph",
         "k8s_topology_tray_cliques",
         "rollout_slurm_conf_dir",
         "slurm_tiers_conf_dir",
         "slurm_topology_conf_dir",
         "verify_slurm_conf_dir",
+        # One for each key of config.cfg, but those of credentials and the one that the service decides.
+        *(f"imex_{key.removeprefix('IMEX_').lower()}" for key in KEYS.keys() - {*SENSITIVE, "DAEMONIZE"}),
     }
 )
 """Variables that were removed; each has a heading in docs/upgrading.md."""
