@@ -5,20 +5,15 @@
 
 from __future__ import annotations
 
-from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import phases
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 
 _INPUTS = {"inputs": {"type": "dict", "default": {}}}
 
 
-class ActionModule(GuardedAction):
+class ActionModule(ControllerAction):
     """The action plugin of both modules, by plugin_routing in meta/runtime.yml."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
         public = str(self._task.action).endswith("dra_driver_info")
@@ -28,7 +23,4 @@ class ActionModule(GuardedAction):
             argument_spec={**phase, **phases.SPEC, **({} if public else _INPUTS)}
         )
         hostvars = task_vars.get("hostvars") or {}
-        try:
-            return phases.run(options, phases.Inputs(**options.get("inputs", {})), hostvars)
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
+        return phases.run(options, phases.Inputs(**options.get("inputs", {})), hostvars)

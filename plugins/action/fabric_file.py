@@ -27,7 +27,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, hosts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
 
@@ -43,11 +43,8 @@ REQUIRED_IF: list[tuple[Any, ...]] = [
 _READ_ONLY = ("checked", "pending")
 
 
-class ActionModule(GuardedAction):
+class ActionModule(ControllerAction):
     """Read registered results and write fabric file, state file and proposal. Connects to no host."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
         try:

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules.fabric_render import D
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environment import collection_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
@@ -45,11 +45,8 @@ LONGEST_DIFF = 100_000
 display = Display()
 
 
-class ActionModule(GuardedAction):
+class ActionModule(ControllerAction):
     """Render the files and the domain map of a fabric file. Connects to no host."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
         every = list(RENDERERS)
@@ -73,23 +70,12 @@ class ActionModule(GuardedAction):
             warning = (
                 f"{options['fabric_file']}: does not exist yet, so nothing is rendered; run discover and accept first."
             )
-            return {
-                "changed": False,
-                "changes": [],
-                "files": [],
-                "removed": [],
-                "findings": [],
-                "warnings": [warning],
-            }
-        try:
-            fabric = fabric_file.load(options["fabric_file"])
-            state = fabric_file.load_state(options["fabric_file"], options["state_dir"]) or model.State()
-            context = _context(options)
-            result: Result = {"changed": False, "changes": [], "findings": []}
-            if options["render_dir"]:
-                result.update(self._render(fabric, state, options["render_dir"], options["renderers"], context))
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
+            return {"files": [], "removed": [], "warnings": [warning]}
+        fabric = fabric_file.load(options["fabric_file"])
+        state = fabric_file.load_state(options["fabric_file"], options["state_dir"]) or model.State()
+        context = _context(options)
+        root, names = options["render_dir"], options["renderers"]
+        result = self._render(fabric, state, root, names, context) if root else {}
         if options["domain_map"]:
             result["domain_map"] = domain_map(fabric, state, context.jobs, width=_width())
         return result
@@ -102,22 +88,17 @@ class ActionModule(GuardedAction):
                 "render_dir: nothing is rendered from a proposal; accept it first, or leave render_dir out to draw it"
             )
         warnings = []
-        try:
-            proposed = proposal.load_proposal(file)
-            if proposed is None:
-                raise fabric_file.FabricFileError(f"{file}: there is no proposal to draw; run discover first")
-            base = fabric_file.read_signed(path) if os.path.exists(path) else None
-            if proposed.base_sha256 != (None if base is None else fabric_file.digest(base)):
-                warnings.append(
-                    f"{file}: {path} has changed since it was made, so it cannot be accepted; discover again."
-                )
-            before = model.Fabric() if base is None else fabric_file.parse(base, path)
-            after = fabric_file.parse(proposed.data, file)
-            state = fabric_file.load_state(path, options["state_dir"]) or model.State()
-        except NvlinkError as error:
-            raise AnsibleActionFail(str(error)) from None
+        proposed = proposal.load_proposal(file)
+        if proposed is None:
+            raise fabric_file.FabricFileError(f"{file}: there is no proposal to draw; run discover first")
+        base = fabric_file.read_signed(path) if os.path.exists(path) else None
+        if proposed.base_sha256 != (None if base is None else fabric_file.digest(base)):
+            warnings.append(f"{file}: {path} has changed since it was made, so it cannot be accepted; discover again.")
+        before = model.Fabric() if base is None else fabric_file.parse(base, path)
+        after = fabric_file.parse(proposed.data, file)
+        state = fabric_file.load_state(path, options["state_dir"]) or model.State()
         drawn = change_map(before, after, state, width=_width())
-        return {"changed": False, "changes": [], "findings": [], "warnings": warnings, "domain_map": drawn}
+        return {"warnings": warnings, "domain_map": drawn}
 
     def _render(
         self, fabric: model.Fabric, state: model.State, root: str, names: list[str], context: RenderContext

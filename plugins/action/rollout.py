@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, summary
@@ -29,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
-PHASE = "rollout"
+PHASE, RECORD = "rollout", "record"
 # The play that changes the trays has them from this group, which the role fills.
 GROUP = "nvlink_rollout"
 # A tray whose facts set variables of the collection fails in these states. It must be able to fail, and the states of
@@ -37,41 +34,32 @@ GROUP = "nvlink_rollout"
 GUARDED = ("observed", "checked", "passed")
 
 
-class ActionModule(GuardedAction):
+class ActionModule(ControllerAction):
     """Connects to no host, so that a result can be recorded for an unreachable tray.
 
     What a wave does is read from localhost, which registered it in `rollout_plan`: no variable of a tray decides it.
     """
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
     def is_guarded(self) -> bool:
         return self._task.args.get("state") in GUARDED
 
     def act(self, task_vars: Variables) -> Result:
-        return {"changed": False, "changes": [], "findings": [], **self._act(task_vars)}
-
-    def _act(self, variables: Variables) -> Result:
         _validation, self.options = self.validate_argument_spec(argument_spec=OPTIONS)
-        self.tray = str(variables["inventory_hostname"])
+        self.tray = str(task_vars["inventory_hostname"])
         self.folder = str(constants.DEFAULT_LOCAL_TMP)
-        try:
-            if self.options["state"] == "checked":
-                return {}
-            if self.options["state"] == "planned":
-                return self._planned(variables.get("groups") or {})
-            if self.options["state"] == "reported":
-                self.rollout = progress_file.check_name(self.options["rollout"] or "")
-                return self._reported(trust.controller_value(variables, "rollout_plan"))
-            self.plan = self._plan(variables)
-            self.rollout, self.path = self.plan["rollout"], self.plan["fabric_file"]
-            self.hosts: list[str] = list(variables.get("ansible_play_hosts_all") or [self.tray])
-            play = self._task.play
-            self.wave = imex_clique.batch(self.hosts, play.serial or [], self.tray)
-            return getattr(self, f"_{self.options['state']}")()
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
+        if self.options["state"] == "checked":
+            return {}
+        if self.options["state"] == "planned":
+            return self._planned(task_vars.get("groups") or {})
+        if self.options["state"] == "reported":
+            self.rollout = progress_file.check_name(self.options["rollout"] or "")
+            return self._reported(trust.controller_value(task_vars, "rollout_plan"))
+        self.plan = self._plan(task_vars)
+        self.rollout, self.path = self.plan["rollout"], self.plan["fabric_file"]
+        self.hosts: list[str] = list(task_vars.get("ansible_play_hosts_all") or [self.tray])
+        play = self._task.play
+        self.wave = imex_clique.batch(self.hosts, play.serial or [], self.tray)
+        return getattr(self, f"_{self.options['state']}")()
 
     # --- The plan, on localhost.
 
@@ -298,16 +286,10 @@ class ActionModule(GuardedAction):
     # The record of this run: unfinished and failed cliques, and the wave that has begun. The progress file has the
     # unfinished cliques for later runs.
 
-    def _record_path(self) -> str:
-        return os.path.join(self.folder, f"nvlink-rollout-{self.rollout}.json")
-
     def _read_record(self) -> dict[str, Any]:
-        try:
-            with open(self._record_path(), encoding="utf-8") as file:
-                record: dict[str, Any] = json.load(file)
-                return record
-        except FileNotFoundError:
-            return self._empty_record("", "")
+        rows = run_store.read_rows(self.folder, self.rollout, RECORD, [RECORD])
+        record: dict[str, Any] = rows.get(RECORD) or self._empty_record("", "")
+        return record
 
     def _empty_record(self, path: str, fabric_path: str) -> dict[str, Any]:
         counts = {"cliques": {}, "unfinished": [], "finished": {}, "failed": 0, "canary_failed": False}
@@ -330,7 +312,7 @@ class ActionModule(GuardedAction):
         return record
 
     def _write_record(self, record: dict[str, Any]) -> None:
-        storage.write_atomic(self._record_path(), json.dumps(record).encode(), durable=False)
+        run_store.write_row(self.folder, self.rollout, RECORD, RECORD, record)
         if not self._task.check_mode:
             now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             progress_file.write(record["progress_file"], self.rollout, record["cliques"], now)

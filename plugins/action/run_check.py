@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
-from ansible.errors import AnsibleActionFail
 from ansible.inventory.manager import split_host_pattern
 from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.loader import lookup_loader
@@ -33,49 +32,42 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import (
     trust,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 PLAYBOOKS = str(Path(__file__).resolve().parents[2] / "playbooks")
 
 
-class ActionModule(GuardedAction):
+class ActionModule(ControllerAction):
     """Runs once, on whichever host is first: it reads variables of localhost alone, and connects to no host."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
-        result: Result = {"changed": False, "changes": [], "findings": []}
         run = self._run(task_vars)
         # Before the variables that must be set: a misspelled name is why one is not.
         playbook = Path(self._task.get_path().rpartition(":")[0]).stem
-        errors, result["warnings"] = run_variables.check(self._loader, task_vars, playbook)
+        errors, warnings = run_variables.check(self._loader, task_vars, playbook)
         if errors:
-            return {**result, "failed": True, "msg": site_variables.joined(errors)}
+            return {"failed": True, "msg": site_variables.joined(errors), "warnings": warnings}
         playbooks = targets.own_playbooks(context.CLIARGS.get("args") or (), PLAYBOOKS)
         tags = {"--tags": _tags("tags"), "--skip-tags": _tags("skip_tags")}
         wrong = list(targets.wrong_tags(playbooks, tags))
         if wrong and playbooks is None:
-            result["warnings"] += map(_ended, wrong)
+            warnings += map(ended, wrong)
             wrong = []
         wrong += targets.wrong_parts(playbooks, tags, load_extra_vars(self._loader))
-        try:
-            missing = list(self._missing(options["files"], task_vars, result["warnings"]))
-            problem = next(filter(None, itertools.chain(wrong, missing, self._problems(options, task_vars, run))), "")
-            planned = _planned(run, task_vars) if options["plan"] and not problem else {}
-        except NvlinkError as error:
-            problem = str(error)
+        missing = list(self._missing(options["files"], task_vars, warnings))
+        problem = next(filter(None, itertools.chain(wrong, missing, self._problems(options, task_vars, run))), "")
         if problem:
-            raise AnsibleActionFail(_ended(problem))
-        planned.setdefault("warnings", []).extend(result["warnings"])
+            raise NvlinkError(problem)
+        planned = _planned(run, task_vars) if options["plan"] else {"warnings": []}
+        planned["warnings"] += warnings
         hosts = self._hosts([*options["patterns"], *options["optional_patterns"]], task_vars, run)
-        return {**result, "playbooks": [playbook], "dra_driver": True, "hosts": hosts, **planned}
+        return {"playbooks": [playbook], "dra_driver": True, "hosts": hosts, **planned}
 
     def _run(self, task_vars: Variables) -> Run:
         groups = task_vars.get("groups") or {}
@@ -200,7 +192,7 @@ def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
     errors = [f"{row.name}: {row.message}" for row in checks if row.status == ERROR]
     problems = [*site.problems(inventory, phases, fabric), *errors]
     if problems:
-        raise NvlinkError(" ".join(map(_ended, problems)))
+        raise NvlinkError(" ".join(map(ended, problems)))
     # ansible.cfg is for doctor: a warning in each run would be noise.
     old = [f"{row.name}: {row.message}." for row in checks if row.status == WARNING and row.name != "ansible_cfg"]
     return {
@@ -214,10 +206,6 @@ def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
 
 _TRAY_GROUPS = ("trays", "nvlink")
 _OF_PATTERNS = frozenset("*?[]~!&:,")
-
-
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith(("?", ".")) else f"{sentence}."
 
 
 def _tags(option: str) -> list[str]:

@@ -13,11 +13,10 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.simulated_trays import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import tree
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
@@ -44,30 +43,23 @@ exit 255
 """
 
 
-class ActionModule(GuardedAction):
+class ActionModule(ControllerAction):
     """Write one directory for each simulated tray. Connects to no host."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
         if not options["dest"]:
             raise AnsibleActionFail("dest: is empty; set the directory for the simulated trays")
-        try:
-            trays = simulation.fleet(**options["simulation"])
-            for name, gpus in options["unhealthy_gpus"].items():
-                _make_unhealthy(trays, name, gpus)
-            plan = tree.plan(options["dest"], _files(trays, options["python"] or sys.executable), {PART}, MANIFEST)
-            if not self._task.check_mode:
-                plan.apply()
-        except NvlinkError as error:
-            raise AnsibleActionFail(str(error)) from error
+        trays = simulation.fleet(**options["simulation"])
+        for name, gpus in options["unhealthy_gpus"].items():
+            _make_unhealthy(trays, name, gpus)
+        plan = tree.plan(options["dest"], _files(trays, options["python"] or sys.executable), {PART}, MANIFEST)
+        if not self._task.check_mode:
+            plan.apply()
         changes = [change.path for change in plan.changes if change.path != MANIFEST]
         return {
             "changed": bool(plan.changes),
             "changes": changes,
-            "findings": [],
             "dest": options["dest"],
             "trays": list(trays),
         }

@@ -11,7 +11,6 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import MAX_TESTS
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -31,10 +30,7 @@ class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname") or "")
-        try:
-            check_controller(host, self._trays(task_vars))
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
+        check_controller(host, self._trays(task_vars))
         # With any other state the module rejects the option.
         if "fabric_file" in arguments and arguments.get("state") == "spares_present":
             if "blocks" in arguments:
@@ -59,11 +55,8 @@ class ActionModule(GuardedAction):
 
     def _blocks(self, path: str, name: object) -> list[dict[str, Any]]:
         """The blocks with the NodeNames of their trays, in natural order."""
-        try:
-            fabric = fabric_file.load(path)
-            cluster = clusters.require(fabric, name, path)
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
+        fabric = fabric_file.load(path)
+        cluster = clusters.require(fabric, name, path)
         return [
             {"name": block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
             for block in fabric.slurm_blocks(cluster)

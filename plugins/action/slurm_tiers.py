@@ -11,7 +11,6 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
@@ -39,10 +38,7 @@ class ActionModule(GuardedAction):
                 # On a new site --check of all playbooks comes here before anything was accepted.
                 warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."
                 return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
-            try:
-                arguments["clusters"] = _clusters(path, options["cluster"])
-            except NvlinkError as error:
-                raise AnsibleActionFail(str(error)) from None
+            arguments["clusters"] = _clusters(path, options["cluster"])
         end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
         result = self.run_module("rackscale.nvlink.slurm_tiers", arguments, task_vars, SCHEMA, end)
         stored_in = options["rehearsal_file"]

@@ -10,7 +10,6 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
@@ -45,18 +44,15 @@ class ActionModule(GuardedAction):
                 # On a new site --check runs this before a fabric file was accepted.
                 warning = f"{path}: is not there yet, so no block can be shown; run discover and accept first."
                 return {"changed": False, "findings": [], "warnings": [warning]}
-            try:
-                fabric = fabric_file.load(path)
-                cluster = clusters.choose(fabric, arguments.pop("cluster", None), path)
-                if cluster is None and fabric.slurm_clusters:
-                    # The module selects one by slurmctld's ClusterName.
-                    arguments["clusters"] = [
-                        {"name": name, "blocks": _blocks(fabric, name)} for name in fabric.slurm_clusters
-                    ]
-                else:
-                    arguments["blocks"] = _blocks(fabric, cluster)
-            except NvlinkError as error:
-                raise AnsibleActionFail(str(error)) from None
+            fabric = fabric_file.load(path)
+            cluster = clusters.choose(fabric, arguments.pop("cluster", None), path)
+            if cluster is None and fabric.slurm_clusters:
+                # The module selects one by slurmctld's ClusterName.
+                arguments["clusters"] = [
+                    {"name": name, "blocks": _blocks(fabric, name)} for name in fabric.slurm_clusters
+                ]
+            else:
+                arguments["blocks"] = _blocks(fabric, cluster)
         rehearsal = ends.seconds(arguments, "rehearse_timeout", ARGUMENTS["rehearse_timeout"]["default"])
         end = ends.controller(arguments, ARGUMENTS["timeout"]["default"], rehearsal)
         result = self.run_module("rackscale.nvlink.slurm_topology", arguments, task_vars, SCHEMA, end)

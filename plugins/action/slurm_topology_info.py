@@ -10,7 +10,6 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -32,10 +31,7 @@ class ActionModule(GuardedAction):
         if path in (None, ""):
             fabric, state = None, State()
         elif isinstance(path, str):
-            try:
-                fabric, state = fabric_file.load(path), _state(path, task_vars)
-            except NvlinkError as error:
-                raise AnsibleActionFail(str(error)) from None
+            fabric, state = fabric_file.load(path), _state(path, task_vars)
         else:
             raise AnsibleActionFail(
                 f"slurm_topology_info, option fabric_file: {path!r} is not a path: name the fabric file."

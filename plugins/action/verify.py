@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, absolute, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes
@@ -37,11 +37,8 @@ _OPTIONS = schemas.arguments(DOCUMENTATION)
 _NO_RESULT = "no result in this run"
 
 
-class ActionModule(GuardedAction):
+class ActionModule(ControllerAction):
     """Changes nothing; the two files of the verdict report the run and are written in check mode too."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=_OPTIONS)
@@ -54,20 +51,17 @@ class ActionModule(GuardedAction):
             nothing = {"ok": True, "failures": [], "layers": {}}
             return {**_result(nothing, [message]), "warnings": [message]}
         verdict_file = options["verdict_file"]
-        try:
-            fabric = fabric_file.load(path)
-            value = functools.partial(trust.controller_value, task_vars)
-            is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
-            evidence = _evidence(fabric, path, options, task_vars, _links_before(verdict_file), is_found)
-            verdict = verify.verify(evidence, _now())
-            if verdict_file:
-                kept = {**verdict, "links": verify.links.memory(evidence)}
-                storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
-            if options["junit_file"]:
-                cliques = [name for name, members in fabric.members.items() if members]
-                storage.write_atomic(options["junit_file"], junit.render(verdict, cliques), follow=True)
-        except NvlinkError as error:
-            raise AnsibleActionFail(str(error)) from None
+        fabric = fabric_file.load(path)
+        value = functools.partial(trust.controller_value, task_vars)
+        is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
+        evidence = _evidence(fabric, path, options, task_vars, _links_before(verdict_file), is_found)
+        verdict = verify.verify(evidence, _now())
+        if verdict_file:
+            kept = {**verdict, "links": verify.links.memory(evidence)}
+            storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
+        if options["junit_file"]:
+            cliques = [name for name, members in fabric.members.items() if members]
+            storage.write_atomic(options["junit_file"], junit.render(verdict, cliques), follow=True)
         asked = evidence.trays.keys() | evidence.unreachable.keys()
         return _result(
             verdict, _text(verdict, [] if evidence.quick else [tray for tray in fabric.trays if tray not in asked])
@@ -79,7 +73,7 @@ def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
     findings = [{key: row[key] for key in keys} for row in verdict["failures"]]
     first = formatting.first_error(verdict["failures"])
     summary = f"{text[0]} First: {first}" if first else text[0]
-    return {"changed": False, "changes": [], "findings": findings, "verdict": verdict, "text": text, "summary": summary}
+    return {"findings": findings, "verdict": verdict, "text": text, "summary": summary}
 
 
 def _now() -> str:

@@ -77,7 +77,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended, shown
 
 NAMED = ("named", "nodes", "new")
 Option = Callable[[str], Any]
@@ -94,7 +94,7 @@ class LookupModule(LookupBase):
                 return [{"cliques": list(wave.cliques), "trays": list(wave.trays)} for wave in planned]
             return self._named(variables or {}, kwargs, terms[0])
         except NvlinkError as error:
-            raise AnsibleError(f"{str(error).rstrip('.')}.") from None
+            raise AnsibleError(ended(str(error))) from None
 
     def _reader(self, variables: Variables, given: Arguments) -> Option:
         """A function from name to value: of the lookup, else of the play or localhost, never of another host."""

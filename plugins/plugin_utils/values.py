@@ -112,6 +112,11 @@ def sentence(message: Any, limit: int = 200) -> str:
     return (line if len(line) <= limit else f"{line[: limit - 3]}...").rstrip(".")
 
 
+def ended(message: str) -> str:
+    """A sentence with its end."""
+    return message if message.endswith((".", "?")) else f"{message}."
+
+
 def texts(value: Any) -> Iterator[str]:
     """All texts in a value and in the mappings and lists below it."""
     if isinstance(value, str):
@@ -147,12 +152,15 @@ def nearest(word: object, known: Iterable[str]) -> str:
     return similar(word, words) or f"; use one of {', '.join(words)}"
 
 
-def similar(word: object, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the closest known word, empty where none is close."""
+def similar(word: object, known: Iterable[str], otherwise: str = "") -> str:
+    """The end of a message about an unknown word: the closest known word; `otherwise` where none is close.
+
+    Where thousands of words are known, since a list of them would not help.
+    """
     import difflib  # only needed when the run has failed
 
     close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"; did you mean {close[0]}?" if close else otherwise
 
 
 def absolute(path: object) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import ended
 
 OK, SKIPPED, INFO, WARNING, ERROR = "ok", "skipped", "info", "warning", "error"
 ORDER = (OK, SKIPPED, INFO, WARNING, ERROR)
@@ -81,11 +82,6 @@ def screen(rows: Sequence[dict[str, str]], text: str, fails: bool) -> tuple[list
 
 def _short(hosts: str) -> str:
     return hosts if len(hosts) <= MAX_LINE else f"{hosts[: MAX_LINE - 3]}..."
-
-
-def ended(message: str) -> str:
-    """A message with its end."""
-    return message if message.endswith((".", "?")) else f"{message}."
 
 
 def summary(rows: Sequence[dict[str, str]], trays: int, answered: int) -> str:

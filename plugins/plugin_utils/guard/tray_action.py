@@ -12,6 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import (
     deadline,
@@ -19,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline im
     limited_memory,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Check
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended, printable
 
 # Bytes that an answer may cost the worker. The answers of this collection's modules are below 1 MiB, and Ansible
 # needs several times the size of an answer to parse it.
@@ -49,14 +50,17 @@ class GuardedAction(ActionBase):
             for option, value in self._task.args.items()
             if value is not None
         }
-        return {**result, **self.act(variables)}
+        try:
+            return {**result, **self.act(variables)}
+        except NvlinkError as error:
+            raise AnsibleActionFail(ended(str(error))) from None
 
     def is_guarded(self) -> bool:
         """Whether this task is refused; not one that only records what became of the host."""
         return True
 
     def act(self, task_vars: Variables) -> Result:
-        """Do the task; its result."""
+        """Do the task; its result. An NvlinkError fails the task with its message."""
         raise NotImplementedError  # each subclass defines it
 
     def validate_argument_spec(self, argument_spec: Any = None, **rules: Any) -> Any:
@@ -111,6 +115,16 @@ class GuardedAction(ActionBase):
                 f"{host} did not answer within {seconds:g} seconds; check whether Python starts there, and its driver."
             )
         return trust.accepted(host, answer, schema)
+
+
+class ControllerAction(GuardedAction):
+    """An action that connects to no host; its module has nothing but documentation."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
+        return {"changed": False, "changes": [], "findings": [], **super().run(tmp, task_vars)}
 
 
 def _failed(message: str) -> Result:

@@ -44,6 +44,7 @@ SAMPLE_VALUES = {
 }
 """An example of each variable that a playbook needs."""
 
+_CHECK = "; check the name"
 _OF_ANSIBLE = ("all", "always", "untagged")
 _COLLECTION = "rackscale.nvlink."
 
@@ -131,7 +132,8 @@ def wrong_limit(run: Run, parts: Sequence[str], localhost: bool) -> Iterator[str
     for part in parts:
         if part[:1] in "!&@" or part in run.groups or part == "localhost" or run.match(part):
             continue
-        yield f"--limit: {shown(part)} matches no host of the inventory{suggestion(part, (*run.groups, *run.hosts))}"
+        hint = similar(part, (*run.groups, *run.hosts), _CHECK)
+        yield f"--limit: {shown(part)} matches no host of the inventory{hint}"
     if localhost and parts and "localhost" not in run.selected:
         yield f"This playbook runs on localhost too: use --limit {run.limit},localhost"
 
@@ -154,7 +156,7 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
         where = pattern if pattern == PATTERNS[name] else f"{name} ({pattern})"
         return f"--limit {run.limit}: leaves no host of {where}; add one: --limit {run.limit},{matched[0]}"
     if value:
-        hint = suggestion(pattern, (*run.groups, *run.hosts), "; set it to a group or a host that the inventory has")
+        hint = similar(pattern, (*run.groups, *run.hosts), "; set it to a group or a host that the inventory has")
         return f"{name}: {shown(pattern)} matches no host of the inventory{hint}"
     if pattern == "slurm_controller":
         return (
@@ -193,7 +195,7 @@ def wrong_trays(run: Run, fabric: Fabric, name: str, value: object, placed: bool
         if tray not in known:
             ordered = (*fabric.domains, *fabric.cliques, *fabric.trays, *(() if placed else run.hosts))
             where = "of the fabric file" if placed else "of the fabric file, and no host of the inventory"
-            hint = suggestion(tray, ordered)
+            hint = similar(tray, ordered, _CHECK)
             return f"{name}: {shown(tray)} is no tray, clique or domain {where}{hint}"
     return ""
 
@@ -234,8 +236,3 @@ def _is_decimal(text: str) -> bool:
 
 def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def suggestion(name: str, known: Sequence[str], otherwise: str = "; check the name") -> str:
-    """A hint at the most similar name; a list of thousands of names would not help."""
-    return similar(name, known) or otherwise

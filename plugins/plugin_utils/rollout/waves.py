@@ -22,6 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown, similar
 
+_LISTED = "; it lists their names"
+
 
 class RolloutError(NvlinkError):
     """An option or file of a rollout is invalid."""
@@ -58,7 +60,7 @@ def plan(
             f"rollout_domains: {shown(list(domains))} must be whole numbers from 1, one or a list of them"
         )
     if canary and canary not in fabric.cliques:
-        hint = _suggestion(canary, list(fabric.cliques))
+        hint = similar(canary, fabric.cliques, _LISTED)
         raise RolloutError(f"rollout_canary: {shown(canary)} is no clique of the fabric file{hint}")
     selected = set(trays)
     members = {
@@ -99,14 +101,9 @@ def placed(fabric: Fabric, names: str) -> list[str]:
     found = fabric.trays_of(names)
     for name in found:
         if name not in fabric.trays:
-            hint = _suggestion(name, (*fabric.domains, *fabric.cliques, *fabric.trays))
+            hint = similar(name, (*fabric.domains, *fabric.cliques, *fabric.trays), _LISTED)
             raise RolloutError(f"rollout_trays: {shown(name)} is no tray, clique or domain of the fabric file{hint}")
     return found
-
-
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    """A hint at the most similar name; a list of thousands of names would not help."""
-    return similar(name, known) or "; it lists their names"
 
 
 def cliques_of(fabric: Fabric, trays: Collection[str]) -> list[str]:
@@ -127,6 +124,6 @@ def known_cliques(fabric: Fabric, names: Collection[str], where: str) -> list[st
     """The clique names of a progress file; RolloutError for one that the fabric file no longer has."""
     for name in names:
         if name not in fabric.cliques:
-            hint = _suggestion(name, list(fabric.cliques))
+            hint = similar(name, fabric.cliques, _LISTED)
             raise RolloutError(f"{where}: {shown(name)} is no clique of the fabric file{hint}")
     return list(names)
