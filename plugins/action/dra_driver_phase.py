@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import phases
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 
 _INPUTS = {"inputs": {"type": "dict", "default": {}}}
 
 
-class ActionModule(ControllerAction):
+class ActionModule(GuardedAction):
     """The action plugin of both modules, by plugin_routing in meta/runtime.yml."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
 
     def act(self, task_vars: Variables) -> Result:
         public = str(self._task.action).endswith("dra_driver_info")
@@ -23,4 +28,7 @@ class ActionModule(ControllerAction):
             argument_spec={**phase, **phases.SPEC, **({} if public else _INPUTS)}
         )
         hostvars = task_vars.get("hostvars") or {}
-        return phases.run(options, phases.Inputs(**options.get("inputs", {})), hostvars)
+        try:
+            return phases.run(options, phases.Inputs(**options.get("inputs", {})), hostvars)
+        except NvlinkError as error:
+            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_benchmark import ARGUMENTS, PROGRAM, RETURN
@@ -73,12 +74,15 @@ class ActionModule(GuardedAction):
         if not isinstance(path, str) or not path:
             message = f"option fabric_file: {path!r} is not a path: name the fabric file."
             raise AnsibleActionFail(f"slurm_benchmark, {message}")
-        fabric = fabric_file.load(path)
-        unknown = [name for name in cliques if name not in fabric.cliques]
-        if unknown:
-            message = f"{path}: has no clique {shown(unknown[0])}{nearest(str(unknown[0]), fabric.cliques)}"
-            raise fabric_file.FabricFileError(message)
-        name = clusters.choose(fabric, cluster, path)
+        try:
+            fabric = fabric_file.load(path)
+            unknown = [name for name in cliques if name not in fabric.cliques]
+            if unknown:
+                message = f"{path}: has no clique {shown(unknown[0])}{nearest(str(unknown[0]), fabric.cliques)}"
+                raise fabric_file.FabricFileError(message)
+            name = clusters.choose(fabric, cluster, path)
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from None
         views = [view for view in fabric.slurm_blocks(name) if view.trays and (not cliques or view.clique in cliques)]
         if not views:
             where = f"clique {summarize(cliques)}" if cliques else "the fabric file"

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import MAX_TESTS
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -30,7 +31,10 @@ class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname") or "")
-        check_controller(host, self._trays(task_vars))
+        try:
+            check_controller(host, self._trays(task_vars))
+        except NvlinkError as error:
+            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         # With any other state the module rejects the option.
         if "fabric_file" in arguments and arguments.get("state") == "spares_present":
             if "blocks" in arguments:
@@ -55,8 +59,11 @@ class ActionModule(GuardedAction):
 
     def _blocks(self, path: str, name: object) -> list[dict[str, Any]]:
         """The blocks with the NodeNames of their trays, in natural order."""
-        fabric = fabric_file.load(path)
-        cluster = clusters.require(fabric, name, path)
+        try:
+            fabric = fabric_file.load(path)
+            cluster = clusters.require(fabric, name, path)
+        except NvlinkError as error:
+            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         return [
             {"name": block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
             for block in fabric.slurm_blocks(cluster)

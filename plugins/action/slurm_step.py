@@ -14,6 +14,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.loader import lookup_loader
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster as on_host
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import ARGUMENTS, RETURN, STEPS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -52,14 +53,17 @@ class ActionModule(GuardedAction):
         if self._task.check_mode and not os.path.exists(path):
             warning = f"{path}: does not exist yet, so no node can be shown; discover and accept it first."
             return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
-        fabric = fabric_file.load(path)
-        slurm_cluster = measured.cluster_of(fabric, cluster, str(arguments.get("cluster_name", "")), path)
-        trays = measured.of_run(fabric, str(register or ""), task_vars["hostvars"])
-        addresses = trays.addresses if boolean(arguments.pop("node_addresses", False), strict=False) else {}
-        features = boolean(arguments.pop("node_features", False), strict=False)
-        nodes = node_lines.nodes_of(fabric, slurm_cluster, trays.gpus, addresses, features)
-        site = node_lines.Settings(**{key: value for key, value in arguments.items() if key in OF_NODES})
-        return self._write(arguments, site, nodes, trays, task_vars)
+        try:
+            fabric = fabric_file.load(path)
+            slurm_cluster = measured.cluster_of(fabric, cluster, str(arguments.get("cluster_name", "")), path)
+            trays = measured.of_run(fabric, str(register or ""), task_vars["hostvars"])
+            addresses = trays.addresses if boolean(arguments.pop("node_addresses", False), strict=False) else {}
+            features = boolean(arguments.pop("node_features", False), strict=False)
+            nodes = node_lines.nodes_of(fabric, slurm_cluster, trays.gpus, addresses, features)
+            site = node_lines.Settings(**{key: value for key, value in arguments.items() if key in OF_NODES})
+            return self._write(arguments, site, nodes, trays, task_vars)
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from None
 
     def _write(
         self,
