@@ -27,7 +27,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import RehearsalError, rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import VerdictError, verdict
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_file, nearest, shown
 
 T = TypeVar("T")
 
@@ -166,11 +166,7 @@ def _read(path: str | None, check: Callable[[Any, str], T], error_class: type[Nv
 
 def _earlier(path: str) -> Any:
     """The numbers of the last report; None without a valid file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-    except (OSError, ValueError):
-        return None
+    document = json_file(path)
     return document if changes.is_report(document) else None
 
 

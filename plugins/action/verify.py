@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +27,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, absolute, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    Object,
+    absolute,
+    json_file,
+    mapped,
+    sentence,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Verdict
@@ -54,7 +59,9 @@ class ActionModule(ControllerAction):
         fabric = fabric_file.load(path)
         value = functools.partial(trust.controller_value, task_vars)
         is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
-        evidence = _evidence(fabric, path, options, task_vars, _links_before(verdict_file), is_found)
+        # What the last run kept of the links; nothing where there is no verdict yet, or none that can be read.
+        links = mapped(mapped(json_file(verdict_file)).get("links")) if verdict_file else {}
+        evidence = _evidence(fabric, path, options, task_vars, links, is_found)
         verdict = verify.verify(evidence, _now())
         if verdict_file:
             kept = {**verdict, "links": verify.links.memory(evidence)}
@@ -78,15 +85,6 @@ def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _links_before(verdict_file: str) -> Object:
-    """What the last run kept of the links; nothing where there is no verdict yet, or none that can be read."""
-    try:
-        with open(verdict_file, encoding="utf-8") as file:
-            return mapped(mapped(json.load(file)).get("links"))
-    except (OSError, ValueError):
-        return {}
 
 
 def _evidence(

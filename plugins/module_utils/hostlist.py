@@ -24,6 +24,8 @@ MAX_TEXT = 64 * MAX_HOSTS
 # Slurm accepts longer numbers too; no tray has one, and a range of them exceeds a machine word.
 MAX_DIGITS = 9
 # Characters that have a meaning in hostlists, or that no NodeName has.
+_TOO_LONG = f"has a name of more than {MAX_NAME} characters: shorten it."
+_TOO_MANY = f"has more than {MAX_HOSTS} names: shorten it."
 _ODD = frozenset("[],!&^@%*?:/# \t\n")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 
@@ -41,12 +43,12 @@ def expand(text: str) -> list[str]:
     the lower bound of each range. Raises HostlistError for what Slurm reports as an invalid hostlist.
     """
     if len(text) > MAX_TEXT:
-        raise HostlistError(f"The hostlist {_short(text)} has more than {MAX_TEXT} characters: shorten it.")
+        raise _wrong(text, f"has more than {MAX_TEXT} characters: shorten it.")
     names: list[str] = []
     for member in split(text):
         names.extend(_expand_member(member, text))
         if len(names) > MAX_HOSTS:
-            raise HostlistError(f"The hostlist {_short(text)} has more than {MAX_HOSTS} names: shorten it.")
+            raise _wrong(text, _TOO_MANY)
     return names
 
 
@@ -106,7 +108,7 @@ def split(text: str) -> list[str]:
     for position, character in enumerate(text):
         if character == "[":
             if inside:
-                raise HostlistError(f"The hostlist {_short(text)} opens a bracket inside a bracket: write flat ranges.")
+                raise _wrong(text, "opens a bracket inside a bracket: write flat ranges.")
             inside = True
         elif character == "]":
             inside = False
@@ -114,14 +116,14 @@ def split(text: str) -> list[str]:
             members.append(text[start:position])
             start = position + 1
     if inside:
-        raise HostlistError(f"The hostlist {_short(text)} has a bracket that is not closed: close it.")
+        raise _wrong(text, "has a bracket that is not closed: close it.")
     members.append(text[start:])
     return [member for member in members if member]
 
 
 def _expand_member(member: str, whole: str) -> list[str]:
     if member.count("[") > MAX_BRACKETS:
-        raise HostlistError(f"The hostlist {_short(whole)} has more than {MAX_BRACKETS} brackets in a name: use fewer.")
+        raise _wrong(whole, f"has more than {MAX_BRACKETS} brackets in a name: use fewer.")
     names = [""]
     rest = member
     while "[" in rest:
@@ -129,17 +131,17 @@ def _expand_member(member: str, whole: str) -> list[str]:
         ranges, _bracket, rest = rest.partition("]")
         numbers = list(_numbers(ranges, whole))
         if len(names) * len(numbers) > MAX_HOSTS:
-            raise HostlistError(f"The hostlist {_short(whole)} has more than {MAX_HOSTS} names: shorten it.")
+            raise _wrong(whole, _TOO_MANY)
         if len(names[0]) + len(prefix) + len(numbers[0]) + len(rest.rpartition("]")[2]) > MAX_NAME:
-            raise _too_long(whole)
+            raise _wrong(whole, _TOO_LONG)
         names = [name + prefix + number for name in names for number in numbers]
     if len(names[0]) + len(rest) > MAX_NAME:
-        raise _too_long(whole)
+        raise _wrong(whole, _TOO_LONG)
     return [name + rest for name in names]
 
 
-def _too_long(text: str) -> HostlistError:
-    return HostlistError(f"The hostlist {_short(text)} has a name of more than {MAX_NAME} characters: shorten it.")
+def _wrong(text: str, what: str) -> HostlistError:
+    return HostlistError(f"The hostlist {_short(text)} {what}")
 
 
 def _numbers(ranges: str, whole: str) -> Iterator[str]:
@@ -148,17 +150,13 @@ def _numbers(ranges: str, whole: str) -> Iterator[str]:
         low_text, dash, high_text = part.partition("-")
         numbers = (low_text, high_text) if dash else (low_text,)
         if not all(number.isdecimal() and number.isascii() for number in numbers) or len(part) > 32:
-            raise HostlistError(
-                f"The hostlist {_short(whole)} has the range {_short(part)}: write numbers, as [01-18]."
-            )
+            raise _wrong(whole, f"has the range {_short(part)}: write numbers, as [01-18].")
         low, high = int(numbers[0]), int(numbers[-1])
         count += high - low + 1
         if high < low:
-            raise HostlistError(
-                f"The hostlist {_short(whole)} has the range {part}, which is descending: swap its bounds."
-            )
+            raise _wrong(whole, f"has the range {part}, which is descending: swap its bounds.")
         if count > MAX_HOSTS:
-            raise HostlistError(f"The hostlist {_short(whole)} has more than {MAX_HOSTS} names: shorten it.")
+            raise _wrong(whole, _TOO_MANY)
         width = len(low_text)
         for number in range(low, high + 1):
             yield f"{number:0{width}d}"

@@ -11,7 +11,7 @@ backend reads the same facts again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Union
 from xml.sax.saxutils import escape
 
@@ -29,6 +29,8 @@ MAX_RACKS = 65_535
 MAX_GPUS = 64
 DRIVER_VERSION = "580.173.02"
 Split = Mapping[Union[str, int], int]
+Facts = Mapping[str, Any]
+Elements = Callable[[Facts, Mapping[str, Any]], dict[str, Any]]
 
 
 class SimulationError(NvlinkError):
@@ -103,24 +105,9 @@ def fleet(
     No two trays, and no two GPUs, share a dict: a caller may change one without touching another.
     """
     return {
-        place.name: _facts(place, seed, observed_at)
+        place.name: facts(place, seed, observed_at)
         for place in places(racks, trays_per_rack, gpus_per_tray, seed, split, cliques_per_rack)
     }
-
-
-def address(place: Place) -> str:
-    """The tray's one IP address, as text."""
-    return f"10.{place.rack >> 8}.{place.rack & 255}.{place.tray}"
-
-
-def chassis_serial(place: Place, seed: int) -> str:
-    """The serial number of the tray's rack."""
-    return f"18{seed % 1000:03d}{place.rack:08d}"
-
-
-def gpu_uuids(place: Place, seed: int) -> list[str]:
-    """The UUIDs of the tray's GPUs, in the order of their indices."""
-    return _gpu_uuids(_random(place, seed), place.gpu_count)
 
 
 def _gpu_uuids(random: bytes, count: int) -> list[str]:
@@ -132,14 +119,15 @@ def _random(place: Place, seed: int) -> bytes:
     return b"".join(_digest(seed, place.rack, place.tray, part) for part in range((place.gpu_count + 3) // 4))
 
 
-def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
-    name, cluster_uuid, clique_id, tray_index, gpu_count, _rack, _tray = place
+def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
+    """The facts of a tray that is up and healthy."""
+    name, cluster_uuid, clique_id, tray_index, gpu_count, rack, tray = place
     random = _random(place, seed)
     return {
         "observed_at": observed_at,
         "hostname": name,
         "addresses": [
-            {"interface": "host0", "address": address(place), "prefix": 24},
+            {"interface": "host0", "address": f"10.{rack >> 8}.{rack & 255}.{tray}", "prefix": 24},
         ],
         "backend": "nvml",
         "driver_version": DRIVER_VERSION,
@@ -147,7 +135,7 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
         "cluster_uuid": cluster_uuid,
         "clique_id": clique_id,
         "clique": f"{cluster_uuid}.{clique_id}",
-        "chassis_serial": chassis_serial(place, seed),
+        "chassis_serial": f"18{seed % 1000:03d}{rack:08d}",
         "slot_number": tray_index + FIRST_SLOT,
         "tray_index": tray_index,
         "host_id": HOST_ID,
@@ -188,13 +176,12 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
     }
 
 
-def nvidia_smi_xml(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> str:
+def nvidia_smi_xml(facts: Facts, elements: Elements | None = None) -> str:
     """What ``nvidia-smi -q -x`` prints on the tray of these facts.
 
-    Element names and their mixed case as drivers R580 to R595 print them; an unknown value is N/A. A GPU is lost when
-    ``lost`` or a finding gpu_lost of the facts names its index: then every element has that text.
+    Element names and their mixed case as drivers R580 to R595 print them; an unknown value is N/A. elements: makes
+    those of each GPU, by default gpu_elements().
     """
-    lost_gpus = lost_indices(facts, lost)
     lines = [
         '<?xml version="1.0" ?>',
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">',
@@ -205,19 +192,16 @@ def nvidia_smi_xml(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> str:
         f"\t<attached_gpus>{len(facts['gpus'])}</attached_gpus>",
     ]
     for gpu in facts["gpus"]:
-        tree = _gpu_elements(facts, gpu)
-        if gpu["index"] in lost_gpus:
-            tree = _all_lost(tree)
         lines.append(f'\t<gpu id="{escape(gpu["pci_bus_id"] or "00000000:00:00.0")}">')
-        lines.extend(_elements(tree, 2))
+        lines.extend(_elements((elements or gpu_elements)(facts, gpu), 2))
         lines.append("\t</gpu>")
     lines.append("</nvidia_smi_log>")
     return "\n".join(lines) + "\n"
 
 
-def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
+def gpu_elements(facts: Facts, gpu: Mapping[str, Any]) -> dict[str, Any]:
+    """Element -> its text, or the elements in it."""
     fabric, health = gpu["fabric"], gpu["fabric"]["health"]
-    platform = has_platform(facts)
     state = fabric["state"]
     completed = state == "completed"
     mig = {True: "Enabled", False: "Disabled", None: None}[gpu["mig_enabled"]]
@@ -235,13 +219,13 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
         "pdi": gpu["pdi"] or no_guid,
         "minor_number": gpu["index"],
         "platformInfo": {
-            "chassis_serial_number": (facts["chassis_serial"] or "") if platform else None,
+            "chassis_serial_number": facts["chassis_serial"] or "",
             "slot_number": facts["slot_number"],
             "tray_index": facts["tray_index"],
             "host_id": facts["host_id"],
-            "peer_type": "Switch Connected" if platform else None,
+            "peer_type": "Switch Connected",
             "module_id": gpu["module_id"],
-            "gpu_fabric_guid": (gpu["fabric_guid"] or no_guid) if platform else None,
+            "gpu_fabric_guid": gpu["fabric_guid"] or no_guid,
         },
         "c2c_mode": "Enabled",
         "gpu_recovery_action": _text(constants.RECOVERY_ACTIONS, gpu["recovery_action"], "recovery_action"),
@@ -261,27 +245,11 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
                     constants.INCORRECT_CONFIGURATIONS, health["incorrect_configuration"], "incorrect_configuration"
                 ),
                 "partition_assigned": health["partition_assigned"],
-                **_gfm_state(health["fabric_manager_connected"]),
             },
-            **_clique_rows(fabric["cliques"] if completed else None),
         },
         "processes": "",
         "capabilities": {"egm": "disabled"},
     }
-
-
-def _gfm_state(connected: bool | None) -> dict[str, str]:
-    """The row of the fabric manager's state; drivers before R615 have none."""
-    return {} if connected is None else {"gfm_state": "Connected" if connected else "Disconnected"}
-
-
-def _clique_rows(cliques: Mapping[str, Iterable[int]] | None) -> dict[str, Any]:
-    """The cliques by kind of operation; drivers before R615 have none."""
-    if cliques is None:
-        return {}
-    kinds = constants.CLIQUE_TYPES.values()
-    rows = [{"clique_type": text, "clique_id": each} for kind, text in kinds for each in cliques[kind]]
-    return {"cliques": {"clique_entry": rows}}
 
 
 def _elements(tree: Mapping[str, Any], depth: int) -> Iterator[str]:
@@ -296,22 +264,8 @@ def _elements(tree: Mapping[str, Any], depth: int) -> Iterator[str]:
                 yield f"{tabs}<{name}>{_element_text(each)}</{name}>"
 
 
-def _all_lost(tree: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _all_lost(value) if isinstance(value, dict) else "GPU is lost" for name, value in tree.items()}
-
-
 def _element_text(value: Any) -> str:
     return "N/A" if value is None else escape(str(value))
-
-
-def has_platform(facts: Mapping[str, Any]) -> bool:
-    """Whether the tray of these facts reports where it is installed."""
-    return any(facts[key] is not None for key in ("chassis_serial", "slot_number", "tray_index", "host_id"))
-
-
-def lost_indices(facts: Mapping[str, Any], lost: Iterable[int]) -> set[int]:
-    """The indices of the GPUs that are lost, as nvidia_smi_xml() says."""
-    return {*lost, *(found["gpu"] for found in facts["findings"] if found["code"] == "gpu_lost")}
 
 
 def _text(table: Mapping[int, tuple[str, str]], word: str | None, field: str) -> str | None:

@@ -70,6 +70,15 @@ def json_document(data: bytes | bytearray, max_size: int) -> Any:
     return json.loads(data)
 
 
+def json_file(path: str) -> Any:
+    """The JSON document in a file; None where there is none, or none that can be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
 def as_list(value: Any) -> list[Any]:
     """A list; an empty one for any other value."""
     return value if isinstance(value, list) else []

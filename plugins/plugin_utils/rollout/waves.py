@@ -59,9 +59,7 @@ def plan(
         raise RolloutError(
             f"rollout_domains: {shown(list(domains))} must be whole numbers from 1, one or a list of them"
         )
-    if canary and canary not in fabric.cliques:
-        hint = similar(canary, fabric.cliques, _LISTED)
-        raise RolloutError(f"rollout_canary: {shown(canary)} is no clique of the fabric file{hint}")
+    known_cliques(fabric, [canary] if canary else [], "rollout_canary")
     selected = set(trays)
     members = {
         name: tuple(tray for tray in fabric.members[name] if tray in selected)

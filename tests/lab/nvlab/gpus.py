@@ -87,7 +87,7 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     answers = hardware.get("captured")
     if answers is None:
         text = standin_text().standin_text(hardware["facts"], nvml_fault, hardware["lost"], hardware["links"])
-        xml = simulation().nvidia_smi_xml(hardware["facts"], hardware["lost"])
+        xml = standin_text().smi_text(hardware["facts"], hardware["lost"])
     else:
         text, xml = bundle.standin_text(answers, nvml_fault), answers.get("nvidia-smi.xml", "")
         state.write_atomically(directory / "imex-captured.json", json.dumps(bundle.imex_answers(answers)) + "\n")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The facts of a tray as the file that the NVML stand-in (nvml_standin.c) reads, for the backend of NVML."""
+"""The facts of a tray as the file that the NVML stand-in (nvml_standin.c) reads, and as what nvidia-smi prints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def standin_text(
 ) -> str:
     """The file that the NVML stand-in reads: one ``key value`` a line.
 
-    ``nvml_fault`` is one of NVML_FAULTS or None; ``lost`` as for simulation.nvidia_smi_xml(). GPUs with a fabric have
+    ``nvml_fault`` is one of NVML_FAULTS or None; ``lost`` as for smi_text(). GPUs with a fabric have
     LINKS links, all active, all counters 0, but for ``links``: index of the GPU, number of the link, field of NVML, its
     value.
     """
@@ -49,10 +49,10 @@ def standin_text(
         raise simulation.SimulationError(
             f"simulation: nvml_fault is {nvml_fault!r}, use one of {', '.join(NVML_FAULTS)}."
         )
-    lost_gpus = simulation.lost_indices(facts, lost)
+    lost_gpus = _lost_indices(facts, lost)
     lines = [f"fault {nvml_fault or 'none'}", f"driver {_line(facts['driver_version'])}"]
     platform = "-"
-    if simulation.has_platform(facts):
+    if _has_platform(facts):
         numbers = " ".join(str(facts[key] or 0) for key in ("slot_number", "tray_index", "host_id"))
         platform = f"{numbers} {facts['chassis_serial'] or ''}".rstrip()
     for gpu in facts["gpus"]:
@@ -75,6 +75,44 @@ def standin_text(
         if gpu["fabric"]["cliques"]:
             lines.append(f"cliques {_standin_cliques(gpu['fabric']['cliques'])}")
     return "\n".join(lines) + "\n"
+
+
+def smi_text(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> str:
+    """What nvidia-smi prints on a tray of any facts: without a place in a rack, and with a driver of R615, too.
+
+    A GPU is lost when ``lost`` or a finding gpu_lost of the facts names its index: then every element has that text.
+    """
+    lost_gpus = _lost_indices(facts, lost)
+
+    def elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
+        tree, fabric = simulation.gpu_elements(facts, gpu), gpu["fabric"]
+        if not _has_platform(facts):
+            tree["platformInfo"].update(dict.fromkeys(("chassis_serial_number", "peer_type", "gpu_fabric_guid")))
+        connected = fabric["health"]["fabric_manager_connected"]
+        if connected is not None:
+            tree["fabric"]["health"]["gfm_state"] = "Connected" if connected else "Disconnected"
+        if fabric["cliques"] is not None and fabric["state"] == "completed":
+            kinds = constants.CLIQUE_TYPES.values()
+            rows = [
+                {"clique_type": text, "clique_id": each} for kind, text in kinds for each in fabric["cliques"][kind]
+            ]
+            tree["fabric"]["cliques"] = {"clique_entry": rows}
+        return _all_lost(tree) if gpu["index"] in lost_gpus else tree
+
+    return simulation.nvidia_smi_xml(facts, elements)
+
+
+def _all_lost(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _all_lost(value) if isinstance(value, dict) else "GPU is lost" for name, value in tree.items()}
+
+
+def _has_platform(facts: Mapping[str, Any]) -> bool:
+    """Whether the tray of these facts reports where it is installed."""
+    return any(facts[key] is not None for key in ("chassis_serial", "slot_number", "tray_index", "host_id"))
+
+
+def _lost_indices(facts: Mapping[str, Any], lost: Iterable[int]) -> set[int]:
+    return {*lost, *(found["gpu"] for found in facts["findings"] if found["code"] == "gpu_lost")}
 
 
 def _standin_fabric(fabric: Mapping[str, Any]) -> str:

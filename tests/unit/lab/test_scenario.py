@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from nvlab import gpus as gpus_module
 from nvlab import scenario
 from nvlab.errors import LabError
@@ -73,7 +73,7 @@ def test_rubin_systems_have_the_facts_of_their_kind(file: str, gpus: int, attach
     hardware = list(gpus_module.hardware_of(scenario.load(SCENARIOS / f"{file}.yml")).values())
     assert sum(len(tray["facts"]["gpus"]) for tray in hardware) == gpus
     assert {tray["facts"]["attached"] for tray in hardware} == {attached}
-    by_smi = nvidia_smi.parse_xml(simulation.nvidia_smi_xml(hardware[0]["facts"]))
+    by_smi = nvidia_smi.parse_xml(standin_text.smi_text(hardware[0]["facts"]))
     facts = fabric_facts.assemble(by_smi, backend=None, observed_at="", hostname="r01t01", addresses=[])
     assert (facts["attached"], facts["driver_version"]) == (attached, "615.23")
     assert [row["code"] for row in facts["findings"]] == ([] if attached else ["fabric_not_supported"])

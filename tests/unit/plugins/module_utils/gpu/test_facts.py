@@ -21,7 +21,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import w
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, unknown_gpu
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
@@ -61,7 +60,7 @@ def _assemble(readings: Readings | None, **changes: Any) -> dict[str, Any]:
 
 
 def _of_xml(facts: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return _assemble(nvidia_smi.parse_xml(simulation.nvidia_smi_xml(facts)), **changes)
+    return _assemble(nvidia_smi.parse_xml(standin_text.smi_text(facts)), **changes)
 
 
 def _place(facts: dict[str, Any]) -> tuple[Any, ...]:
@@ -257,7 +256,7 @@ def _kinds(**ids: list[int]) -> dict[str, list[int]]:
 )
 def test_gpus_that_share_only_some_operations_are_reported(rows: list[Any], words: str) -> None:
     facts = trays.tray(gpus_per_tray=2)
-    readings = nvidia_smi.parse_xml(simulation.nvidia_smi_xml(facts))
+    readings = nvidia_smi.parse_xml(standin_text.smi_text(facts))
     for gpu, row in zip(readings.gpus, rows, strict=True):
         gpu["fabric"]["cliques"] = row
     found = _assemble(readings)
@@ -380,7 +379,7 @@ def test_both_backends_give_the_same_facts(
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
     (tmp_path / "gpus").write_text(standin_text.standin_text(facts, lost=lost))
     by_nvml = _assemble(nvml.read(20))
-    by_smi = _assemble(nvidia_smi.parse_xml(simulation.nvidia_smi_xml(facts, lost=lost)))
+    by_smi = _assemble(nvidia_smi.parse_xml(standin_text.smi_text(facts, lost=lost)))
     assert by_nvml["findings"] == by_smi["findings"]
     assert by_nvml["attached"] or by_nvml["findings"]
     expected = _expected(facts, lost)
@@ -398,7 +397,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
     """tools(nvml_fault, smi_script): a tray with these two tools; returns the path of nvidia-smi."""
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
     facts = trays.tray()
-    (tmp_path / "smi.xml").write_text(simulation.nvidia_smi_xml(facts))
+    (tmp_path / "smi.xml").write_text(standin_text.smi_text(facts))
 
     def install(nvml_fault: str | None = None, smi: str | None = f"cat {tmp_path}/smi.xml", **given_: Any) -> str:
         library = "/nowhere/libnvidia-ml.so.1" if nvml_fault == "no_library" else str(trays.library())
