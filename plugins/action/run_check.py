@@ -186,9 +186,9 @@ def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
     phases = check_type_list(value("site_phases") or site.default_phases(inventory))
     phases = site.select_by_tags(phases, _tags("tags"), _tags("skip_tags"))
     fabric = fabric_file.load(path) if os.path.exists(path) else None
-    left_out = set() if "discover" in phases else {"fabric_sources", "imex_network"}
-    read = {name: inventory.variables.get(name) for name in {*controller.READ} - left_out}
-    checks = list(controller.checks(environment.read(), read, len(inventory.trays), os.cpu_count() or 1))
+    here, trays, processors = environment.read(), len(inventory.trays), os.cpu_count() or 1
+    discovers = "discover" in phases
+    checks = list(controller.checks(here, inventory.variables, inventory.slurm, trays, processors, discovers))
     errors = [f"{row.name}: {row.message}" for row in checks if row.status == ERROR]
     problems = [*site.problems(inventory, phases, fabric), *errors]
     if problems:

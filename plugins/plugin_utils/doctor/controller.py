@@ -22,17 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks imp
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
 
-READ = (
-    "dra_driver_shape",
-    "fabric_sources",
-    "imex_network",
-    "imex_tls",
-    "k8s_topology_schedulers",
-    "site_slurm",
-    "slurm_accounting",
-    "verify_kubeconfig",
-)
-"""The variables of localhost that the checks read."""
 ROUNDS = 4
 """More rounds of forks than this for one task on all trays are slow."""
 
@@ -86,11 +75,17 @@ class Controller:
     forks: int = 5
 
 
-def checks(controller: Controller, variables: Variables, trays: int, processors: int) -> Iterator[Check]:
-    """variables: those of localhost, READ. trays: their number. processors: those of the controller."""
+def checks(
+    controller: Controller, variables: Variables, slurm: str, trays: int, processors: int, discovers: bool = True
+) -> Iterator[Check]:
+    """The checks of the controller.
+
+    variables: those of localhost, of which few are read: a template of the site may have no value there. slurm: as of
+    site.Inventory. trays: their number. processors: those of the controller. discovers: whether this run does.
+    """
     for part, version in (("ansible_core", controller.core), ("controller_python", controller.python)):
         yield Check(part, *matrix.evaluate(part, version))
-    for name, variable in needed(variables).items():
+    for name, variable in needed(variables, slurm, discovers).items():
         yield _installed(name, variable, controller.installed.get(name))
     found = [
         (status, message)
@@ -106,19 +101,19 @@ def checks(controller: Controller, variables: Variables, trays: int, processors:
         yield Check("ansible_cfg", status, message)
 
 
-def needed(variables: Variables) -> dict[str, str]:
+def needed(variables: Variables, slurm: str, discovers: bool) -> dict[str, str]:
     """Collection or library -> the variable that needs it; empty for what every playbook needs."""
     accounting = boolean(variables.get("slurm_accounting", True), strict=False)
     of_kubernetes = next((name for name in USERS_OF_KUBERNETES if variables.get(name)), "")
-    rows = as_list(variables.get("fabric_sources"))
+    rows = as_list(variables.get("fabric_sources")) if discovers else []
     sources = {word for row in rows for word in ([row] if isinstance(row, str) else row)}
     wanted = (
         ("kubernetes.core", variables.get("dra_driver_shape"), "dra_driver_shape"),
         ("community.crypto", variables.get("imex_tls") == "ca", "imex_tls"),
-        ("ansible.mariadb", variables.get("site_slurm") == "managed" and accounting, "site_slurm"),
+        ("ansible.mariadb", slurm == "managed" and accounting, "site_slurm"),
         ("fastjsonschema", True, ""),
         ("kubernetes", of_kubernetes, of_kubernetes),
-        ("netaddr", variables.get("imex_network"), "imex_network"),
+        ("netaddr", discovers and variables.get("imex_network"), "imex_network"),
         ("ClusterShell", "ssh" in sources, "fabric_sources"),
         ("jmespath", "rest" in sources, "fabric_sources"),
         ("urllib3", sources & {"rest", "topograph"}, "fabric_sources"),

@@ -46,16 +46,7 @@ _IMEX_SERVICE = ("domain", "host_managed", "job")
 
 def plan(read: site.Inventory, path: str, task_vars: Variables) -> dict[str, Any]:
     found = list(
-        controller.checks(
-            environment.read(),
-            # No others: a template of the site may have no value on localhost.
-            {
-                **{name: read.variables[name] for name in controller.READ if name in read.variables},
-                "site_slurm": read.slurm,
-            },
-            len(read.trays),
-            os.cpu_count() or 1,
-        )
+        controller.checks(environment.read(), read.variables, read.slurm, len(read.trays), os.cpu_count() or 1)
     )
     ready = not any(check.status == ERROR and "fastjsonschema" in check.message for check in found)
     fabric = None

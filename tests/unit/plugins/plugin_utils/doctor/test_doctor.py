@@ -108,7 +108,7 @@ WELL = Controller(
 
 
 def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[str, str, str]]:
-    rows = controller.checks(given, variables, trays, 16)
+    rows = controller.checks(given, variables, str(variables.get("site_slurm")), trays, 16)
     return [(row.name, row.status, row.message) for row in rows if row.status != OK]
 
 
