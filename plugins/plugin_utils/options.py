@@ -77,12 +77,16 @@ class Options:
 
     def number(self, key: str, default: float, low: float, high: float) -> float:
         """A number from low to high."""
-        valid = _is_between((int, float), low, high)
-        return float(self._valid(key, default, valid, f"use a number from {low:g} to {high:g}"))
+        remedy = f"use a number from {low:g} to {high:g}"
+        return float(self._valid(key, default, lambda value: _is_between(value, low, high), remedy))
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
         """An integer from low to high."""
-        return int(self._valid(key, default, _is_between(int, low, high), f"use an integer from {low} to {high}"))
+
+        def is_whole(value: Any) -> bool:
+            return isinstance(value, int) and _is_between(value, low, high)
+
+        return int(self._valid(key, default, is_whole, f"use an integer from {low} to {high}"))
 
     def flag(self, key: str, default: bool) -> bool:
         """A boolean."""
@@ -138,8 +142,8 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_between(kind: type | tuple[type, ...], low: float, high: float) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind) and not isinstance(value, bool) and low <= value <= high
+def _is_between(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
 
 
 def read(path: str, limit: int) -> bytes:
