@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.simulated_trays import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
@@ -48,11 +47,10 @@ class ActionModule(ControllerAction):
 
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
-        if not options["dest"]:
-            raise AnsibleActionFail("dest: is empty; set the directory for the simulated trays")
         trays = simulation.fleet(**options["simulation"])
         for name, gpus in options["unhealthy_gpus"].items():
-            _make_unhealthy(trays, name, gpus)
+            for gpu in gpus:
+                trays[name]["gpus"][gpu]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
         plan = tree.plan(options["dest"], _files(trays, options["python"] or sys.executable), {PART}, MANIFEST)
         if not self._task.check_mode:
             plan.apply()
@@ -63,20 +61,6 @@ class ActionModule(ControllerAction):
             "dest": options["dest"],
             "trays": list(trays),
         }
-
-
-def _make_unhealthy(trays: Mapping[str, dict[str, Any]], name: str, gpus: Any) -> None:
-    if name not in trays:
-        raise simulation.SimulationError(
-            f"unhealthy_gpus: {name!r} is not a simulated tray: use a tray of the simulation."
-        )
-    known = range(len(trays[name]["gpus"]))
-    if not isinstance(gpus, list) or not all(isinstance(gpu, int) and gpu in known for gpu in gpus):
-        raise simulation.SimulationError(
-            f"unhealthy_gpus: {name} has {gpus!r}: set a list of GPU indices from 0 to {known[-1]}."
-        )
-    for gpu in gpus:
-        trays[name]["gpus"][gpu]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
 
 
 def _files(trays: Mapping[str, dict[str, Any]], python: str) -> dict[str, tree.File]:

@@ -54,9 +54,6 @@ def test_check_mode_writes_nothing(write: Write, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"unhealthy_gpus": {"r09t09": [0]}}, "r09t09"),
-        ({"unhealthy_gpus": {"r01t01": [4]}}, "r01t01"),
-        ({"unhealthy_gpus": {"r01t01": 1}}, "r01t01"),
         ({"simulation": {"racks": 0}}, "racks"),
         ({"simulation": {"rakcs": 1}}, "rakcs"),
         ({"dest": None}, "dest"),
