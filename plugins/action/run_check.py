@@ -31,7 +31,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import (
     site_variables,
     trust,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
@@ -119,8 +118,6 @@ class ActionModule(ControllerAction):
         yield from targets.wrong_limit(run, split_host_pattern(run.limit) if run.limit else [], options["localhost"])
         for name in options["required"]:
             yield targets.wrong_value(name, value(name))
-        for name in options["numbers"]:
-            yield targets.wrong_number(name, value(name), whole=VARIABLES[name]["type"] == "int")
         for name in options["renames"]:
             yield targets.wrong_pairs(name, value(name))
         # The plan names the variable of site, and a run of Slurm alone needs no tray.

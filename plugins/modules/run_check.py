@@ -17,10 +17,10 @@ description:
   - Each list holds names of variables. Their values are read as localhost has them.
   - Fails for an extra variable that nothing reads, where its name is within two edits of a variable of this collection
     or has a prefix that only this collection uses. In the inventory such a name is a warning.
-  - Fails for a value of a wrong type, that is none of the choices, or that has an unknown key. All extra variables are
-    checked, and of the inventory those that the playbook reads, on localhost, on hosts with a file in C(host_vars) and
-    on one host of each group and of each variable that inventory files set for single hosts. Templates are not
-    evaluated.
+  - Fails for a value of a wrong type, for a negative number, and for a value that is none of the choices or that has an
+    unknown key. All extra variables are checked, and of the inventory those that the playbook reads, on localhost, on
+    hosts with a file in C(host_vars) and on one host of each group and of each variable that inventory files set for
+    single hosts. Templates are not evaluated.
   - Where a playbook of the site imports the one with this task, a tag that is similar to one of this collection is only
     a warning.
 notes:
@@ -80,11 +80,6 @@ options:
     type: list
     elements: str
     default: []
-  numbers:
-    description: Numbers from 0; whole numbers, where the variable is an integer.
-    type: list
-    elements: str
-    default: []
   renames:
     description: Pairs OLD:NEW, separated by commas.
     type: list
@@ -122,7 +117,6 @@ EXAMPLES = r"""
     required: [drain_trays]
     inventory_patterns: [slurm_controller_hosts]
     trays: [drain_trays]
-    numbers: [drain_wait]
   run_once: true
 """
 

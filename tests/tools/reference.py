@@ -225,7 +225,8 @@ def _playbook_sections() -> Iterator[str]:
         "Each checks its variables before it asks a host. An extra variable (`-e`) that nothing reads fails the run"
         " where it is within two edits of a known one (one edit if it has up to ten letters and the known one has a"
         " prefix that others use too), or where only this collection uses its prefix; in the inventory it is a warning."
-        " A value of a wrong type, that is none of the choices or has an unknown key fails the run.\n"
+        " A value of a wrong type, a negative number, and a value that is none of the choices or has an unknown key"
+        " fail the run.\n"
     )
     for one in playbooks():
         yield f"\n### {one.name}\n\n{markdown(one.description)}\n"

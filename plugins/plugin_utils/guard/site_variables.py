@@ -8,6 +8,7 @@ A name that is misspelled has no effect otherwise, and a wrong value is reported
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -208,7 +209,9 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
             yield place, f"{'is not a dictionary' if kind == 'dict' else what}, write {_EXPECTED[kind]}"
         return
     value = result.validated_parameters[place]
-    if kind == "list":
+    if kind in ("int", "float") and not 0 <= value < math.inf:
+        yield place, f"{what}, write a number from 0"
+    elif kind == "list":
         inner = {**spec, "type": spec.get("elements", "raw")}
         for number, entry in enumerate(value):
             yield from problems(f"{place}[{number}]", entry, inner)

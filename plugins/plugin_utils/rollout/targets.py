@@ -207,15 +207,6 @@ def wrong_value(name: str, value: object) -> str:
     return ""
 
 
-def wrong_number(name: str, value: object, whole: bool) -> str:
-    """One sentence about a variable that must be a number from 0; empty for a number."""
-    text = str(value).strip()
-    if value is None or (text.isascii() and (text.isdecimal() or (not whole and _is_decimal(text)))):
-        return ""
-    what = "a whole number from 0" if whole else "a number of seconds"
-    return f"{name}: {shown(value)} is not {what}; write it as digits"
-
-
 def wrong_pairs(name: str, value: object) -> str:
     """One sentence about the first of the pairs OLD:NEW that is none, or that names a tray again; empty if all are."""
     names: set[str] = set()
@@ -227,11 +218,6 @@ def wrong_pairs(name: str, value: object) -> str:
             return f"{name}: {shown(old)} is renamed twice; name it once"
         names.add(old)
     return ""
-
-
-def _is_decimal(text: str) -> bool:
-    before, _dot, after = text.partition(".")
-    return (before + after).isdecimal()
 
 
 def _text(value: object) -> str:

@@ -234,21 +234,6 @@ def test_trays(value: object, placed: bool, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "whole", "is_number"),
-    [
-        (None, False, True),
-        ("60", True, True),
-        ("1.5", True, False),
-        ("-1", True, False),
-        ("²", True, False),
-        (".", False, False),
-    ],
-)
-def test_numbers(value: object, whole: bool, is_number: bool) -> None:
-    assert (targets.wrong_number("drain_wait", value, whole) == "") is is_number
-
-
-@pytest.mark.parametrize(
     ("value", "expected"),
     [
         (None, ""),
