@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import CLUSTER_NAME, nearest, shown
 
@@ -156,6 +157,11 @@ def read(path: str, limit: int) -> bytes:
     if len(content) > limit:
         raise OSError(0, f"it is larger than {limit} bytes")
     return content
+
+
+def documented(fragment: str, source: str) -> tuple[str, ...]:
+    """The options of a source, from the DOCUMENTATION of its doc fragment."""
+    return tuple(yaml.safe_load(fragment)["options"][source]["suboptions"])
 
 
 def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[str, Any]:

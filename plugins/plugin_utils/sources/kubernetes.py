@@ -18,11 +18,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_kubernetes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server import PAGE, ApiServer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
@@ -37,13 +38,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 )
 
 SOURCE = "kubernetes"
-OPTIONS = (
-    "label_selector",
-    "tray_name",
-    "page_size",
-    "kubernetes_cluster",
-    *login.OPTIONS,
-)
+OPTIONS = documented(source_kubernetes.ModuleDocFragment.DOCUMENTATION, SOURCE)
 
 CLIQUE = "nvidia.com/gpu.clique"
 CLUSTER_ID = "topograph.run/cluster-id"

@@ -14,6 +14,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_rest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
@@ -26,7 +27,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Observation,
     SourceResult,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, check_options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import (
+    Options,
+    SourceError,
+    check_options,
+    documented,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
@@ -48,7 +54,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 )
 
 SOURCE = "rest"
-OPTIONS = ("url", "file", "trays", "fields", "next", "max_pages", "token_header", "token_prefix", *http.OPTIONS)
+OPTIONS = documented(source_rest.ModuleDocFragment.DOCUMENTATION, SOURCE)
 LINK = "link"
 MAX_LIST = 1024
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -25,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     NODE_NAME,
     TooManyValuesError,
@@ -35,7 +36,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 )
 
 SOURCE = "slurm"
-OPTIONS = ("command", "topology", "timeout", "slurm_cluster")
+OPTIONS = documented(source_slurm.ModuleDocFragment.DOCUMENTATION, SOURCE)
 
 _NODE = re.compile(r"(?:^|\s)(NodeName|NodeHostName)=(\S+)")
 

@@ -23,12 +23,13 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_ssh
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, fanout, probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, tray_name
@@ -37,21 +38,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sho
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 SOURCE = "ssh"
-OPTIONS = (
-    "hosts",
-    "user",
-    "port",
-    "ssh",
-    "ssh_options",
-    "python",
-    "fanout",
-    "connect_timeout",
-    "command_timeout",
-    "jump",
-    "backend",
-    "nvidia_smi",
-    "timeout",
-)
+OPTIONS = documented(source_ssh.ModuleDocFragment.DOCUMENTATION, SOURCE)
 
 # Exit statuses of a shell that cannot run the tray's Python.
 _NO_PYTHON = (126, 127)

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_topograph
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, load_yaml
@@ -30,7 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax impo
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
@@ -47,7 +48,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 SOURCE = "topograph"
 REQUEST = ("url", "provider", "engine", "nodes", "poll_interval")
 """Options that ask Topograph, none of which goes with config_map."""
-OPTIONS = (*REQUEST, "config_map", "tray_name", "slurm_cluster", *login.OPTIONS)
+OPTIONS = documented(source_topograph.ModuleDocFragment.DOCUMENTATION, SOURCE)
 CONFIG_MAP = ("namespace", "name", "key")
 PROVIDER = ("name", "params", "creds")
 ENGINE = ("name", "params")

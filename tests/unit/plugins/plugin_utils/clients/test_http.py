@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import importlib
 import itertools
 import logging
 import re
@@ -20,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
@@ -572,14 +570,3 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "urllib3", None)
     with pytest.raises(SourceError, match="url cannot be read without the Python library urllib3; pip install urllib3"):
         config()
-
-
-# ----------------------------------------------------------------------------------------------------- documentation
-
-
-@pytest.mark.parametrize("name", ["kubernetes", "topograph", "rest"])
-def test_every_option_is_documented_and_every_documented_option_known(name: str) -> None:
-    package = "ansible_collections.rackscale.nvlink.plugins"
-    source = importlib.import_module(f"{package}.plugin_utils.sources.{name}")
-    fragment = importlib.import_module(f"{package}.doc_fragments.source_{name}").ModuleDocFragment
-    assert set(yaml.safe_load(fragment.DOCUMENTATION)["options"][name]["suboptions"]) == set(source.OPTIONS)
