@@ -15,7 +15,6 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_render import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environment import collection_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
@@ -24,9 +23,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import RehearsalError, rehearsed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import VerdictError, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_file, nearest, shown
 
 T = TypeVar("T")
@@ -136,10 +136,8 @@ def _context(options: Arguments) -> RenderContext:
     """Read and check the other inputs of the renderers: verdict, rehearsal, jobs, last report."""
     lines, root = options["squeue"], options["render_dir"]
     return RenderContext(
-        verdict=_read(
-            options["verdict"], verdict, VerdictError, "run the playbook verify again, or leave the option out"
-        ),
-        rehearsed=_read(options["rehearsal"], rehearsed, RehearsalError, "rehearse again, or leave the option out"),
+        verdict=_read(options["verdict"], verdict, "run the playbook verify again, or leave the option out"),
+        rehearsed=_read(options["rehearsal"], rehearsed, "rehearse again, or leave the option out"),
         jobs=None if lines is None else running_jobs(lines),
         earlier=_earlier(os.path.join(root, changes.PATH)) if root else None,
         block_sizes=tuple(options["block_sizes"]),
@@ -150,7 +148,7 @@ def _context(options: Arguments) -> RenderContext:
     )
 
 
-def _read(path: str | None, check: Callable[[Any, str], T], error_class: type[NvlinkError], remedy: str) -> T | None:
+def _read(path: str | None, check: Callable[[Any, str], T], remedy: str) -> T | None:
     """Read and check a JSON file; None without a path."""
     if not path:
         return None
@@ -158,9 +156,9 @@ def _read(path: str | None, check: Callable[[Any, str], T], error_class: type[Nv
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
     except OSError as error:
-        raise error_class(f"{path} cannot be read ({error.strerror}): {remedy}.") from None
+        raise RenderError(f"{path} cannot be read ({error.strerror}): {remedy}.") from None
     except ValueError:
-        raise error_class(f"{path}: is not JSON; {remedy}.") from None
+        raise RenderError(f"{path}: is not JSON; {remedy}.") from None
     return check(document, path)
 
 

@@ -54,6 +54,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     ansible_facts,
@@ -361,9 +362,9 @@ TARGETS = [
     Target("state", read_state, encoded(data(_STATE)), (FabricFileError,)),
     Target("proposal", read_proposal, encoded(data(_PROPOSED).map(_signed)), (FabricFileError,)),
     Target("progress-file", read_progress, encoded(data(samples.PROGRESS)), (waves.RolloutError,)),
-    Target("verdict-file", read_verdict, data(samples.VERDICT).map(_json), (verdict.VerdictError,)),
+    Target("verdict-file", read_verdict, data(samples.VERDICT).map(_json), (RenderError,)),
     Target("junit", read_junit, st.lists(st.fixed_dictionaries(_failure_texts()), max_size=4)),
-    Target("rehearsal-file", read_rehearsal, data(samples.REHEARSAL).map(_json), (rehearsal.RehearsalError,)),
+    Target("rehearsal-file", read_rehearsal, data(samples.REHEARSAL).map(_json), (RenderError,)),
     Target("inventory-options", read_inventory, data(samples.INVENTORY), (SourceError,)),
     Target("inventory-cache", read_cache, data(live.pack(live.Merged([], []))), (NvlinkError,)),
     Target(
@@ -437,7 +438,7 @@ TARGETS = [
         "squeue",
         lambda text: running_jobs.running_jobs(text.splitlines()),
         texts("12 r01t[01-02]\n13_4 r02t01\n"),
-        (running_jobs.RunningJobsError,),
+        (running_jobs.RenderError,),
     ),
     Target("tiers", read_tiers_option, data(samples.TIERS), (SlurmError,)),
     Target(

@@ -191,6 +191,6 @@ def test_a_tray_behind_a_gateway_that_cannot_connect_to_it_has_that_reason(
         own_four_trays.exec("ctl", "ip", "neigh", "del", *neighbour)
         own_four_trays.start("r01t02")
     assert listed["r01t02"]["nvlink_state"] == "unplaced"
-    assert "1 of 4 trays returned no facts (connection timed out: r01t02)" in errors
+    assert "1 of 4 trays returned no facts (1 tray (r01t02): connection timed out)" in errors
     errors = errors_of(inventory(tmp_path, config, jump="ctl", port=2223))
-    assert "4 of 4 trays returned no facts (its gateway ctl cannot connect to it: r01t[01-04])" in errors
+    assert "4 of 4 trays returned no facts (4 trays (r01t[01-04]): its gateway ctl cannot connect to it)" in errors

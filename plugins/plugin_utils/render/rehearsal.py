@@ -9,16 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 
 # Rows in the report; the summary counts all jobs.
 MAX_JOBS = 200
 _TEXTS = ("kind", "partition", "block", "outcome", "on", "reason")
-
-
-class RehearsalError(NvlinkError):
-    """The file is no rehearsal; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +34,11 @@ class Rehearsed:
 
 
 def rehearsed(document: Any, path: str) -> Rehearsed:
-    """Validate and summarize a rehearsal that was read from ``path``; RehearsalError where it is none."""
+    """Validate and summarize a rehearsal that was read from ``path``; RenderError where it is none."""
     if not isinstance(document, dict) or not all(
         isinstance(document.get(key), list) for key in ("outcomes", "left_out", "added")
     ):
-        raise RehearsalError(
+        raise RenderError(
             f"{path}: is no rehearsal; name the file of the option rehearsal_file of slurm_topology or slurm_tiers."
         )
     outcomes = [_outcome(row, path) for row in document["outcomes"]]
@@ -79,7 +75,7 @@ def rehearsed(document: Any, path: str) -> Rehearsed:
 
 def _outcome(row: Any, path: str) -> dict[str, Any]:
     if not isinstance(row, dict) or not isinstance(row.get("nodes"), int) or not isinstance(row.get("segment"), int):
-        raise RehearsalError(f"{path}: outcomes has an entry that is no test job; rehearse again.")
+        raise RenderError(f"{path}: outcomes has an entry that is no test job; rehearse again.")
     blocks = row.get("blocks")
     return {
         **{key: str(row.get(key) or "") for key in _TEXTS},

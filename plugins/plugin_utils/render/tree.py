@@ -17,13 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 
 SCHEMA_VERSION = 1
-
-
-class TreeError(NvlinkError):
-    """The tree cannot be read or written."""
 
 
 class File(NamedTuple):
@@ -66,7 +62,7 @@ class Plan:
                     executable = change.path in self.executables
                     atomic.write(str(target), change.after, durable=False, follow=False, executable=executable)
         except OSError as error:
-            raise TreeError(
+            raise RenderError(
                 f"{self.root}: cannot be written ({error.strerror or error}): free space on its file system, "
                 "or use a writable directory"
             ) from None
@@ -84,7 +80,7 @@ def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -
     kept: list[str] = []
     for path, file in sorted(files.items()):
         if not _is_inside(path):
-            raise TreeError(f"{path!r}: is not a path below {root}: rename the clique or tray in it")
+            raise RenderError(f"{path!r}: is not a path below {root}: rename the clique or tray in it")
         before, after = _read(base, path), file.text.encode()
         if before != after or (file.executable and not os.access(base / path, os.X_OK)):
             changes.append(Change(path, before, after))
@@ -123,21 +119,22 @@ def _written(base: Path, manifest: str) -> dict[str, dict[str, Any]]:
             return dict(files)
     except (ValueError, TypeError, KeyError, AttributeError):
         pass
-    raise TreeError(f"{base / manifest}: is not a valid list of written files: remove it and the files of earlier runs")
+    what = "is not a valid list of written files: remove it and the files of earlier runs"
+    raise RenderError(f"{base / manifest}: {what}")
 
 
 def _read(base: Path, path: str) -> bytes | None:
-    """Read a file of the tree; TreeError where a folder between the root and the file is a symbolic link."""
+    """Read a file of the tree; RenderError where a folder between the root and the file is a symbolic link."""
     file = base / path
     for folder in file.parents[: len(PurePosixPath(path).parts) - 1]:
         if folder.is_symlink():
-            raise TreeError(
+            raise RenderError(
                 f"{folder}: is a symbolic link, through which files outside {base} would change; remove the link"
             )
     try:
         return atomic.read(str(file))
     except OSError as error:
-        raise TreeError(f"{file}: cannot be read ({error.strerror}): remove it or use another directory") from None
+        raise RenderError(f"{file}: cannot be read ({error.strerror}): remove it or use another directory") from None
 
 
 def _prune(directory: Path, root: Path) -> None:

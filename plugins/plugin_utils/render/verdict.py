@@ -9,17 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 
 # Rows on the page; the sums count all failures.
 MAX_FAILURES = 500
 CHECKED = "checked"
 _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "remediation")
-
-
-class VerdictError(NvlinkError):
-    """The file is no verdict; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +72,16 @@ class Verdict:
 
 
 def verdict(document: Any, path: str) -> Verdict:
-    """Validate and summarize a verdict that was read from ``path``; VerdictError for any other file."""
+    """Validate and summarize a verdict that was read from ``path``; RenderError for any other file."""
     if (
         not isinstance(document, dict)
         or not isinstance(document.get("ok"), bool)
         or not isinstance(document.get("failures"), list)
         or not isinstance(document.get("layers", {}), dict)
     ):
-        raise VerdictError(f"{path}: is no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
+        raise RenderError(f"{path}: is no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
     if not all(isinstance(row, dict) for row in document["failures"]):
-        raise VerdictError(f"{path}: failures has an entry that is no failure; run rackscale.nvlink.verify again.")
+        raise RenderError(f"{path}: failures has an entry that is no failure; run rackscale.nvlink.verify again.")
     uses, unknown = _uses(document.get("compute_domains"), path)
     failures = sorted((_failure(row) for row in document["failures"]), key=_worst_first)
     words = {name: str(word) for name, word in document.get("layers", {}).items()}
@@ -111,7 +107,7 @@ def _uses(document: Any, path: str) -> tuple[tuple[CliqueUse, ...] | None, tuple
         return tuple(uses), tuple(str(row) for row in document["unknown"])
     except (AttributeError, KeyError, TypeError, ValueError):
         message = "compute_domains is not as verify writes it; run rackscale.nvlink.verify again."
-        raise VerdictError(f"{path}: {message}") from None
+        raise RenderError(f"{path}: {message}") from None
 
 
 def _use(name: str, row: Mapping[str, Any]) -> CliqueUse:

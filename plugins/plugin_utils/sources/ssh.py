@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_ssh
-from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, fanout, probe
@@ -375,9 +375,10 @@ class _Trays:
     def observations(self) -> list[Observation]:
         """The observations of all trays, in their order."""
         self._reporter.v(f"{SOURCE}: {self._progress()}")
-        summary = _summary(self._observed.values())
-        if summary:
-            self._reporter.warning(f"{SOURCE}: {summary}")
+        problems = [(tray, row.problem) for tray, row in self._observed.items() if not row.reachable]
+        if problems:
+            these = f"{len(problems)} of {count(len(self._trays), 'tray')}"
+            self._reporter.warning(f"{SOURCE}: {these} returned no facts ({'; '.join(causes.grouped(problems))})")
         return [self._observed[tray] for tray in self._trays]
 
     def _progress(self) -> str:
@@ -416,19 +417,3 @@ def _problem_of_ssh(ended: fanout.Ended, jump: _Jump | None) -> str:
     if jump and _NOT_FORWARDED in lowered:
         return f"its gateway {jump.name} cannot connect to it"
     return next((reason for sign, reason in REASONS if sign in lowered), "")
-
-
-def _summary(observations: Iterable[Observation]) -> str:
-    """One sentence about the trays without facts, grouped by reason; empty if all returned facts."""
-    reasons: dict[str, list[str]] = {}
-    total = 0
-    for row in observations:
-        total += 1
-        if not row.reachable:
-            reasons.setdefault(row.problem or "no facts", []).append(row.tray)
-    if not reasons:
-        return ""
-    unreachable = sum(map(len, reasons.values()))
-    most_first = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
-    listed = "; ".join(f"{reason}: {hostlist.fold(trays)}" for reason, trays in most_first)
-    return f"{unreachable} of {count(total, 'tray')} returned no facts ({listed})"

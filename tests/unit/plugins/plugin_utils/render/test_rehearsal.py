@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import Outcome, Rehearsal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 
 
 def document_of(*outcomes: Outcome, **more: Any) -> dict[str, Any]:
@@ -60,5 +61,5 @@ def test_the_summary_of_a_missing_or_refused_rehearsal(more: dict[str, Any], sum
     ],
 )
 def test_another_document_is_refused_in_one_sentence(document: Any) -> None:
-    with pytest.raises(rehearsal.RehearsalError, match=r"^/x/f.json: .*rehears"):
+    with pytest.raises(RenderError, match=r"^/x/f.json: .*rehears"):
         rehearsal.rehearsed(document, "/x/f.json")

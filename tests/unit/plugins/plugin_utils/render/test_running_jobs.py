@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import (
-    RunningJobsError,
     running_jobs,
 )
 
@@ -18,5 +18,5 @@ def test_each_node_has_its_jobs_in_order() -> None:
 
 @pytest.mark.parametrize("line", ["4711", "4711 r01t[01-", "squeue: error: x[", "1 r[1-999999]"])
 def test_a_line_in_another_format_is_quoted_in_the_error(line: str) -> None:
-    with pytest.raises(RunningJobsError, match="squeue: the line"):
+    with pytest.raises(RenderError, match="squeue: the line"):
         running_jobs([line])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_a_linked_folder_below_the_root_is_refused(tmp_path: Path, outside: Path
     sha256 = hashlib.sha256(b"mine").hexdigest()
     row = {"files": {"slurm/topology.yaml": {"part": "slurm", "sha256": sha256}}}
     (tmp_path / "out" / "manifest").write_text(json.dumps(row))
-    with pytest.raises(tree.TreeError, match=r"out/slurm: is a symbolic link, .* remove the link$"):
+    with pytest.raises(RenderError, match=r"out/slurm: is a symbolic link, .* remove the link$"):
         tree.plan(str(tmp_path / "out"), files, {"slurm"}, "manifest").apply()
     assert (outside / "topology.yaml").read_text() == "mine"
 

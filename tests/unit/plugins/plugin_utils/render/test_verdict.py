@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import (
     MAX_FAILURES,
-    VerdictError,
     verdict,
 )
 
@@ -55,5 +55,5 @@ def test_ten_thousand_failures_are_counted_and_the_shown_rows_are_limited() -> N
      {"ok": True, "failures": [], "compute_domains": {"unknown": 1, "cliques": {}}}],
 )  # fmt: skip
 def test_any_other_document_is_rejected_with_one_sentence(document: Any) -> None:
-    with pytest.raises(VerdictError, match=r"^verdict\.json: "):
+    with pytest.raises(RenderError, match=r"^verdict\.json: "):
         verdict(document, "verdict.json")

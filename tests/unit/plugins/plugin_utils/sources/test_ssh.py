@@ -337,7 +337,8 @@ def test_one_warning_lists_the_trays_without_facts_by_reason(observe: Observe) -
     recorder = Recorder()
     observe("refused[1-3],mute1,tray1", reporter=recorder)
     assert recorder.warned == [
-        "ssh: 4 of 5 trays returned no facts (connection refused: refused[1-3]; ssh failed without a message: mute1)"
+        "ssh: 4 of 5 trays returned no facts (3 trays (refused[1-3]): connection refused;"
+        " 1 tray (mute1): ssh failed without a message)"
     ]
 
 
