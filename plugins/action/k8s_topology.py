@@ -11,22 +11,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.modules.k8s_topology import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, tray_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import TrayFacts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import connect
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
-    KINDS,
     Change,
     DesiredState,
     Plan,
@@ -37,48 +35,22 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nea
 
 NAME = "k8s_topology"
 
+# The options of a login are checked by the client, with the defaults of each way to log in.
+_LOGINS = {"api": {"type": "dict", "required": True, "no_log": True}, "runai": {"type": "dict", "no_log": True}}
+OPTIONS = {**schemas.arguments(DOCUMENTATION), **_LOGINS}
 
-class ActionModule(GuardedAction):
+
+class ActionModule(ControllerAction):
     """Applies a fabric file to one Kubernetes cluster, on the controller."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
     def act(self, task_vars: Variables) -> Result:
-        _spec, options = self.validate_argument_spec(
-            argument_spec={
-                "fabric_file": {"type": "path", "required": True},
-                "kubernetes_cluster": {"type": "str"},
-                "api": {"type": "dict", "required": True, "no_log": True},
-                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-                "schedulers": {"type": "list", "elements": "str", "choices": ["auto", *KINDS], "default": ["auto"]},
-                "name": {"type": "str", "default": schedulers.NAME},
-                "levels_above": {
-                    "type": "list",
-                    "elements": "dict",
-                    "default": [],
-                    "options": {
-                        "label": {"type": "str", "required": True},
-                        "name": {"type": "str", "required": True},
-                    },
-                },
-                "flavor_labels": {"type": "dict", "default": {schedulers.GPU_PRESENT: "true"}},
-                "label_writer": {"type": "str", "choices": list(k8s_labels.CHOICES), "default": k8s_labels.AUTO},
-                "pending_label_writer": {"type": "str", "choices": [k8s_labels.GFD, k8s_labels.DRA]},
-                "trays": {"type": "list", "elements": "str", "default": []},
-                "allow_recreate": {"type": "bool", "default": False},
-                "runai": {"type": "dict", "no_log": True},
-            }
-        )
+        _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
         path = options["fabric_file"]
         if self._task.check_mode and not os.path.exists(path):
             # In check mode of a new site no fabric file has been accepted yet.
             warning = f"{path}: does not exist yet, so no change can be shown; discover and accept it first."
-            return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
-        try:
-            return self._run(path, options, tray_facts.read(task_vars.get("hostvars") or {}, options["trays"]))
-        except NvlinkError as error:
-            raise AnsibleActionFail(str(error)) from None
+            return {"warnings": [warning]}
+        return self._run(path, options, tray_facts.read(task_vars.get("hostvars") or {}, options["trays"]))
 
     def _run(self, path: str, options: Arguments, facts: Mapping[str, TrayFacts]) -> Result:
         fabric = fabric_file.load(path)
