@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -39,6 +40,9 @@ class GuardedAction(ActionBase):
     must not decide whether it runs; roles and playbooks give such a task no variable of that host.
     """
 
+    UNCHANGED: Mapping[str, Any] = MappingProxyType({})
+    """What act() need not return."""
+
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
         result: Result = super().run(tmp, task_vars)
         variables = task_vars or {}
@@ -51,7 +55,7 @@ class GuardedAction(ActionBase):
             if value is not None
         }
         try:
-            return {**result, **self.act(variables)}
+            return {**result, **self.UNCHANGED, **self.act(variables)}
         except NvlinkError as error:
             raise AnsibleActionFail(ended(str(error))) from None
 
@@ -122,9 +126,7 @@ class ControllerAction(GuardedAction):
 
     TRANSFERS_FILES = False
     _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
-        return {"changed": False, "changes": [], "findings": [], **super().run(tmp, task_vars)}
+    UNCHANGED = MappingProxyType({"changed": False, "changes": [], "findings": []})
 
 
 def _failed(message: str) -> Result:
