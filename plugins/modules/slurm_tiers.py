@@ -434,50 +434,26 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearse
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply, tier_plan, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import (
+    accounting,
+    tier_apply,
+    tier_plan,
+    tiers,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
-COUNTS = {"type": "dict"}
 NUMBER = {"type": "int"}
 FLAG = {"type": "bool", "default": False}
 TEXT = {"type": "str"}
-FACTOR = {"type": "float"}
 NAMES: Specification = {"type": "list", "elements": "str", "default": []}
-QOS: dict[str, Specification] = {
-    "name": TEXT,
-    "priority": NUMBER,
-    "grp_tres": COUNTS,
-    "grp_tres_mins": COUNTS,
-    "grp_tres_run_mins": COUNTS,
-    "grp_jobs": NUMBER,
-    "grp_submit_jobs": NUMBER,
-    "grp_wall": TEXT,
-    "max_tres_per_job": COUNTS,
-    "max_tres_per_node": COUNTS,
-    "max_tres_mins_per_job": COUNTS,
-    "max_tres_per_account": COUNTS,
-    "max_tres_per_user": COUNTS,
-    "max_wall": TEXT,
-    "max_jobs_per_account": NUMBER,
-    "max_jobs_per_user": NUMBER,
-    "max_submit_jobs_per_account": NUMBER,
-    "max_submit_jobs_per_user": NUMBER,
-    "min_tres_per_job": COUNTS,
-    "flags": {"type": "list", "elements": "str"},
-    "preempt": {"type": "list", "elements": "str"},
-    "preempt_mode": {"type": "str", "choices": ["cluster", "cancel", "requeue", "suspend"]},
-    "grace_time": NUMBER,
-    "usage_factor": FACTOR,
-    "limit_factor": FACTOR,
-    "usage_threshold": FACTOR,
-}
+QOS: Specification = {"type": "dict", "options": accounting.SPECIFICATION}
 TIER: dict[str, Specification] = {
     "name": {"type": "str", "required": True},
     "blocks": NAMES,
     "cliques": NAMES,
-    "all": {"type": "bool", "default": False},
-    "per_block": {"type": "bool", "default": False},
-    "default": {"type": "bool", "default": False},
+    "all": FLAG,
+    "per_block": FLAG,
+    "default": FLAG,
     "state": {"type": "str", "choices": ["up", "down", "drain", "inactive"], "default": "up"},
     "priority_tier": NUMBER,
     "min_nodes": NUMBER,
@@ -498,8 +474,8 @@ TIER: dict[str, Specification] = {
     "topology": TEXT,
     "segment": {"type": "dict", "options": {"default": NUMBER, "max": NUMBER, "spread": FLAG, "consolidate": FLAG}},
     "options": {"type": "dict", "default": {}},
-    "qos": {"type": "dict", "options": QOS},
-    "partition_qos": {"type": "dict", "options": QOS},
+    "qos": QOS,
+    "partition_qos": QOS,
 }
 ARGUMENT_SPEC: dict[str, Specification] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -507,10 +483,10 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "fabric_file": {"type": "path"},
     "cluster": TEXT,
     "topology_name": {"type": "str", "default": "nvlink"},
-    "create_accounts": {"type": "bool", "default": False},
-    "manage_conf": {"type": "bool", "default": False},
+    "create_accounts": FLAG,
+    "manage_conf": FLAG,
     "override": {"type": "list", "elements": "str", "choices": ["live_changes_lost"], "default": []},
-    "segment_script": {"type": "bool", "default": False},
+    "segment_script": FLAG,
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
     "timeout": {"type": "float", "default": 60},
@@ -540,38 +516,7 @@ CLUSTERS: Specification = {
 def main() -> None:
     argument_spec = {**ARGUMENT_SPEC, "clusters": CLUSTERS}
     module = AnsibleModule(argument_spec=argument_spec, supports_check_mode=True)
-    run_and_exit(module, remove if module.params["state"] == "absent" else run)
-
-
-def remove(module: AnsibleModule, findings: Findings) -> Result:
-    """Remove the partitions and their files, then QoS and grants; a failure before that restores all files."""
-    params = module.params
-    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
-        plan = tier_plan.plan_removal(tier_plan.inspect(slurm, params["conf_dir"]))
-        removal = removing.plan(params["conf_dir"], removing.TIERS)
-        findings.extend(plan.findings)
-        stopped = bool(plan.stopped_by())
-        override = _override(params)
-        if not stopped and not module.check_mode:
-            tier_apply.apply(plan, override, removal.files)
-        elif not stopped:
-            plan.require_no_loss(removal.files, override)
-    changes = [*plan.difference, *removal.lines()]
-    result: Result = {
-        "changed": bool(changes) and not stopped,
-        "version": plan.survey.observed.version_text,
-        "path": plan.survey.path,
-        "partitions": {},
-        "changes": changes,
-        "written": [] if stopped else sorted(removal.files),
-        "reconfigured": bool(removal.files) and not stopped,
-        "rehearsal": None,
-        "findings": findings,
-    }
-    if module._diff and changes:
-        result["diff"] = {"prepared": "".join(f"{line}\n" for line in changes)}
-    return result
+    run_and_exit(module, run)
 
 
 def run(module: AnsibleModule, findings: Findings) -> Result:
@@ -579,18 +524,25 @@ def run(module: AnsibleModule, findings: Findings) -> Result:
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
-        plan = _plan(params, slurm)
-        rehearsed = _rehearse(plan, params)
+        survey = tier_plan.inspect(slurm, params["conf_dir"])
+        rehearsed = None
+        if params["state"] == "absent":
+            removal = removing.plan(params["conf_dir"], removing.TIERS)
+            plan = tier_plan.plan_removal(survey, removal.files, removal.lines())
+        else:
+            plan = _plan(params, survey)
+            rehearsed = _rehearse(plan, params)
         findings.extend(plan.findings)
         stopped = bool(plan.stopped_by())
+        override = "" if live.GATE in params["override"] else "override (variable slurm_tiers_override)"
         if not stopped and not module.check_mode:
-            tier_apply.apply(plan, _override(params))
+            tier_apply.apply(plan, override)
         elif not stopped:
-            plan.require_no_loss(plan.writes, _override(params))
+            plan.require_no_loss(override)
     result: Result = {
         "changed": plan.changed and not stopped,
-        "version": plan.survey.observed.version_text,
-        "path": plan.survey.path,
+        "version": survey.observed.version_text,
+        "path": survey.path,
         "partitions": {partition.name: list(partition.nodes) for partition in plan.desired.partitions},
         "changes": plan.difference,
         "written": [] if stopped else sorted(plan.writes),
@@ -601,11 +553,6 @@ def run(module: AnsibleModule, findings: Findings) -> Result:
     if module._diff and plan.difference:
         result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
     return result
-
-
-def _override(params: Arguments) -> str:
-    """The option that permits that live changes are undone; empty where it does."""
-    return "" if live.GATE in params["override"] else "override (variable slurm_tiers_override)"
 
 
 def _rehearse(plan: tier_plan.TierPlan, params: Arguments) -> rehearse.Rehearsal | None:
@@ -634,8 +581,7 @@ def _segment_jobs(desired: tiers.DesiredTiers) -> list[dict[str, Any]]:
     return jobs
 
 
-def _plan(params: Arguments, slurm: programs.Slurm) -> tier_plan.TierPlan:
-    survey = tier_plan.inspect(slurm, params["conf_dir"])
+def _plan(params: Arguments, survey: tier_plan.TierSurvey) -> tier_plan.TierPlan:
     given = _cluster(params["clusters"], survey.cluster)
     blocks = tuple(Block(block["name"], tuple(block["nodes"]), fold(block["nodes"])) for block in given["blocks"])
     cliques = {block["clique"] or block["name"]: block["name"] for block in given["blocks"]}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read slurm.conf with its includes: the settings that matter for the topology.
+"""Read slurm.conf with its includes: what matters for the topology and for tiers.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
@@ -20,23 +20,28 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 
 # The file with the settings of this collection, with manage_conf.
 INCLUDE_NAME = "nvlink_topology.conf"
+# No folder in the name: only such an Include is shipped to configless nodes.
+TIERS_NAME = "nvlink_partitions.conf"
 
 
 @dataclass(frozen=True)
 class SlurmConf:
-    """The settings of slurm.conf and its includes that matter for the topology.
+    """The settings of slurm.conf and of its includes but those that this collection writes.
 
-    settings: key in lower case -> value, without our own include; node_topologies: node -> the value of Topology= on
-    its NodeName line, which overrides the topology file; includes_ours: whether slurm.conf includes our file.
+    settings: those of _KEYS. node_topologies: node -> the value of Topology= on its NodeName line, which overrides the
+    topology file. partitions: name in lower case -> the file that defines it. includes_ours, includes_tiers: whether
+    slurm.conf includes the file of the topology's settings, and that of the tiers.
     """
 
     path: str
     settings: Mapping[str, str] = field(default_factory=dict)
     node_topologies: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[str, str] = field(default_factory=dict)
     includes_ours: bool = False
+    includes_tiers: bool = False
 
 
-_KEYS = ("topologyplugin", "topologyparam", "selecttype", "prologflags")
+_KEYS = ("topologyplugin", "topologyparam", "selecttype", "prologflags", "jobsubmitplugins", "clifilterplugins")
 
 
 def read_slurm_conf(conf_dir: str) -> SlurmConf:
@@ -44,7 +49,9 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
     path = os.path.join(conf_dir, "slurm.conf")
     settings: dict[str, str] = {}
     node_topologies: dict[str, str] = {}
-    ours, default = False, ""
+    partitions: dict[str, str] = {}
+    included: set[str] = set()
+    default = ""
 
     def read(name: str) -> str:
         try:
@@ -57,14 +64,15 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
                 f"{name} cannot be read ({error.strerror}): set conf_dir to the folder of slurm.conf."
             ) from None
 
-    for _file, line in syntax.conf_lines(path, read, (INCLUDE_NAME,)):
-        if os.path.basename(syntax.include_of(line)) == INCLUDE_NAME:
-            ours = True
-            continue
+    for file, line in syntax.conf_lines(path, read, (INCLUDE_NAME, TIERS_NAME)):
+        included.add(os.path.basename(syntax.include_of(line)))
         pairs = syntax.key_values(line)
         lowered = {key.lower(): value for key, value in pairs}
         settings.update((key, lowered[key]) for key in _KEYS if key in lowered)
-        if not pairs or pairs[0][0].lower() != "nodename":
+        first = pairs[0][0].lower() if pairs else ""
+        if first == "partitionname":
+            partitions.setdefault(lowered[first].lower(), file)
+        if first != "nodename":
             continue
         topology = lowered.get("topology", default)
         if lowered["nodename"].upper() == "DEFAULT":
@@ -72,4 +80,4 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
         elif topology:
             with contextlib.suppress(HostlistError):
                 node_topologies.update(dict.fromkeys(expand(lowered["nodename"]), topology))
-    return SlurmConf(path, settings, node_topologies, ours)
+    return SlurmConf(path, settings, node_topologies, partitions, INCLUDE_NAME in included, TIERS_NAME in included)

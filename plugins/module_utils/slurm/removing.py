@@ -31,7 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers impor
 
 MAIN = "slurm.conf"
 _HEADERS = (files.HEADER, tiers.HEADER, segments.HEADER)
-_INCLUDES = (conf.INCLUDE_NAME, tiers.INCLUDE_NAME)
+_INCLUDES = (conf.INCLUDE_NAME, conf.TIERS_NAME)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Part:
 
 
 TOPOLOGY = Part(conf.INCLUDE_NAME, tuple(files.FILE_NAMES.values()))
-TIERS = Part(tiers.INCLUDE_NAME, (segments.SCRIPT_NAME, segments.POLICY_NAME, segments.CLIENT_NAME))
+TIERS = Part(conf.TIERS_NAME, (segments.SCRIPT_NAME, segments.POLICY_NAME, segments.CLIENT_NAME))
 
 
 @dataclass(frozen=True)

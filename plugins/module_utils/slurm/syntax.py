@@ -82,6 +82,12 @@ def parse_minutes(text: str) -> int | None:
 
     ValueError for another text.
     """
+    seconds = parse_seconds(text)
+    return None if seconds is None else -(-seconds // 60)  # Slurm rounds up
+
+
+def parse_seconds(text: str) -> int | None:
+    """As ``parse_minutes()``, in seconds."""
     if text.upper() in ("UNLIMITED", "INFINITE", "NONE", "-1"):
         return None
     match = _TIME.match(text)
@@ -89,9 +95,7 @@ def parse_minutes(text: str) -> int | None:
         raise ValueError(text)
     days, first, second, third = (int(part) if part is not None else None for part in match.groups())
     if days is not None:
-        seconds = ((days * 24 + (first or 0)) * 60 + (second or 0)) * 60 + (third or 0)
-    elif third is not None:
-        seconds = ((first or 0) * 60 + (second or 0)) * 60 + third
-    else:
-        seconds = (first or 0) * 60 + (second or 0)
-    return -(-seconds // 60)  # Slurm rounds up
+        return ((days * 24 + (first or 0)) * 60 + (second or 0)) * 60 + (third or 0)
+    if third is not None:
+        return ((first or 0) * 60 + (second or 0)) * 60 + third
+    return (first or 0) * 60 + (second or 0)

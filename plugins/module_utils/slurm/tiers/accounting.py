@@ -20,131 +20,105 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Grant, Qos, parse_time
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Grant, Qos
 
-_UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}  # of memory, in MiB
 _TRES = re.compile(r"([a-z]+(?:/[\w.:-]+)?)=(-?\d+(?:\.\d+)?)([KMGTP]?)\Z", re.ASCII | re.IGNORECASE)
-_DURATION = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)\Z", re.ASCII)
 _MAX_COUNT = 2**63 - 1
 
-
-@dataclass(frozen=True)
-class Kind:
-    """How a field's value is parsed from sacctmgr or an option (None: not set), and written: value, value before."""
-
-    read: Callable[[Any, str], Any]
-    write: Callable[[Any, Any], str]
-    unset: Any = None
+# ------------------------------------------------------------------- values, as a tier has them or sacctmgr prints them
 
 
-def _number(value: Any, where: str) -> int | None:
-    text = str(value).strip()
-    if text in ("", "-1"):
-        return None
-    if not re.match(r"\d{1,10}\Z", text, re.ASCII):
-        raise SlurmError(f"{where}: {text[:60]!r} is not a number, use one of 0 or more.")
-    return int(text)
-
-
-def _factor(value: Any, where: str) -> float | None:
-    text = str(value).strip()
-    if text in ("", "-1"):
-        return None
+def _number(text: str) -> float:
     if not re.match(r"\d{1,10}(\.\d{1,10})?\Z", text, re.ASCII):
-        raise SlurmError(f"{where}: {text[:60]!r} is not a factor, use a number such as 0.5.")
-    return round(float(text), 6)
+        raise ValueError
+    value = round(float(text), 6)
+    return int(value) if value.is_integer() else value
 
 
-def _tres(value: Any, where: str) -> dict[str, int] | None:
-    parts = [f"{key}={count}" for key, count in value.items()] if isinstance(value, Mapping) else str(value).split(",")
+def _tres(text: str) -> dict[str, int]:
+    """Resource -> count; memory in MiB, as sacctmgr takes it without a unit."""
     found: dict[str, int] = {}
-    for part in parts:
-        if not part.strip():
-            continue
-        match = _TRES.match(part.strip())
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = _TRES.match(part)
         if match is None:
-            raise SlurmError(f"{where}: {part[:60]!r} is not a count of a resource, use node: 36 or gres/gpu: 144.")
+            raise ValueError
         kind, count, unit = match.group(1).lower(), float(match.group(2)), match.group(3).upper()
-        if count < 0:
-            continue
-        amount = int(count * (_UNITS[unit] if kind == "mem" else 1024 ** "KMGTP".find(unit) * 1024 if unit else 1))
+        power = "KMGTP".find(unit) + 1 - (2 if kind == "mem" else 0) if unit else 0
+        amount = int(count * 1024.0**power)
         if amount > _MAX_COUNT:
-            raise SlurmError(f"{where}: {part[:60]!r} is more than Slurm can count, use a smaller number.")
-        found[kind] = amount
-    return found or None
+            raise ValueError
+        if amount >= 0:
+            found[kind] = amount
+    return found
 
 
-def _write_tres(value: dict[str, int] | None, before: dict[str, int] | None) -> str:
-    removed = {key: -1 for key in before or {} if key not in (value or {})}
-    return ",".join(f"{key}={count}" for key, count in sorted({**removed, **(value or {})}.items()))
+def _words(text: str) -> frozenset[str]:
+    parts = [part.strip().lower() for part in text.split(",")]
+    if not all(re.match(r"[\w.-]{0,64}\Z", part, re.ASCII) for part in parts):
+        raise ValueError
+    return frozenset(filter(None, parts))
 
 
-def _words(value: Any, where: str) -> frozenset[str] | None:
-    parts = [str(part).strip() for part in (value if isinstance(value, (list, tuple)) else str(value).split(","))]
-    for part in parts:
-        if part and not re.match(r"[\w.-]{1,64}\Z", part, re.ASCII):
-            raise SlurmError(f"{where}: {part[:60]!r} is not a name, use letters, digits, dot, _ and -.")
-    return frozenset(part.lower() for part in parts if part) or None
+def _seconds(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else syntax.parse_seconds(text)
 
 
-def _minutes(value: Any, where: str) -> int | None:
-    return None if str(value).strip() == "" else parse_time(value, where)
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={count}" for key, count in sorted(value.items()))
+    return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
 
 
-def _seconds(value: Any, where: str) -> int | None:
-    text = str(value).strip()
-    if text.isdecimal() and text.isascii():
-        return int(text) or None
-    match = _DURATION.match(text)
-    if match is None:
-        if text in ("", "-1"):
-            return None
-        raise SlurmError(f"{where}: {text[:60]!r} is not a time, use seconds or HH:MM:SS.")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds or None
+class Kind(NamedTuple):
+    """How a value is read (ValueError for another text), in which form a tier has it, and its specification there."""
+
+    read: Callable[[str], Any]
+    form: str
+    spec: Specification
 
 
-def _mode(value: Any, where: str) -> str | None:
-    text = str(value).strip().lower()
-    if not re.match(r"[a-z,]{0,40}\Z", text):
-        raise SlurmError(f"{where}: {text[:60]!r} is not a mode, use cancel, requeue, suspend or cluster.")
-    return None if text in ("", "cluster") else ",".join(sorted(text.split(",")))
+_COUNT = Kind(_number, "a number of 0 or more", {"type": "int"})
+_FACTOR = Kind(_number, "a number such as 0.5", {"type": "float"})
+_COUNTS = Kind(_tres, "counts of resources that Slurm can hold, such as node: 36 or gres/gpu: 144", {"type": "dict"})
+_WORDS = Kind(_words, "names of letters, digits, dot, _ and -", {"type": "list", "elements": "str"})
+_MODE = Kind(_words, "a mode", {"type": "str", "choices": ["cluster", "cancel", "requeue", "suspend"]})
+_TIME = Kind(syntax.parse_minutes, "minutes, HH:MM:SS or D-HH:MM:SS", {"type": "str"})
+_SECONDS = Kind(_seconds, "a number of seconds", {"type": "int"})
 
 
-def _plain(none: str) -> Callable[[Any, Any], str]:
-    return lambda value, _before: none if value is None else str(value)
-
-
-def _list(none: str) -> Callable[[Any, Any], str]:
-    return lambda value, _before: ",".join(sorted(value)) if value else none
-
-
-_INT = Kind(_number, _plain("-1"))
-_FACTOR = Kind(_factor, _plain("-1"))
-_COUNTS = Kind(_tres, _write_tres)
-_TIME = Kind(_minutes, _plain("-1"))
-
-
-@dataclass(frozen=True)
-class Field:
-    """A setting of a QoS: the option's name, and sacctmgr's key, which is also the name of its column."""
+class Field(NamedTuple):
+    """A setting of a QoS: the option's name, sacctmgr's key, which is also its column, and the value that unsets it."""
 
     option: str
     key: str
     kind: Kind
+    unset: str = "-1"
+
+    def value(self, text: str) -> Any:
+        """The value of a text; None where it is not set. ValueError where it is none."""
+        value = None if text.strip() in ("", "-1") else self.kind.read(text.strip())
+        return None if value is None or _text(value) in ("", self.unset) else value
+
+    def written(self, value: Any, before: Any) -> str:
+        """What sacctmgr gets to change the value: of resources each one that goes."""
+        if self.kind is _COUNTS:
+            return _text({**dict.fromkeys(before or {}, -1), **(value or {})})
+        return self.unset if value is None else _text(value)
 
 
 FIELDS = (
-    Field("priority", "Priority", Kind(lambda value, where: _number(value, where) or None, _plain("0"))),
+    Field("priority", "Priority", _COUNT, "0"),
     Field("grp_tres", "GrpTRES", _COUNTS),
     Field("grp_tres_mins", "GrpTRESMins", _COUNTS),
     Field("grp_tres_run_mins", "GrpTRESRunMins", _COUNTS),
-    Field("grp_jobs", "GrpJobs", _INT),
-    Field("grp_submit_jobs", "GrpSubmit", _INT),
+    Field("grp_jobs", "GrpJobs", _COUNT),
+    Field("grp_submit_jobs", "GrpSubmit", _COUNT),
     Field("grp_wall", "GrpWall", _TIME),
     Field("max_tres_per_job", "MaxTRES", _COUNTS),
     Field("max_tres_per_node", "MaxTRESPerNode", _COUNTS),
@@ -152,76 +126,45 @@ FIELDS = (
     Field("max_tres_per_account", "MaxTRESPerAccount", _COUNTS),
     Field("max_tres_per_user", "MaxTRESPerUser", _COUNTS),
     Field("max_wall", "MaxWall", _TIME),
-    Field("max_jobs_per_account", "MaxJobsPA", _INT),
-    Field("max_jobs_per_user", "MaxJobsPU", _INT),
-    Field("max_submit_jobs_per_account", "MaxSubmitPA", _INT),
-    Field("max_submit_jobs_per_user", "MaxSubmitPU", _INT),
+    Field("max_jobs_per_account", "MaxJobsPA", _COUNT),
+    Field("max_jobs_per_user", "MaxJobsPU", _COUNT),
+    Field("max_submit_jobs_per_account", "MaxSubmitPA", _COUNT),
+    Field("max_submit_jobs_per_user", "MaxSubmitPU", _COUNT),
     Field("min_tres_per_job", "MinTRES", _COUNTS),
-    Field("flags", "Flags", Kind(_words, _list("-1"))),
-    Field("preempt", "Preempt", Kind(_words, _list(""))),
-    Field("preempt_mode", "PreemptMode", Kind(_mode, _plain("cluster"))),
-    Field("grace_time", "GraceTime", Kind(_seconds, _plain("0"))),
-    Field(
-        "usage_factor",
-        "UsageFactor",
-        Kind(lambda value, where: None if _factor(value, where) == 1 else _factor(value, where), _plain("1")),
-    ),
+    Field("flags", "Flags", _WORDS),
+    Field("preempt", "Preempt", _WORDS, ""),
+    Field("preempt_mode", "PreemptMode", _MODE, "cluster"),
+    Field("grace_time", "GraceTime", _SECONDS, "0"),
+    Field("usage_factor", "UsageFactor", _FACTOR, "1"),
     Field("limit_factor", "LimitFactor", _FACTOR),
     Field("usage_threshold", "UsageThreshold", _FACTOR),
 )
 _BY_OPTION = {known.option: known for known in FIELDS}
+SPECIFICATION: dict[str, Specification] = {
+    "name": {"type": "str"},
+    **{known.option: known.kind.spec for known in FIELDS},
+}
+"""The suboptions of a tier's QoS."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A QoS in slurmdbd: ``settings`` by option, only those that are set."""
 
-    name: str
     description: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Association:
-    """An association of an account (user empty) or of a user in it, with its own QoS."""
-
-    account: str
-    user: str
-    partition: str
-    qos: frozenset[str]
+    settings: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
 class Records:
-    """The records of slurmdbd that tiers need. tres: names such as ``gres/gpu``."""
+    """The records of slurmdbd that tiers need. tres: names such as ``gres/gpu``.
+
+    members: (account, user), the user empty for the account itself. grants: the own ones of both, not of a partition.
+    """
 
     qos: Mapping[str, Record] = field(default_factory=dict)
-    associations: tuple[Association, ...] = ()
+    members: frozenset[tuple[str, str]] = frozenset()
+    grants: frozenset[Grant] = frozenset()
     tres: frozenset[str] = frozenset()
-
-    def account(self, name: str) -> bool:
-        return any(known.account == name and not known.user for known in self.associations)
-
-    def has(self, grant: Grant) -> bool:
-        return any(grant.qos in known.qos for known in self._of(grant))
-
-    def user(self, account: str, name: str) -> bool:
-        return any(known.account == account and known.user == name for known in self.associations)
-
-    def _of(self, grant: Grant) -> Iterable[Association]:
-        return (
-            known
-            for known in self.associations
-            if (known.account, known.user, known.partition) == (grant.account, grant.user, "")
-        )
-
-    def grants(self) -> frozenset[Grant]:
-        return frozenset(
-            Grant(known.account, known.user, qos)
-            for known in self.associations
-            for qos in known.qos
-            if not known.partition
-        )
 
 
 @dataclass(frozen=True)
@@ -270,26 +213,29 @@ class Sacctmgr:
         columns = ",".join(["Name", *(known.key for known in FIELDS), "Description"])
         qos = {}
         # The description may hold the separator, so it is the last column.
-        for row in self.query("qos", f"format={columns}"):
-            values = row[1 : 1 + len(FIELDS)]
-            settings = {known.option: _as_shown(known, value) for known, value in zip(FIELDS, values)}
-            settings = {key: value for key, value in settings.items() if value is not None}
-            qos[row[0]] = Record(row[0], "|".join(row[1 + len(FIELDS) :]), settings)
+        for name, *row in self.query("qos", f"format={columns}"):
+            shown = {known.option: _as_shown(known, text) for known, text in zip(FIELDS, row)}
+            settings = {option: value for option, value in shown.items() if value is not None}
+            qos[name] = Record("|".join(row[len(FIELDS) :]), settings)
         rows = self.query("assoc", "where", f"cluster={self.cluster}", "wopi", "format=Account,User,Partition,QOS")
-        associations = tuple(
-            Association(row[0], row[1], row[2], frozenset(name for name in row[3].split(",") if name))
-            for row in rows
-            if len(row) == 4
+        return Records(
+            qos,
+            frozenset((account, user) for account, user, _partition, _qos in rows),
+            frozenset(
+                Grant(account, user, name)
+                for account, user, partition, granted in rows
+                for name in granted.split(",")
+                if name and not partition
+            ),
+            frozenset("/".join(part for part in row[:2] if part) for row in self.query("tres", "format=Type,Name")),
         )
-        tres = frozenset("/".join(part for part in row[:2] if part) for row in self.query("tres", "format=Type,Name"))
-        return Records(qos, associations, tres)
 
 
-def _as_shown(known: Field, value: str) -> Any:
+def _as_shown(known: Field, text: str) -> Any:
     try:
-        return known.kind.read(value, "")
-    except SlurmError:
-        return value  # an unknown form, which differs from every desired value
+        return known.value(text)
+    except ValueError:
+        return text  # an unknown form, which differs from every desired value
 
 
 def _short(text: str) -> str:
@@ -303,13 +249,18 @@ def _short(text: str) -> str:
 def canonical(qos: Qos) -> dict[str, Any]:
     """The settings of a desired QoS in the form of records; SlurmError names the option with a wrong value."""
     made = {}
-    for option, value in qos.settings.items():
-        if option not in _BY_OPTION:
+    for option, given in qos.settings.items():
+        known = _BY_OPTION.get(option)
+        if known is None:
             raise SlurmError(f"tiers, qos {qos.name}: {option} is not a setting of a QoS, correct it.")
-        read = _BY_OPTION[option].kind.read(value, f"tiers, qos {qos.name}, {option}")
-        if read is not None:
-            made[option] = read
-    return made
+        text = ",".join(map(str, given)) if isinstance(given, (list, tuple)) else _text(given)
+        try:
+            made[option] = known.value(text)
+        except ValueError:
+            raise SlurmError(
+                f"tiers, qos {qos.name}, {option}: {text[:60]!r} is not valid, use {known.kind.form}."
+            ) from None
+    return {option: value for option, value in made.items() if value is not None}
 
 
 def qos_steps(desired: Sequence[Qos], records: Records, cluster: str) -> list[Step]:
@@ -341,11 +292,11 @@ def account_steps(desired: Iterable[Grant], records: Records, cluster: str) -> l
     steps: list[Step] = []
     where = f"Cluster={cluster}"
     for account, user in sorted({(grant.account, user) for grant in desired for user in ("", grant.user)}):
-        if not user and not records.account(account):
+        if not user and (account, user) not in records.members:
             fields = (f"Description={account}", f"Organization={account}")
             undo: tuple[str, ...] = ("delete", "account", "where", f"Name={account}", where)
             steps.append(Step(f"account {account}: new", ("add", "account", account, where, *fields), undo))
-        elif user and not records.user(account, user):
+        elif user and (account, user) not in records.members:
             undo = ("delete", "user", "where", f"Name={user}", f"Account={account}", where)
             do = ("add", "user", user, f"Account={account}", where)
             steps.append(Step(f"user {user} of account {account}: new", do, undo))
@@ -353,11 +304,11 @@ def account_steps(desired: Iterable[Grant], records: Records, cluster: str) -> l
 
 
 def grant_steps(desired: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
-    return [_grant(grant, "+=", cluster) for grant in sorted(desired) if not records.has(grant)]
+    return [_grant(grant, "+=", cluster) for grant in sorted(desired) if grant not in records.grants]
 
 
 def revoke_steps(revoked: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
-    return [_grant(grant, "-=", cluster) for grant in sorted(revoked) if records.has(grant)]
+    return [_grant(grant, "-=", cluster) for grant in sorted(revoked) if grant in records.grants]
 
 
 def delete_steps(names: Iterable[str]) -> list[Step]:
@@ -382,14 +333,10 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 def _pairs(after: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     """``Key=value`` for each field that differs, in the order of FIELDS."""
-    made = []
-    for option in _changed(before, after):
-        known = _BY_OPTION[option]
-        made.append(f"{known.key}={known.kind.write(after.get(option), before.get(option))}")
-    return made
+    changed = [_BY_OPTION[option] for option in _changed(before, after)]
+    return [f"{known.key}={known.written(after.get(known.option), before.get(known.option))}" for known in changed]
 
 
 def _difference(option: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    known = _BY_OPTION[option]
-    old, new = (known.kind.write(values[option], None) if option in values else "unset" for values in (before, after))
-    return f"{known.key} {old} -> {new}"
+    old, new = (_text(values[option]) if option in values else "unset" for values in (before, after))
+    return f"{_BY_OPTION[option].key} {old} -> {new}"

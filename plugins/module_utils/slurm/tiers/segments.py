@@ -157,5 +157,10 @@ def script_text(path: str) -> str:
     return _SCRIPT % {"header": HEADER, "path": _quoted(path)}
 
 
+def is_ours(script: bytes | None) -> bool:
+    """Whether a script is of this collection, or none is there."""
+    return script is None or script.startswith(HEADER.encode())
+
+
 def _quoted(path: str) -> str:
     return path.replace("\\", "\\\\").replace('"', '\\"')

@@ -11,19 +11,16 @@ Removals in slurmdbd come last, when no partition names the QoS any more; if one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Sacctmgr, Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_plan import TierPlan, running_partitions
 
 
-def apply(plan: TierPlan, override: str, removal: Mapping[str, bytes | None] | None = None) -> None:
+def apply(plan: TierPlan, override: str) -> None:
     """Apply all of the plan or nothing; SlurmError has in one sentence what failed and what was restored.
 
-    override: as of Transaction. removal: the files to remove (None) or to change, instead of those of the plan.
+    override: as of Transaction.
     """
     observed = plan.survey.observed
     accounts = Sacctmgr(observed.slurm, plan.survey.cluster)
@@ -35,22 +32,20 @@ def apply(plan: TierPlan, override: str, removal: Mapping[str, bytes | None] | N
         differs = plan.problem(running_partitions(observed.slurm))
         return f"slurmctld does not run the new partitions ({differs})" if differs else ""
 
-    # The file before the Include line in slurm.conf that names it.
-    writes = {path: plan.writes[path] for path in sorted(plan.writes, key=lambda path: path == observed.conf.path)}
     before = {record["PartitionName"] for record in plan.survey.partitions}
     transaction = Transaction(
         observed.slurm,
         observed.conf_dir,
-        writes if removal is None else removal,
+        plan.writes,
         what="the new partitions",
         problem=problem,
         restored=lambda: names() == before,
-        load=Transaction.reconfigure if plan.reconfigure or removal else None,
+        load=Transaction.reconfigure if plan.reconfigure else None,
         stamps=observed.stamps,
         override=override,
         own=plan.own(),
         log=observed.config.get("slurmctldlogfile", ""),
-        keep=PREVIOUS if removal is None else REMOVED,
+        keep=plan.keep,
     )
     done: list[Step] = []
     try:

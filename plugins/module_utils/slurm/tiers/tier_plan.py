@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_NAME
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
@@ -42,26 +44,17 @@ class Policy:
 
 @dataclass
 class TierSurvey:
-    """The present state.
-
-    foreign: partition in lower case -> the file of slurm.conf that defines it, without this collection's own.
-    includes_ours: whether slurm.conf includes tiers.INCLUDE_NAME. job_submit, cli_filter: JobSubmitPlugins and
-    CliFilterPlugins in slurm.conf. file: the file of partitions. records: None where slurmdbd's records are not needed.
-    """
+    """The present state. file: the file of partitions. records: None where slurmdbd's records are not needed."""
 
     observed: Survey
     partitions: list[dict[str, str]]
     nodes: frozenset[str]
-    foreign: Mapping[str, str]
-    includes_ours: bool
-    job_submit: str | None
     file: bytes | None
     records: Records | None = None
-    cli_filter: str | None = None
 
     @property
     def path(self) -> str:
-        return os.path.join(self.observed.conf_dir, tiers.INCLUDE_NAME)
+        return os.path.join(self.observed.conf_dir, TIERS_NAME)
 
     @property
     def cluster(self) -> str:
@@ -70,26 +63,29 @@ class TierSurvey:
     @property
     def base(self) -> int:
         """The running base block size, 0 without blocks."""
-        sizes = [line.size for line in self.observed.shown if not line.aggregated and line.size]
-        return min(sizes) if sizes else 0
+        return min((line.size for line in self.observed.shown if not line.aggregated and line.size), default=0)
 
     def written(self) -> Written:
-        return tiers.parse(self.file.decode("utf-8", "replace")) if self.file is not None else Written()
+        return tiers.parse((self.file or b"").decode("utf-8", "replace"))
 
 
 @dataclass
 class TierPlan:
-    """The changes, in this order: before, the files, a reconfigure, after; difference: the same in words."""
+    """The changes, in this order: before, the files, a reconfigure, after; difference: the same in words.
+
+    writes: as Transaction has them, in their order. removed: the partitions that go.
+    """
 
     survey: TierSurvey
     desired: DesiredTiers
     findings: list[HostFinding]
     before: list[Step] = field(default_factory=list)
-    writes: dict[str, bytes] = field(default_factory=dict)
+    writes: dict[str, bytes | None] = field(default_factory=dict)
     reconfigure: bool = False
     removed: tuple[str, ...] = ()
     after: list[Step] = field(default_factory=list)
     difference: list[str] = field(default_factory=list)
+    keep: str = PREVIOUS
 
     @property
     def changed(self) -> bool:
@@ -99,11 +95,11 @@ class TierPlan:
         """The partitions of tiers, those that are removed included."""
         return {*(partition.name for partition in self.desired.partitions), *self.removed}
 
-    def require_no_loss(self, writes: Mapping[str, bytes | None], override: str) -> None:
+    def require_no_loss(self, override: str) -> None:
         """In check mode the refusal that Transaction has in a run."""
-        if override and (writes or self.reconfigure) and not self.survey.observed.acting:
-            observed = self.survey.observed
-            live.require_none(observed.slurm, observed.conf_dir, writes, override, self.own())
+        observed = self.survey.observed
+        if override and (self.writes or self.reconfigure) and not observed.acting:
+            live.require_none(observed.slurm, observed.conf_dir, self.writes, override, self.own())
 
     def stopped_by(self) -> list[HostFinding]:
         return gates.stopping(self.findings)
@@ -128,27 +124,8 @@ class TierPlan:
 def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
     """Read all but slurmdbd; SlurmError where Slurm is too old, does not answer or has no slurm.conf there."""
     observed = surveying.survey(slurm, conf_dir, "auto")
-    foreign: dict[str, str] = {}
-    ours = False
-    job_submit = cli_filter = None
-    lines = syntax.conf_lines(
-        os.path.join(conf_dir, "slurm.conf"),
-        lambda path: (host.read(path) or b"").decode("utf-8", "replace"),
-        skip=(tiers.INCLUDE_NAME,),
-    )
-    for name, line in lines:
-        if os.path.basename(syntax.include_of(line)) == tiers.INCLUDE_NAME:
-            ours = True
-            continue
-        pairs = syntax.key_values(line)
-        lowered = {key.lower(): value for key, value in pairs}
-        if pairs and pairs[0][0].lower() == "partitionname":
-            foreign.setdefault(pairs[0][1].lower(), name)
-        job_submit = lowered.get("jobsubmitplugins", job_submit)
-        cli_filter = lowered.get("clifilterplugins", cli_filter)
-    file = host.read(os.path.join(conf_dir, tiers.INCLUDE_NAME))
-    partitions = running_partitions(slurm)
-    return TierSurvey(observed, partitions, slurm.nodes(), foreign, ours, job_submit, file, cli_filter=cli_filter)
+    file = host.read(os.path.join(conf_dir, TIERS_NAME))
+    return TierSurvey(observed, running_partitions(slurm), slurm.nodes(), file)
 
 
 def running_partitions(slurm: Slurm) -> list[dict[str, str]]:
@@ -176,28 +153,30 @@ def plan(survey: TierSurvey, desired: DesiredTiers, blocks: Sequence[Block], pol
     _files(made, written, policy)
     made.findings += list(_jobs(made))
     problem = made.problem(survey.partitions)
-    made.reconfigure = bool(made.writes or (problem and survey.includes_ours))
+    made.reconfigure = bool(made.writes or (problem and survey.observed.conf.includes_tiers))
     before = [step.description for step in made.before if step.description]
     made.difference = before + _differences(made, written) + [step.description for step in made.after]
     if made.reconfigure and not made.writes:
-        made.difference.append(f"slurmctld: {problem}; it loads {tiers.INCLUDE_NAME} again")
+        made.difference.append(f"slurmctld: {problem}; it loads {TIERS_NAME} again")
     return made
 
 
-def plan_removal(survey: TierSurvey) -> TierPlan:
-    """What removing the tiers takes besides their files: the QoS and grants, once no partition names them.
+def plan_removal(survey: TierSurvey, files_of_tiers: Mapping[str, bytes | None], lines: Sequence[str]) -> TierPlan:
+    """What removing the tiers takes: their files, and the QoS and grants, once no partition names them.
 
-    slurmdbd is queried also where the file of partitions is gone, so that a removal that was cut off is completed.
+    files_of_tiers, lines: the removal of the files, and the same in words. slurmdbd is queried also where the file of
+    partitions is gone, so that a removal that was cut off is completed.
     """
     written = survey.written()
-    made = TierPlan(survey, DesiredTiers(), [])
+    made = TierPlan(survey, DesiredTiers(), [], writes=dict(files_of_tiers), keep=REMOVED)
+    made.reconfigure = bool(made.writes)
     made.removed = tuple(known.name for known in written.partitions)
     if not survey.observed.acting:
         if "slurmdbd" in survey.observed.config.get("accountingstoragetype", ""):
             _accounting(made, written, Policy())
         made.findings += list(_jobs(made))
     made.difference = [f"partition {name}: removed" for name in made.removed]
-    made.difference += [step.description for step in made.after if step.description]
+    made.difference += [*(step.description for step in made.after), *lines]
     return made
 
 
@@ -220,24 +199,22 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
         made.before += accounting.account_steps(desired.grants, records, cluster)
     made.before += accounting.grant_steps(desired.grants, records, cluster)
     dropped = own - {qos.name for qos in desired.qos}
-    kept = {name: user for name in dropped for user in [_user_of(survey, name)] if user}
-    for name, user in sorted(kept.items()):
-        made.findings.append(host_finding("slurm_conf_advice", "qos_named", qos=name, partition=user))
-    revoked = {grant for grant in written.grants - set(desired.grants) if grant.qos not in dropped - set(kept)}
-    made.after = accounting.revoke_steps(revoked, records, cluster) + accounting.delete_steps(dropped - set(kept))
-    manual = {
-        grant
-        for grant in records.grants()
-        if grant.qos in own and grant not in written.grants and grant not in desired.grants
-    }
-    for grant in sorted(manual):
+    for name in sorted(dropped):
+        user = _user_of(survey, name)
+        if user:
+            dropped.remove(name)
+            made.findings.append(host_finding("slurm_conf_advice", "qos_named", qos=name, partition=user))
+    revoked = {grant for grant in written.grants - set(desired.grants) if grant.qos not in dropped}
+    made.after = accounting.revoke_steps(revoked, records, cluster) + accounting.delete_steps(dropped)
+    manual = records.grants - written.grants - set(desired.grants)
+    for grant in sorted(grant for grant in manual if grant.qos in own):
         made.findings.append(host_finding("slurm_conf_note", "granted", subject=grant.subject(), qos=grant.qos))
 
 
 def _user_of(survey: TierSurvey, qos: str) -> str:
     """A partition outside the tiers that names a QoS; empty where there is none."""
     for record in survey.partitions:
-        if record["PartitionName"].lower() not in survey.foreign:
+        if record["PartitionName"].lower() not in survey.observed.conf.partitions:
             continue
         if qos in (record.get("QoS", ""), *record.get("AllowQos", "").split(",")):
             return record["PartitionName"]
@@ -247,7 +224,7 @@ def _user_of(survey: TierSurvey, qos: str) -> str:
 def _files(made: TierPlan, written: Written, policy: Policy) -> None:
     """The new bytes of each file that changes, in the order of the map."""
     survey, desired = made.survey, made.desired
-    if survey.file is None and not desired.partitions and not survey.includes_ours:
+    if survey.file is None and not desired.partitions and not survey.observed.conf.includes_tiers:
         return
     settings: dict[str, str] = {}
     if desired.segments:
@@ -255,8 +232,8 @@ def _files(made: TierPlan, written: Written, policy: Policy) -> None:
     text = tiers.render(desired.partitions, (qos.name for qos in desired.qos), desired.grants, settings)
     if survey.file != text.encode():
         made.writes[survey.path] = text.encode()
-    if not survey.includes_ours:
-        line = f"Include {tiers.INCLUDE_NAME}"
+    if not survey.observed.conf.includes_tiers:
+        line = f"Include {TIERS_NAME}"
         if policy.manage_conf:
             conf = survey.observed.conf.path
             data = host.read(conf) or b""
@@ -275,72 +252,72 @@ def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
         made.findings.append(host_finding("slurm_conf_note", "segments", partitions=names))
         return {}
     if made.survey.observed.version < tiers.SEGMENT_SINCE:
-        return _client_script(made, made.survey)
-    return _scripts(made, made.survey)
+        return _client_script(made)
+    return _scripts(made)
 
 
-def _client_script(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
+def _client_script(made: TierPlan) -> dict[str, str]:
     """Before 25.11.2: a script of the commands that submit jobs.
 
     Where CliFilterPlugins=lua is set, sbatch fails on a host without the script, so it is set where slurmctld sends
     both to all hosts (configless); elsewhere a finding asks for both.
     """
-    conf_dir = survey.observed.conf_dir
-    script = os.path.join(conf_dir, segments.CLIENT_NAME)
-    plugins = [name.strip() for name in (survey.cli_filter or "").split(",") if name.strip()]
-    loaded = bool({"lua", "cli_filter/lua"} & set(plugins))
-    there = host.read(script)
-    if there is not None and not there.startswith(segments.HEADER.encode()):
+    observed = made.survey.observed
+    script = os.path.join(observed.conf_dir, segments.CLIENT_NAME)
+    plugins = _plugins(made, "clifilterplugins")
+    if not segments.is_ours(host.read(script)):
         made.findings.append(host_finding("slurm_conf_inconsistent", "own_filter", script=script))
         return {}
-    folders = survey.observed.config.get("plugindir", "").split(":")
+    folders = observed.config.get("plugindir", "").split(":")
     if folders != [""] and not any(os.path.exists(os.path.join(folder, "cli_filter_lua.so")) for folder in folders):
         made.findings.append(host_finding("slurm_conf_inconsistent", "no_lua", folders=summarize(folders)))
         return {}
     default = next((known.name for known in made.desired.partitions if known.get("Default") == "YES"), "")
-    text = segments.client_text(made.desired.segments, default).encode()
-    if there != text:
-        made.writes[script] = text
-    configless = "enable_configless" in survey.observed.config.get("slurmctldparameters", "").lower()
-    if not loaded and (plugins or not configless):
-        made.findings.append(
-            host_finding(
-                "slurm_conf_inconsistent",
-                "copy_filter",
-                version=rules.show_version(survey.observed.version),
-                script=script,
-                plugins=",".join([*plugins, "lua"]),
-            )
-        )
+    _write(made, script, segments.client_text(made.desired.segments, default))
+    if {"lua", "cli_filter/lua"} & set(plugins):
         return {}
-    return {} if loaded else {"CliFilterPlugins": "lua"}
+    if not plugins and "enable_configless" in observed.config.get("slurmctldparameters", "").lower():
+        return {"CliFilterPlugins": "lua"}
+    needed = ",".join([*plugins, "lua"])
+    made.findings.append(
+        host_finding(
+            "slurm_conf_inconsistent", "copy_filter", version=observed.version_text, script=script, plugins=needed
+        )
+    )
+    return {}
 
 
-def _scripts(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
-    conf_dir = survey.observed.conf_dir
-    path, script = (os.path.join(conf_dir, name) for name in (segments.POLICY_NAME, segments.SCRIPT_NAME))
-    plugins = [name.strip() for name in (survey.job_submit or "").split(",") if name.strip()]
+def _scripts(made: TierPlan) -> dict[str, str]:
+    path, script = (
+        os.path.join(made.survey.observed.conf_dir, name) for name in (segments.POLICY_NAME, segments.SCRIPT_NAME)
+    )
+    plugins = _plugins(made, "jobsubmitplugins")
     if plugins and "lua" not in plugins:
+        needed = ",".join([*plugins, "lua"])
         made.findings.append(
-            host_finding(
-                "slurm_conf_inconsistent", "job_submit", given=survey.job_submit, plugins=",".join([*plugins, "lua"])
-            )
+            host_finding("slurm_conf_inconsistent", "job_submit", given=",".join(plugins), plugins=needed)
         )
         return {}
     there = host.read(script)
-    if there is not None and not there.startswith(segments.HEADER.encode()):
-        if segments.POLICY_NAME.encode() not in there:
-            made.findings.append(
-                host_finding("slurm_conf_inconsistent", "own_script", script=script, policy=segments.POLICY_NAME)
-            )
-    else:
-        text = segments.script_text(path).encode()
-        if there != text:
-            made.writes[script] = text
-    text = segments.policy_text(made.desired.segments, path).encode()
-    if host.read(path) != text:
-        made.writes[path] = text
+    if segments.is_ours(there):
+        _write(made, script, segments.script_text(path))
+    elif segments.POLICY_NAME.encode() not in (there or b""):
+        made.findings.append(
+            host_finding("slurm_conf_inconsistent", "own_script", script=script, policy=segments.POLICY_NAME)
+        )
+    _write(made, path, segments.policy_text(made.desired.segments, path))
     return {} if plugins else {"JobSubmitPlugins": "lua"}
+
+
+def _plugins(made: TierPlan, key: str) -> list[str]:
+    """The plugins that slurm.conf names."""
+    names = made.survey.observed.conf.settings.get(key, "").split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def _write(made: TierPlan, path: str, text: str) -> None:
+    if host.read(path) != text.encode():
+        made.writes[path] = text.encode()
 
 
 def _differences(made: TierPlan, written: Written) -> list[str]:
@@ -351,15 +328,14 @@ def _differences(made: TierPlan, written: Written) -> list[str]:
         known = old.get(partition.name)
         if known is None:
             lines.append(f"partition {partition.name}: new, {summarize(partition.blocks or partition.nodes)}")
-        elif known.fingerprint() != partition.fingerprint():
-            lines.append(f"partition {partition.name}: {', '.join(_changes(known, partition))}")
+        elif changes := _changes(known, partition):
+            lines.append(f"partition {partition.name}: {', '.join(changes)}")
     lines += [f"partition {name}: removed" for name in made.removed]
     if made.survey.path in made.writes and not lines:
-        edited = "was changed manually and is rewritten" if not written.intact else "rewritten"
-        lines.append(f"{tiers.INCLUDE_NAME}: {edited if made.survey.file is not None else 'created'}")
+        lines.append(f"{TIERS_NAME}: {'rewritten' if made.survey.file is not None else 'created'}")
     for path in made.writes:
         if path == made.survey.observed.conf.path:
-            lines.append(f"slurm.conf: gets the line Include {tiers.INCLUDE_NAME}")
+            lines.append(f"slurm.conf: gets the line Include {TIERS_NAME}")
         elif path != made.survey.path:
             lines.append(f"{os.path.basename(path)}: written")
     return lines
@@ -367,10 +343,8 @@ def _differences(made: TierPlan, written: Written) -> list[str]:
 
 def _changes(old: Partition, new: Partition) -> list[str]:
     changes = []
-    for sign, names in (
-        ("+", [node for node in new.nodes if node not in set(old.nodes)]),
-        ("-", [node for node in old.nodes if node not in set(new.nodes)]),
-    ):
+    for sign, these, others in (("+", new.nodes, set(old.nodes)), ("-", old.nodes, set(new.nodes))):
+        names = [node for node in these if node not in others]
         if names:
             changes.append(f"{sign} {summarize(names)}")
     keys = {key.lower(): key for key, _value in (*old.settings, *new.settings) if key.lower() != "nodes"}
@@ -388,49 +362,36 @@ def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Seque
     topologies = {known.name for known in survey.observed.running}
     sizes = {block.name: len(set(block.nodes)) for block in blocks}
     base = survey.base
+    running = {record["PartitionName"]: record for record in survey.partitions}
+    before = {known.name: known.get("State") for known in survey.written().partitions}
     for partition in desired.partitions:
-        where = survey.foreign.get(partition.name.lower())
+        name = partition.name
+        where = survey.observed.conf.partitions.get(name.lower())
         if where is not None:
-            yield host_finding("slurm_conf_inconsistent", "partition", partition=partition.name, file=where)
+            yield host_finding("slurm_conf_inconsistent", "partition", partition=name, file=where)
         unknown = [node for node in partition.nodes if node not in survey.nodes]
         if unknown:
-            yield host_finding(
-                "slurm_tier_unknown",
-                "nodes",
-                number=count(len(unknown), "node"),
-                partition=partition.name,
-                nodes=summarize(unknown),
-            )
+            number, nodes = count(len(unknown), "node"), summarize(unknown)
+            yield host_finding("slurm_tier_unknown", "nodes", number=number, partition=name, nodes=nodes)
         topology = partition.get("Topology")
         if topology and topology not in topologies:
-            yield host_finding("slurm_tier_unknown", "topology", partition=partition.name, topology=topology)
-        large = [name for name in partition.blocks if base and sizes.get(name, 0) > base]
+            yield host_finding("slurm_tier_unknown", "topology", partition=name, topology=topology)
+        large = [block for block in partition.blocks if base and sizes.get(block, 0) > base]
         if large and len(partition.blocks) > 1:
             yield host_finding(
                 "slurm_clique_above_base",
                 "tier",
-                partition=partition.name,
+                partition=name,
                 blocks=summarize(large),
                 base=base,
                 more=base + 1,
                 version=survey.observed.version_text,
             )
         yield from _segment_findings(survey, partition, desired, sizes)
-        state = next(
-            (
-                record.get("State", "")
-                for record in survey.partitions
-                if record["PartitionName"] == partition.name and record.get("State", "") != partition.get("State")
-            ),
-            "",
-        )
-        if state and partition.get("State") == _state(survey.written(), partition.name):
-            yield host_finding("slurm_conf_note", "state", partition=partition.name, state=state)
+        state = running.get(name, {}).get("State", "")
+        if state not in ("", partition.get("State")) and partition.get("State") == before.get(name):
+            yield host_finding("slurm_conf_note", "state", partition=name, state=state)
     yield from _open_partitions(survey, desired)
-
-
-def _state(written: Written, name: str) -> str:
-    return next((known.get("State") for known in written.partitions if known.name == name), "")
 
 
 def _segment_findings(
@@ -462,11 +423,12 @@ def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[Host
             unrestricted.append((partition.name, "tiers", partition.nodes))
     for record in survey.partitions:
         name = record["PartitionName"]
-        if name.lower() not in survey.foreign or any(record.get(key, "ALL") != "ALL" for key in limits):
+        where = survey.observed.conf.partitions.get(name.lower())
+        if where is None or any(record.get(key, "ALL") != "ALL" for key in limits):
             continue
         with contextlib.suppress(HostlistError):
             there = expand("" if record.get("Nodes") == "(null)" else record.get("Nodes", ""))
-            unrestricted.append((name, survey.foreign[name.lower()], there))
+            unrestricted.append((name, where, there))
     for name, where, nodes in unrestricted:
         reached = sorted({tier for node in nodes for tier in closed.get(node, [])})
         if reached:
@@ -474,9 +436,7 @@ def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[Host
 
 
 def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[HostFinding]:
-    records, config = survey.records, survey.observed.config
-    if records is None:
-        return
+    records, config = survey.records or Records(), survey.observed.config
     known = {*records.qos, *(qos.name for qos in desired.qos)}
     for qos in desired.qos:
         record = records.qos.get(qos.name)
@@ -488,15 +448,23 @@ def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) 
                 description=repr(record.description[:60]),
                 ours=repr(accounting.mark(survey.cluster)),
             )
-        settings = accounting.canonical(qos)
-        kinds = {kind for value in settings.values() if isinstance(value, dict) for kind in value}
-        missing = sorted(kinds - records.tres)
+        counts = [value for value in accounting.canonical(qos).values() if isinstance(value, dict)]
+        missing = sorted(set().union(*counts) - records.tres)
         if missing:
             yield host_finding("slurm_tier_unknown", "tres", qos=qos.name, kinds=summarize(missing))
     for tier, name in desired.other_qos:
         if name not in known:
             yield host_finding("slurm_tier_unknown", "qos", tier=tier, qos=name)
-    yield from _account_findings(survey, desired, policy)
+    wanted = () if policy.create_accounts else desired.grants
+    subjects = [grant.subject() for grant in wanted if (grant.account, grant.user) not in records.members]
+    # slurmctld drops a name that does not exist, and 24.11 starts nevertheless.
+    named = {name for partition in desired.partitions for name in partition.get("AllowAccounts").lower().split(",")}
+    for name in sorted(named - {"", *(grant.account for grant in desired.grants)}):
+        if (name, "") not in records.members:
+            subjects.append(f"account {name}")
+    if subjects:
+        names = summarize(dict.fromkeys(subjects))
+        yield host_finding("slurm_tier_unknown", "accounts", names=names, cluster=survey.cluster)
     enforced = {word.strip() for word in config.get("accountingstorageenforce", "").lower().split(",")}
     if desired.qos and not (enforced & {"limits", "safe", "all"} and enforced & {"qos", "all"}):
         yield host_finding("slurm_conf_advice", "enforce", value=config.get("accountingstorageenforce") or "unset")
@@ -505,28 +473,6 @@ def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) 
     weight = config.get("priorityweightqos", "0")
     if any(qos.settings.get("priority") for qos in desired.qos) and weight in ("", "0"):
         yield host_finding("slurm_conf_note", "weight")
-
-
-def _account_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[HostFinding]:
-    records = survey.records
-    if records is None:
-        return
-    missing: list[str] = []
-    if not policy.create_accounts:
-        for grant in desired.grants:
-            there = records.user(grant.account, grant.user) if grant.user else records.account(grant.account)
-            if not there:
-                missing.append(grant.subject())
-    granted = {grant.account for grant in desired.grants}
-    for partition in desired.partitions:
-        # slurmctld drops a name that does not exist, and 24.11 starts nevertheless.
-        for account in partition.get("AllowAccounts").split(","):
-            if account and account.lower() not in granted and not records.account(account.lower()):
-                missing.append(f"account {account}")
-    if missing:
-        yield host_finding(
-            "slurm_tier_unknown", "accounts", names=summarize(dict.fromkeys(missing)), cluster=survey.cluster
-        )
 
 
 def _jobs(made: TierPlan) -> Iterator[HostFinding]:

@@ -6,17 +6,16 @@
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-``render`` and ``parse`` are inverse to each other. The file also records what belongs to this collection: its head has
-a checksum of the rest, which reveals a manual change, and the QoS and grants that were created with the partitions.
+``render`` and ``parse`` are inverse to each other. The head of the file records what belongs to this collection: the
+QoS and grants that were created with the partitions.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
@@ -24,8 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 
-# No folder in the name: only such an Include is shipped to configless nodes.
-INCLUDE_NAME = "nvlink_partitions.conf"
 HEADER = "# Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
 EXCLUSIVE_SINCE = (26, 5, 0)  # Exclusive= replaces ExclusiveTopo=
 TOPOLOGY_SINCE = (25, 5, 0)  # PartitionName=... Topology=
@@ -53,11 +50,6 @@ class Partition:
 
     def get(self, key: str) -> str:
         return next((value for known, value in self.settings if known.lower() == key.lower()), "")
-
-    def fingerprint(self) -> tuple[Any, ...]:
-        """The partition's meaning to Slurm: the nodes as a set, and the other settings in any order."""
-        rest = frozenset((key.lower(), value) for key, value in self.settings if key.lower() != "nodes")
-        return self.name, frozenset(self.nodes), rest
 
 
 @dataclass(frozen=True)
@@ -110,12 +102,11 @@ class DesiredTiers:
 
 @dataclass(frozen=True)
 class Written:
-    """The content of a file of partitions; ``intact``: whether its checksum matches."""
+    """The content of a file of partitions."""
 
     partitions: tuple[Partition, ...] = ()
     qos: frozenset[str] = frozenset()
     grants: frozenset[Grant] = frozenset()
-    intact: bool = True
 
 
 # --------------------------------------------------------------------------------------------- from options to objects
@@ -142,7 +133,7 @@ def build(
         if name.lower() == "default":
             raise SlurmError(f"tiers[].name: Slurm reserves the name {name}, choose another one.")
         chosen = _blocks(tier, name, blocks, cliques)
-        made = list(_partitions(tier, name, chosen, version, topology, qos))
+        made = list(_partitions(tier, name, chosen, version, topology))
         for partition in made:
             if any(known.name.lower() == partition.name.lower() for known in partitions):
                 raise SlurmError(f"tiers: two partitions are named {partition.name}, rename one of the tiers.")
@@ -162,18 +153,17 @@ def build(
 
 def _blocks(tier: Arguments, name: str, blocks: Sequence[Block], cliques: Mapping[str, str]) -> tuple[Block, ...]:
     """The blocks of a tier that have nodes, in the order of the fabric file."""
-    by_name = {block.name: block for block in blocks}
     desired: set[str] = set()
     if sum(bool(tier.get(option)) for option in ("all", "blocks", "cliques")) != 1:
         raise SlurmError(f"tiers[{name}]: give exactly one of blocks, cliques or all: true.")
-    for clique in tier.get("cliques") or []:
-        if clique not in cliques:
-            raise SlurmError(f"tiers[{name}].cliques: {_shown(clique)} is no clique of the fabric file, correct it.")
-        desired.add(cliques[clique])
-    for block in tier.get("blocks") or []:
-        if block not in by_name:
-            raise SlurmError(f"tiers[{name}].blocks: {_shown(block)} is no block of the fabric file, correct it.")
-        desired.add(block)
+    for option, block_of in (("cliques", cliques), ("blocks", {block.name: block.name for block in blocks})):
+        for given in tier.get(option) or []:
+            if given not in block_of:
+                what = option.rstrip("s")
+                raise SlurmError(
+                    f"tiers[{name}].{option}: {_shown(given)} is no {what} of the fabric file, correct it."
+                )
+            desired.add(block_of[given])
     if tier.get("all"):
         return tuple(block for block in blocks if block.nodes)
     empty = [block for block in blocks if block.name in desired and not block.nodes]
@@ -188,20 +178,14 @@ def _partitions(
     blocks: Sequence[Block],
     version: rules.Version,
     topology: str,
-    qos: Mapping[str, Qos],
 ) -> Iterable[Partition]:
-    settings = _settings(tier, name, version, topology, qos)
+    settings = _settings(tier, name, version, topology)
     if tier.get("per_block"):
         if tier.get("default"):
             raise SlurmError(f"tiers[{name}]: with per_block there are several partitions, leave out default.")
         for block in blocks:
-            yield Partition(
-                f"{name}_{block.name}",
-                (("Nodes", block.hostlist()), *settings),
-                block.nodes,
-                name,
-                (block.name,),
-            )
+            nodes_of_block = ("Nodes", block.hostlist())
+            yield Partition(f"{name}_{block.name}", (nodes_of_block, *settings), block.nodes, name, (block.name,))
         return
     nodes = tuple(node for block in blocks for node in block.nodes)
     if not nodes:
@@ -209,46 +193,42 @@ def _partitions(
     yield Partition(name, (("Nodes", fold(nodes)), *settings), nodes, name, tuple(block.name for block in blocks))
 
 
-def _settings(
-    tier: Arguments, name: str, version: rules.Version, topology: str, qos: Mapping[str, Qos]
-) -> list[tuple[str, str]]:
-    made: list[tuple[str, str]] = []
-
-    def put(key: str, value: Any) -> None:
-        if value not in (None, "", [], False):
-            made.append((key, ",".join(value) if isinstance(value, (list, tuple)) else str(value)))
-
-    put("Default", "YES" if tier.get("default") else "")
-    put("State", (tier.get("state") or "up").upper())
-    put("PriorityTier", tier.get("priority_tier"))
-    minimum, maximum = tier.get("min_nodes"), tier.get("max_nodes")
-    if minimum and maximum and minimum > maximum:
-        raise SlurmError(f"tiers[{name}]: min_nodes {minimum} is above max_nodes {maximum}, correct one.")
-    put("MinNodes", minimum)
-    put("MaxNodes", maximum)
+def _settings(tier: Arguments, name: str, version: rules.Version, topology: str) -> list[tuple[str, str]]:
+    low, high = tier.get("min_nodes"), tier.get("max_nodes")
+    if low and high and low > high:
+        raise SlurmError(f"tiers[{name}]: min_nodes {low} is above max_nodes {high}, correct one.")
     times = {key: tier.get(key) for key in ("default_time", "max_time")}
     minutes = {key: parse_time(value, f"tiers[{name}].{key}") for key, value in times.items() if value}
     usual, longest = minutes.get("default_time"), minutes.get("max_time")
     if usual is not None and longest is not None and usual > longest:
         raise SlurmError(f"tiers[{name}]: default_time {times['default_time']} is above max_time, correct one.")
-    put("DefaultTime", times["default_time"])
-    put("MaxTime", times["max_time"])
-    for key, option in (("AllowAccounts", "allow_accounts"), ("AllowGroups", "allow_groups")):
-        values = [_named(value, f"tiers[{name}].{option}", _NAME) for value in tier.get(option) or []]
-        put(key, values)
     own = _qos_name(tier, name, "qos")
     allowed = [_named(value, f"tiers[{name}].allow_qos", _LOWER) for value in tier.get("allow_qos") or []]
-    put("AllowQos", [*([own] if own else []), *(value for value in allowed if value != own)])
-    put("QOS", _qos_name(tier, name, "partition_qos"))
-    put("Topology", _topology(tier, name, version, topology))
-    made += _exclusive(tier, name, version)
+    values: list[tuple[str, Any]] = [
+        ("Default", "YES" if tier.get("default") else ""),
+        ("State", (tier.get("state") or "up").upper()),
+        ("PriorityTier", tier.get("priority_tier")),
+        ("MinNodes", low),
+        ("MaxNodes", high),
+        ("DefaultTime", times["default_time"]),
+        ("MaxTime", times["max_time"]),
+        *(
+            (key, ",".join(_named(value, f"tiers[{name}].{option}", _NAME) for value in tier.get(option) or []))
+            for key, option in (("AllowAccounts", "allow_accounts"), ("AllowGroups", "allow_groups"))
+        ),
+        ("AllowQos", ",".join(dict.fromkeys(filter(None, [own, *allowed])))),
+        ("QOS", _qos_name(tier, name, "partition_qos")),
+        ("Topology", _topology(tier, name, version, topology)),
+        _exclusive(tier.get("exclusive") or "", version),
+    ]
+    made = [(key, str(value)) for key, value in values if value]
     taken = {key.lower() for key, _value in made} | {"partitionname", "nodes", "default", "allowqos", "qos"}
     for key, value in sorted((tier.get("options") or {}).items()):
         if not _KEY.match(str(key)) or not _VALUE.match(str(value)):
             raise SlurmError(f"tiers[{name}].options: {_shown(key)} is no setting of one line, correct it.")
         if str(key).lower() in taken:
             raise SlurmError(f"tiers[{name}].options: a tier has an option for {key}, use that one.")
-        put(str(key), str(value))
+        made.append((str(key), str(value)))
     return made
 
 
@@ -259,15 +239,9 @@ _EXCLUSIVE_BEFORE = {
 }
 
 
-def _exclusive(tier: Arguments, name: str, version: rules.Version) -> list[tuple[str, str]]:
-    value = tier.get("exclusive") or ""
-    if not value:
-        return []
-    if value not in _EXCLUSIVE_BEFORE:
-        raise SlurmError(f"tiers[{name}].exclusive: {_shown(value)} is not valid, use topo, node or user.")
-    if version >= EXCLUSIVE_SINCE:
-        return [("Exclusive", value.upper())]
-    return [_EXCLUSIVE_BEFORE[value]]
+def _exclusive(value: str, version: rules.Version) -> tuple[str, str]:
+    standard = ("Exclusive", value.upper())
+    return standard if version >= EXCLUSIVE_SINCE else _EXCLUSIVE_BEFORE.get(value, standard)
 
 
 def _topology(tier: Arguments, name: str, version: rules.Version, standard: str) -> str:
@@ -384,29 +358,17 @@ def render(
 ) -> str:
     """The text of the file of partitions. ``settings``: single settings of slurm.conf, written before them."""
     owns = {"qos": sorted(qos), "grants": [[grant.account, grant.user, grant.qos] for grant in sorted(grants)]}
-    body = f"# owns: {json.dumps(owns, sort_keys=True)}\n"
-    body += "".join(f"{key}={value}\n" for key, value in sorted((settings or {}).items()))
-    body += "".join(f"{partition.line()}\n" for partition in partitions)
-    return f"{HEADER}\n# sha256: {_checksum(body)}\n{body}"
-
-
-def partitions_text(desired: DesiredTiers) -> str:
-    """The file of partitions for a rehearsal: without QoS, accounts and groups, which it does not have."""
-    left_out = ("allowqos", "qos", "allowaccounts", "allowgroups")
-    bare = [
-        replace(partition, settings=tuple(pair for pair in partition.settings if pair[0].lower() not in left_out))
-        for partition in desired.partitions
-    ]
-    return render(bare)
+    lines = [HEADER, f"# owns: {json.dumps(owns, sort_keys=True)}"]
+    lines += [f"{key}={value}" for key, value in sorted((settings or {}).items())]
+    lines += [partition.line() for partition in partitions]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def parse(text: str) -> Written:
     """Parse a file of partitions; of a file that was changed manually, what can be parsed."""
-    match = re.match(r"[^\n]*\n# sha256: ([0-9a-f]{64})\n", text)
-    body = text[match.end() :] if match else text
     qos: set[str] = set()
     grants: set[Grant] = set()
-    owns = re.search(r"(?m)^# owns: (.*)$", body)
+    owns = re.search(r"(?m)^# owns: (.*)$", text)
     if owns:
         try:
             document = json.loads(owns.group(1))
@@ -415,7 +377,7 @@ def parse(text: str) -> Written:
         except (ValueError, KeyError, TypeError):
             qos, grants = set(), set()
     partitions = []
-    for line in syntax.logical_lines(body):
+    for line in syntax.logical_lines(text):
         pairs = syntax.key_values(line)
         if not pairs or pairs[0][0].lower() != "partitionname":
             continue
@@ -426,60 +388,37 @@ def parse(text: str) -> Written:
         except HostlistError:
             nodes = ()
         partitions.append(Partition(pairs[0][1], settings, nodes))
-    return Written(
-        tuple(partitions),
-        frozenset(qos),
-        frozenset(grants),
-        bool(match) and match is not None and match.group(1) == _checksum(body),
-    )
-
-
-def _checksum(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()
+    return Written(tuple(partitions), frozenset(qos), frozenset(grants))
 
 
 # ------------------------------------------------------------------------------------- comparing running partitions
 
 
-def differences(partition: Partition, record: Mapping[str, str], state: bool = False) -> list[str]:
-    """The settings in which a running partition (a line of ``scontrol -o show partition``) differs, as ``Key is X``.
-
-    Operators change a partition's state from day to day, so it is compared only with ``state``.
-    """
-    shown = {key.lower(): value for key, value in record.items()}
-    found = []
-    for key, desired in partition.settings:
-        lowered = key.lower()
-        if lowered == "state" and not state:
-            continue
-        if lowered not in shown:
-            continue
-        if not _equal(lowered, desired, shown[lowered], partition):
-            found.append(f"{key} is {shown[lowered]}")
-    for key in ("AllowAccounts", "AllowGroups", "AllowQos", "QOS"):
-        value = shown.get(key.lower(), "ALL")
-        if not partition.get(key) and value not in ("ALL", "N/A", "(null)", ""):
-            found.append(f"{key} is {value}")
-    return found
+_LIMITS = ("AllowAccounts", "AllowGroups", "AllowQos", "QOS")
+_TIMES = ("defaulttime", "maxtime")
+_PLAIN = ("default", "prioritytier", "minnodes", "maxnodes", "topology", "exclusive", "exclusivetopo")
+# The others are printed in another form than they are written (memory, lists, defaults by unit). Operators change a
+# partition's state from day to day.
+_COMPARED = {"nodes", *_TIMES, *_PLAIN, *map(str.lower, _LIMITS)}
 
 
-_PLAIN = ("default", "state", "prioritytier", "minnodes", "maxnodes", "qos", "topology", "exclusive", "exclusivetopo")
+def differences(partition: Partition, record: Mapping[str, str]) -> list[str]:
+    """The settings in which a running partition (a line of ``scontrol -o show partition``) differs, as ``Key is X``."""
+    shown = {key.lower(): value for key, value in record.items() if key.lower() in _COMPARED}
+    return [
+        f"{key} is {shown[key.lower()]}"
+        for key, desired in {**dict.fromkeys(_LIMITS, ""), **dict(partition.settings)}.items()
+        if key.lower() in shown and _meaning(key.lower(), desired) != _meaning(key.lower(), shown[key.lower()])
+    ]
 
 
-def _equal(key: str, desired: str, shown: str, partition: Partition) -> bool:
-    if key == "nodes":
-        try:
-            return set(expand("" if shown == "(null)" else shown)) == set(partition.nodes)
-        except HostlistError:
-            return False
-    if key in ("allowaccounts", "allowgroups", "allowqos"):
-        return set(desired.lower().split(",")) == set(shown.lower().split(","))
-    if key in ("maxtime", "defaulttime"):
-        try:
-            return parse_time(desired, key) == parse_time(shown, key)
-        except SlurmError:
-            return False
-    if key in _PLAIN:
-        return desired.lower() == shown.lower()
-    # scontrol prints other settings in another form than they are written (memory, lists, defaults by unit).
-    return True
+def _meaning(key: str, text: str) -> Any:
+    """A value in a form that is equal for all texts of one meaning."""
+    try:
+        if key == "nodes":
+            return frozenset(expand("" if text == "(null)" else text))
+        if key in _TIMES:
+            return syntax.parse_minutes(text)
+    except (HostlistError, ValueError):
+        return text
+    return frozenset() if text in ("ALL", "N/A", "(null)") else frozenset(filter(None, text.lower().split(",")))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_NAME, SlurmConf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import (
     accounting,
@@ -41,7 +41,7 @@ def programs_that(tmp_path: Path, scontrol: str = UP, sacctmgr: str = "") -> Pat
 def plan(tmp_path: Path, *steps: Step, file: str | None = "old\n", reconfigure: bool = True) -> tier_plan.TierPlan:
     conf = tmp_path / "slurm.conf"
     conf.write_text("ClusterName=lab\nInclude nvlink_partitions.conf\n")
-    include = tmp_path / tiers.INCLUDE_NAME
+    include = tmp_path / TIERS_NAME
     if file is not None:
         include.write_text(file)
     observed = surveying.Survey(
@@ -49,14 +49,14 @@ def plan(tmp_path: Path, *steps: Step, file: str | None = "old\n", reconfigure: 
         conf_dir=str(tmp_path),
         version=(24, 11, 5),
         style="conf",
-        conf=SlurmConf(str(conf)),
+        conf=SlurmConf(str(conf), includes_tiers=True),
         config={"clustername": "lab"},
         file=None,
         duplicate=False,
         running=[],
         shown=[],
     )
-    survey = tier_plan.TierSurvey(observed, [], frozenset(), {}, True, None, None if file is None else file.encode())
+    survey = tier_plan.TierSurvey(observed, [], frozenset(), None if file is None else file.encode())
     desired = tiers.build([{"name": "gold", "blocks": ["a"]}], [Block("a", ("a1",), "a1")], {}, (24, 11, 5))
     made = tier_plan.TierPlan(survey, desired, [], list(steps), {survey.path: b"new\n"}, reconfigure)
     return made
@@ -76,7 +76,7 @@ def test_a_failed_step_undoes_the_earlier_ones_in_reverse_order(tmp_path: Path) 
     )
     assert calls(log, "sacctmgr") == ["add qos one", "add qos two", "add qos three", "delete qos two", "delete qos one"]
     assert calls(log, "scontrol") == []
-    assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
+    assert (tmp_path / TIERS_NAME).read_text() == "old\n"
 
 
 def test_an_interrupted_run_undoes_all_started_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,13 +93,13 @@ def test_an_interrupted_run_undoes_all_started_steps(tmp_path: Path, monkeypatch
     with pytest.raises(SystemExit):
         tier_apply.apply(plan(tmp_path, *STEPS), "")
     assert calls(log, "sacctmgr") == ["add qos one", "add qos two", "delete qos two", "delete qos one"]
-    assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
+    assert (tmp_path / TIERS_NAME).read_text() == "old\n"
 
 
 def test_a_file_that_cannot_be_written_undoes_the_records(tmp_path: Path) -> None:
     log = programs_that(tmp_path)
     made = plan(tmp_path, STEPS[0], file=None)
-    (tmp_path / tiers.INCLUDE_NAME).mkdir()
+    (tmp_path / TIERS_NAME).mkdir()
     with pytest.raises(
         SlurmError, match=r"could not be written \(.*; nothing was changed, and the records in slurmdbd were restored"
     ):
@@ -120,7 +120,7 @@ def test_a_slurmctld_that_does_not_run_the_new_partitions_gets_the_old_file(
         match=r"gold is missing.*the old files were restored, and slurmctld runs as before, and the records",
     ):
         tier_apply.apply(plan(tmp_path, STEPS[0]), "")
-    assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
+    assert (tmp_path / TIERS_NAME).read_text() == "old\n"
     assert calls(log, "scontrol").count("reconfigure") == 2
     assert calls(log, "sacctmgr") == ["add qos one", "delete qos one"]
 
@@ -132,5 +132,5 @@ def test_removals_come_last_and_their_failure_keeps_the_applied_partitions(tmp_p
     made.after = accounting.delete_steps(["old"])
     with pytest.raises(SlurmError, match="The partitions are applied, but sacctmgr delete qos old failed"):
         tier_apply.apply(made, "")
-    assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "new\n"
+    assert (tmp_path / TIERS_NAME).read_text() == "new\n"
     assert [line.split()[0] for line in log.read_text().splitlines()][-1] == "sacctmgr"

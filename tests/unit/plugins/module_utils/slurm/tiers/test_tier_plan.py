@@ -13,14 +13,10 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_NAME, SlurmConf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, ShownBlock, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tier_plan, tiers
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import (
-    Association,
-    Record,
-    Records,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Record, Records
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
 
 OLD, NEW = (24, 11, 5), (26, 5, 5)
@@ -37,7 +33,11 @@ CONFIG = {
 
 
 def survey(
-    tmp_path: Path, version: tuple[int, int, int] = NEW, file: str | None = None, **more: Any
+    tmp_path: Path,
+    version: tuple[int, int, int] = NEW,
+    file: str | None = None,
+    conf: dict[str, Any] | None = None,
+    **more: Any,
 ) -> tier_plan.TierSurvey:
     base = 2 if version < (25, 5, 0) else 3
     observed = surveying.Survey(
@@ -45,7 +45,7 @@ def survey(
         conf_dir=str(tmp_path),
         version=version,
         style="conf" if version < (25, 5, 0) else "yaml",
-        conf=SlurmConf(str(tmp_path / "slurm.conf")),
+        conf=SlurmConf(str(tmp_path / "slurm.conf"), **{"includes_tiers": True, **(conf or {})}),
         config={**CONFIG, **more.pop("config", {})},
         file=None,
         duplicate=False,
@@ -55,10 +55,7 @@ def survey(
     values: dict[str, Any] = {
         "partitions": [],
         "nodes": NODES,
-        "foreign": {},
-        "includes_ours": True,
-        "job_submit": None,
-        "records": Records({}, (), frozenset({"node", "cpu"})),
+        "records": Records(tres=frozenset({"node", "cpu"})),
         **more,
     }
     return tier_plan.TierSurvey(observed=observed, file=None if file is None else file.encode(), **values)
@@ -82,13 +79,16 @@ def of_records(present: tier_plan.TierSurvey, want: tiers.DesiredTiers, **policy
 @pytest.mark.parametrize(
     ("tier", "more", "code"),
     [
-        (GOLD, {"foreign": {"gold": "/etc/slurm/slurm.conf"}}, "slurm_conf_inconsistent"),
+        (GOLD, {"conf": {"partitions": {"gold": "/etc/slurm/slurm.conf"}}}, "slurm_conf_inconsistent"),
         (GOLD, {"nodes": frozenset({"a1"})}, "slurm_tier_unknown"),
         ({**GOLD, "topology": "elsewhere"}, {}, "slurm_tier_unknown"),
         ({**GOLD, "segment": {"max": 3}}, {}, "slurm_segment"),
         (
             {**GOLD, "allow_groups": ["wheel"]},
-            {"foreign": {"all": "slurm.conf"}, "partitions": [{"PartitionName": "all", "Nodes": "a[1-2],b1"}]},
+            {
+                "conf": {"partitions": {"all": "slurm.conf"}},
+                "partitions": [{"PartitionName": "all", "Nodes": "a[1-2],b1"}],
+            },
             "slurm_conf_advice",
         ),
     ],
@@ -100,7 +100,7 @@ def test_findings_of_partitions(tmp_path: Path, tier: dict[str, Any], more: dict
 def test_an_unrestricted_partition_is_a_finding_only_where_it_shares_trays(tmp_path: Path) -> None:
     closed = {"PartitionName": "all", "Nodes": "a[1-2]", "AllowGroups": "root"}
     other = {"PartitionName": "cpu", "Nodes": "b1"}
-    present = survey(tmp_path, foreign={"all": "x", "cpu": "x"}, partitions=[closed, other])
+    present = survey(tmp_path, conf={"partitions": {"all": "x", "cpu": "x"}}, partitions=[closed, other])
     assert of_partitions(present, desired({**GOLD, "allow_groups": ["wheel"]})) == []
     # An unrestricted tier gives all users the trays of a restricted one.
     both = desired({**GOLD, "allow_groups": ["wheel"]}, {"name": "all", "all": True})
@@ -131,7 +131,7 @@ def test_a_manual_state_is_a_finding_until_the_tier_changes(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("tier", "more", "code"),
     [
-        ({"qos": {}}, {"records": Records({"gold": Record("gold", "gold")})}, "object_unmanaged"),
+        ({"qos": {}}, {"records": Records({"gold": Record("gold")})}, "object_unmanaged"),
         ({"qos": {"grp_tres": {"gres/gpu": 4}}}, {}, "slurm_tier_unknown"),
         ({"qos": {"preempt": ["lead"]}}, {}, "slurm_tier_unknown"),
         ({"qos": {}, "accounts": ["x"]}, {}, "slurm_tier_unknown"),
@@ -166,14 +166,14 @@ def test_without_slurmdbd_plain_tiers_are_planned_and_qos_refused(tmp_path: Path
     present = survey(tmp_path, config={"accountingstoragetype": "accounting_storage/none"})
     plain = tier_plan.plan(present, desired(GOLD), BLOCKS, tier_plan.Policy())
     assert plain.findings == []
-    assert list(plain.writes) == [os.path.join(str(tmp_path), tiers.INCLUDE_NAME)]
+    assert list(plain.writes) == [os.path.join(str(tmp_path), TIERS_NAME)]
     refused = tier_plan.plan(present, desired({**GOLD, "qos": {}}), BLOCKS, tier_plan.Policy())
     assert [found["code"] for found in refused.stopped_by()] == ["slurm_tier_unknown"]
 
 
 def test_a_missing_include_line_is_an_error_or_added(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=lab")
-    present = survey(tmp_path, includes_ours=False)
+    present = survey(tmp_path, conf={"includes_tiers": False})
     refused = tier_plan.plan(present, desired(GOLD), BLOCKS, tier_plan.Policy())
     assert [found["code"] for found in refused.stopped_by()] == ["slurm_conf_inconsistent"]
     done = tier_plan.plan(present, desired(GOLD), BLOCKS, tier_plan.Policy(manage_conf=True))
@@ -202,9 +202,9 @@ def test_on_a_standby_only_the_file_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("job_submit", "script", "codes", "writes"),
     [
-        (None, None, [], {"job_submit.lua", "nvlink_segments.lua", tiers.INCLUDE_NAME}),
+        (None, None, [], {"job_submit.lua", "nvlink_segments.lua", TIERS_NAME}),
         ("lua", "function slurm_job_submit() end", ["slurm_conf_inconsistent"], None),
-        ("lua", "dofile('nvlink_segments.lua')", [], {"nvlink_segments.lua", tiers.INCLUDE_NAME}),
+        ("lua", "dofile('nvlink_segments.lua')", [], {"nvlink_segments.lua", TIERS_NAME}),
         ("throttle", None, ["slurm_conf_inconsistent"], None),
     ],
 )
@@ -213,7 +213,7 @@ def test_the_script_for_segments_is_added_to_the_sites(
 ) -> None:
     if script is not None:
         (tmp_path / segments.SCRIPT_NAME).write_text(script)
-    present = survey(tmp_path, job_submit=job_submit)
+    present = survey(tmp_path, conf={"settings": {"jobsubmitplugins": job_submit or ""}})
     want = desired({**GOLD, "segment": {"default": 1}})
     made = tier_plan.plan(present, want, BLOCKS, tier_plan.Policy(segment_script=True))
     assert [found["code"] for found in made.findings] == codes
@@ -239,7 +239,8 @@ def test_before_25_11_2_the_policy_is_a_script_of_the_commands_that_submit(
     if there:
         script.write_text(there)
     want = desired({**GOLD, "default": True, "segment": {"default": 1}}, version=OLD)
-    present = survey(tmp_path, OLD, cli_filter=cli_filter, config={"slurmctldparameters": parameters})
+    settings = {"clifilterplugins": cli_filter or ""}
+    present = survey(tmp_path, OLD, conf={"settings": settings}, config={"slurmctldparameters": parameters})
     made = tier_plan.plan(present, want, BLOCKS, tier_plan.Policy(segment_script=True))
     assert [found["code"] for found in made.findings] == codes
     assert (str(script) in made.writes) is (there is None)
@@ -265,8 +266,9 @@ def test_a_slurm_without_lua_gets_no_script(tmp_path: Path) -> None:
 def test_a_manual_grant_is_a_finding_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     want = desired({**GOLD, "qos": {}, "accounts": ["x"]})
     records = Records(
-        {"gold": Record("gold", MARK)},
-        (Association("x", "", "", frozenset({"gold"})), Association("y", "", "", frozenset({"gold"}))),
+        {"gold": Record(MARK)},
+        frozenset({("x", ""), ("y", "")}),
+        frozenset({tiers.Grant("x", "", "gold"), tiers.Grant("y", "", "gold")}),
     )
     monkeypatch.setattr(tier_plan.Sacctmgr, "records", lambda _self: records)
     made = tier_plan.plan(survey(tmp_path), want, BLOCKS, tier_plan.Policy())
@@ -281,12 +283,12 @@ def test_a_manual_grant_is_a_finding_and_kept(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_qos_that_another_partition_names_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = Records({"gold": Record("gold", MARK), "old": Record("old", MARK), "site": Record("site", "")})
+    records = Records({"gold": Record(MARK), "old": Record(MARK), "site": Record("")})
     monkeypatch.setattr(tier_plan.Sacctmgr, "records", lambda _self: records)
     present = survey(
         tmp_path,
         file=tiers.render((), ["gold", "old"], []),
-        foreign={"special": "slurm.conf"},
+        conf={"partitions": {"special": "slurm.conf"}},
         partitions=[{"PartitionName": "special", "QoS": "gold", "AllowAccounts": "x"}],
     )
     made = tier_plan.plan(present, desired(), BLOCKS, tier_plan.Policy())

@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import (
-    Association,
-    Record,
-    Records,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Record, Records
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Grant, Partition, Qos, Segment
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,21 +65,13 @@ def test_the_file_of_partitions_round_trips(
     text = tiers.render(partitions, qos, grants, settings)
     read = tiers.parse(text)
     assert list(read.partitions) == partitions
-    assert (read.qos, read.grants, read.intact) == (qos, grants, True)
+    assert (read.qos, read.grants) == (qos, grants)
     assert tiers.render(read.partitions, read.qos, read.grants, settings) == text
-
-
-@given(PARTITIONS, st.integers(0, 10_000), st.sampled_from(["#", "x", "\n", "Default=YES "]))
-def test_a_manual_change_is_detected(partitions: list[Partition], where: int, what: str) -> None:
-    text = tiers.render(partitions, ["gold"], [Grant("a", "", "gold")])
-    body = text.index("# owns")
-    where = body + where % (len(text) - body + 1)
-    assert not tiers.parse(text[:where] + what + text[where:]).intact
 
 
 @given(st.text(max_size=300))
 def test_any_text_is_parsed_without_an_error(text: str) -> None:
-    assert not tiers.parse(text).intact
+    tiers.parse(text)
 
 
 def test_one_tier_over_blocks_or_one_partition_a_block() -> None:
@@ -149,9 +137,6 @@ def test_every_option_of_a_tier_is_in_its_line() -> None:
         " DefMemPerNode=100"
     )
     assert made.other_qos == (("gold", "normal"),)
-    bare = tiers.partitions_text(made)
-    assert "Allow" not in bare
-    assert "QOS" not in bare
 
 
 GOLD = {"name": "gold", "blocks": ["r01a"]}
@@ -275,7 +260,7 @@ def play(steps: list[accounting.Step], qos: dict[str, dict[str, Any]], undo: boo
                     old.update({} if count == "-1" else {kind: int(count)})
                 read: Any = old or None
             else:
-                read = None if value == "-1" else known.kind.read(value, "")
+                read = known.value(value)
             settings.pop(known.option, None)
             settings.update({} if read is None else {known.option: read})
     return made
@@ -286,20 +271,20 @@ def test_the_steps_lead_from_any_qos_to_any_other_and_back(
     before: dict[str, Any], after: dict[str, Any], new: bool
 ) -> None:
     settings = accounting.canonical(Qos("gold", before))
-    records = Records({} if new else {"gold": Record("gold", MARK, settings)})
+    records = Records({} if new else {"gold": Record(MARK, settings)})
     start = {name: dict(record.settings) for name, record in records.qos.items()}
     steps = accounting.qos_steps([Qos("gold", after)], records, "lab")
     ended = play(steps, start)
     assert ended == {"gold": accounting.canonical(Qos("gold", after))}
     assert play(steps, ended, undo=True) == start
-    updated = Records({"gold": Record("gold", MARK, ended["gold"])})
+    updated = Records({"gold": Record(MARK, ended["gold"])})
     assert accounting.qos_steps([Qos("gold", after)], updated, "lab") == []
 
 
 def test_a_qos_belongs_to_the_tiers_of_a_cluster_by_its_mark() -> None:
-    assert accounting.is_ours(Record("gold", MARK), "Lab")
-    assert not accounting.is_ours(Record("gold", MARK), "other")
-    assert not accounting.is_ours(Record("gold", "gold"), "lab")
+    assert accounting.is_ours(Record(MARK), "Lab")
+    assert not accounting.is_ours(Record(MARK), "other")
+    assert not accounting.is_ours(Record("gold"), "lab")
 
 
 @pytest.mark.parametrize(
@@ -319,9 +304,7 @@ def test_a_wrong_setting_of_a_qos_is_named(option: str, value: Any) -> None:
 
 def test_missing_grants_and_accounts_are_created_and_can_be_undone() -> None:
     grants = [Grant("a", "", "gold"), Grant("a", "alice", "gold"), Grant("b", "bob", "gold")]
-    records = Records(
-        associations=(Association("a", "", "", frozenset({"gold"})), Association("a", "alice", "", frozenset()))
-    )
+    records = Records(members=frozenset({("a", ""), ("a", "alice")}), grants=frozenset({Grant("a", "", "gold")}))
     made = [step.description for step in accounting.account_steps(grants, records, "lab")]
     assert made == ["account b: new", "user bob of account b: new"]
     steps = accounting.grant_steps(grants, records, "lab")
