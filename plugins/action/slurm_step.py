@@ -57,9 +57,10 @@ class ActionModule(GuardedAction):
             fabric = fabric_file.load(path)
             slurm_cluster = measured.cluster_of(fabric, cluster, str(arguments.get("cluster_name", "")), path)
             trays = measured.of_run(fabric, str(register or ""), task_vars["hostvars"])
-            addresses = trays.addresses if boolean(arguments.pop("node_addresses", False), strict=False) else {}
-            features = boolean(arguments.pop("node_features", False), strict=False)
-            nodes = node_lines.nodes_of(fabric, slurm_cluster, trays.gpus, addresses, features)
+            addresses, features = (
+                boolean(arguments.pop(option, False), strict=False) for option in ("node_addresses", "node_features")
+            )
+            nodes = node_lines.nodes_of(fabric, slurm_cluster, trays, addresses, features)
             site = node_lines.Settings(**{key: value for key, value in arguments.items() if key in OF_NODES})
             return self._write(arguments, site, nodes, trays, task_vars)
         except NvlinkError as error:
@@ -92,7 +93,7 @@ class ActionModule(GuardedAction):
                     "installed": observed["installed"],
                     "warnings": [warning],
                 }
-            made = node_lines.render(site, nodes, trays.measured, trays.channels, observed["present"])
+            made = node_lines.render(site, nodes, trays, observed["present"])
             texts = {
                 **passed,
                 "texts": self._texts(arguments["templates"], made, task_vars),

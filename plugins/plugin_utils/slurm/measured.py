@@ -5,22 +5,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils import text
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tray import DRIVER_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_lines
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters
+
+# The most CPUs that a Linux kernel is built for (CONFIG_NR_CPUS: 8192 on x86-64, less on arm64); Slurm's fields have 16
+# bits. slurmctld keeps a bit for each core of the cluster, so their product has the same limit.
+MAX_CPUS = 8192
+# MiB of 52 bits of physical addresses, the most of x86-64 and arm64.
+MAX_MEMORY = 1 << (52 - 20)
+# NVreg_ImexChannelCount has 20 bits.
+MAX_CHANNELS = 1 << 20
+# The keys that multiply to the number of hardware threads.
+_FACTORS = ("Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")
 
 
 @dataclass
 class Trays:
     """What is known of the trays: by node name what this run measured, by tray name what the inventory has."""
 
-    measured: dict[str, hardware.Record] = field(default_factory=dict)
+    measured: dict[str, Record] = field(default_factory=dict)
     channels: dict[str, int] = field(default_factory=dict)
     gpus: dict[str, int] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
@@ -46,7 +59,7 @@ def of_run(fabric: Fabric, register: str, hostvars: Any) -> Trays:
             found.addresses[tray] = address
         if not isinstance(answer, Mapping) or answer.get("failed") or answer.get("unreachable"):
             continue
-        record, channels, findings = node_lines.accepted(tray, answer)
+        record, channels, findings = accepted(tray, answer)
         found.findings += findings
         if record is not None:
             found.measured[row["slurm_node"]] = record
@@ -55,15 +68,47 @@ def of_run(fabric: Fabric, register: str, hostvars: Any) -> Trays:
     return found
 
 
+def accepted(tray: str, answer: Mapping[str, object]) -> tuple[Record | None, int | None, list[Finding]]:
+    """The hardware and the number of IMEX channels in a tray's answer, each None if unknown.
+
+    answer: the result of the step prepare_tray, any data. Nothing is taken of one with an impossible value, which is a
+    finding of that tray.
+    """
+    given, channels = answer.get("hardware"), answer.get("channel_count")
+    record = None
+    if isinstance(given, Mapping):
+        record = {key: given[key] for key in hardware.KEYS if given.get(key) is not None}
+    problem = _problem(record) if record is not None else ""
+    if not problem and channels is not None and not _is_between(0, channels, MAX_CHANNELS):
+        problem = f"no possible number of IMEX channels in {DRIVER_PARAMETERS}"
+    if problem:
+        message = (
+            f"Tray {tray} reports impossible hardware ({problem}), so its line in slurm.conf stays as it was: run"
+            " slurmd -C on it, and check its root."
+        )
+        return None, None, [finding("slurm_hardware_assumed", message, tray=tray)]
+    return record, cast("int | None", channels), []
+
+
+def _problem(record: Mapping[str, Any]) -> str:
+    """What is impossible in a tray's hardware; empty if nothing is."""
+    for key in ("CPUs", "RealMemory", *record):
+        most = MAX_MEMORY if key == "RealMemory" else MAX_CPUS
+        if not _is_between(1, record.get(key), most):
+            return f"{key} is not a number from 1 to {most}"
+    threads = math.prod(record.get(key, 1) for key in _FACTORS)
+    if any(key in record for key in _FACTORS) and not record["CPUs"] <= threads <= MAX_CPUS:
+        return f"{text.count(record['CPUs'], 'CPU')} of {text.count(threads, 'hardware thread')}"
+    if record["RealMemory"] < record["CPUs"]:
+        return f"{record['RealMemory']} MiB of memory for {record['CPUs']} CPUs"
+    return ""
+
+
+def _is_between(least: int, value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
 def cluster_of(fabric: Fabric, given: Any, name: str, path: str) -> str | None:
     """The fabric file's Slurm cluster to configure; None where it names none."""
-    names = fabric.slurm_clusters
-    if not names:
-        return None
-    chosen = given or next((known for known in names if known.lower() == name.lower()), None)
-    if chosen not in names:
-        raise fabric_file.FabricFileError(
-            f"{path}: has the Slurm clusters {', '.join(names)} and none called {chosen or name};"
-            " set cluster to one of them"
-        )
-    return str(chosen)
+    known = next((cluster for cluster in fabric.slurm_clusters if cluster.lower() == name.lower()), name)
+    return clusters.choose(fabric, given or known, path) if fabric.slurm_clusters else None

@@ -11,11 +11,10 @@ alone decides it.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import text
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -23,8 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tray import DRIVER_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.measured import Trays
 
 HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run overwrites changes made here.\n"
 # The driver's number of channels unless NVreg_ImexChannelCount is set.
@@ -71,121 +70,45 @@ class Rendered:
     findings: list[Finding]
 
 
-# The most CPUs that a Linux kernel is built for (CONFIG_NR_CPUS: 8192 on x86-64, less on arm64); Slurm's fields have 16
-# bits. slurmctld keeps a bit for each core of the cluster, so their product has the same limit.
-MAX_CPUS = 8192
-# MiB of 52 bits of physical addresses, the most of x86-64 and arm64.
-MAX_MEMORY = 1 << (52 - 20)
-# NVreg_ImexChannelCount has 20 bits.
-MAX_CHANNELS = 1 << 20
-# The keys that multiply to the number of hardware threads.
-_FACTORS = ("Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")
-
-
-def accepted(tray: str, answer: Mapping[str, object]) -> tuple[Record | None, int | None, list[Finding]]:
-    """The hardware and the number of IMEX channels in a tray's answer, each None if unknown or impossible.
-
-    answer: the result of the step prepare_tray, any data. An impossible value is a finding of that tray.
-    """
-    findings = []
-    record: Record | None = None
-    given = answer.get("hardware")
-    if isinstance(given, Mapping):
-        found = {key: given[key] for key in hardware.KEYS if given.get(key) is not None}
-        problem = _problem(found)
-        if problem:
-            message = (
-                f"Tray {tray} reports impossible hardware ({problem}), so its line in slurm.conf stays as it was: run"
-                " slurmd -C on it, and check its root."
-            )
-            findings.append(finding("slurm_hardware_assumed", message, tray=tray))
-        else:
-            record = found
-    channels = answer.get("channel_count")
-    if channels is not None and not _is_between(0, channels, MAX_CHANNELS):
-        message = (
-            f"Tray {tray} reports an impossible number of IMEX channels, which is ignored: read"
-            f" {DRIVER_PARAMETERS} on it."
-        )
-        findings.append(finding("slurm_hardware_assumed", message, tray=tray))
-        channels = None
-    return record, channels if isinstance(channels, int) else None, findings
-
-
-def _problem(record: Mapping[str, Any]) -> str:
-    """What is impossible in a tray's hardware; empty if nothing is."""
-    for key in ("CPUs", "RealMemory"):
-        if key not in record:
-            return f"no {key}"
-    for key, value in record.items():
-        most = MAX_MEMORY if key == "RealMemory" else MAX_CPUS
-        if not _is_between(1, value, most):
-            return f"{key} is not a number from 1 to {most}"
-    cpus, memory = record["CPUs"], record["RealMemory"]
-    threads = math.prod(record.get(key, 1) for key in _FACTORS)
-    if any(key in record for key in _FACTORS) and not cpus <= threads <= MAX_CPUS:
-        return f"{text.count(cpus, 'CPU')} of {text.count(threads, 'hardware thread')}"
-    if memory < cpus:
-        return f"{memory} MiB of memory for {cpus} CPUs"
-    return ""
-
-
-def _is_between(least: int, value: object, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
 def nodes_of(
-    fabric: Fabric,
-    slurm_cluster: str | None,
-    gpus: Mapping[str, int],
-    addresses: Mapping[str, str],
-    features: bool = False,
+    fabric: Fabric, slurm_cluster: str | None, trays: Trays, addresses: bool = False, features: bool = False
 ) -> list[Node]:
     """The fabric's trays as nodes, of one Slurm cluster where several share it.
 
-    gpus: tray -> number of GPUs, for trays without gpu_uuids in the fabric file. addresses: tray -> NodeAddr. features:
-    whether a node's features are the names of its NVLink domain and clique.
+    addresses: whether a node has the tray's address. features: whether its features are the names of its NVLink domain
+    and clique.
     """
     made = []
     for view in fabric.blocks(slurm_cluster):
+        members = [(name, fabric.trays[name]) for name in view.trays]
+        counts = {name: len(tray["gpu_uuids"]) or trays.gpus.get(name, 0) for name, tray in members}
+        # Node labels and Topograph report no GPUs: all trays of a clique have the same number.
+        usual = _most_common(filter(None, counts.values())) or 0
         # A domain that is one clique often has the clique's name.
-        place = (fabric.cliques[view.clique]["domain"], view.clique) if features and view.trays else ()
-        for name in view.trays:
-            tray = fabric.trays[name]
-            count = len(tray["gpu_uuids"]) or gpus.get(name, 0)
-            made.append(
-                Node(name, tray["slurm_node"], view.clique, count, addresses.get(name, ""), tuple(dict.fromkeys(place)))
-            )
-    # Node labels and Topograph report no GPUs: all trays of a clique have the same number.
-    usual = {
-        name: _most_common(node.gpus for node in members if node.gpus) for name, members in _by_clique(made).items()
-    }
-    return [node if node.gpus else replace(node, gpus=usual[node.clique] or 0) for node in made]
+        place = dict.fromkeys((fabric.cliques[view.clique]["domain"], view.clique)) if features and members else ()
+        for name, tray in members:
+            address = trays.addresses.get(name, "") if addresses else ""
+            made.append(Node(name, tray["slurm_node"], view.clique, counts[name] or usual, address, tuple(place)))
+    return made
 
 
-def _by_clique(nodes: Iterable[Node]) -> dict[str, list[Node]]:
-    cliques: dict[str, list[Node]] = {}
+def _groups(nodes: Iterable[Node], key: Callable[[Node], T]) -> dict[T, list[Node]]:
+    """The nodes with one key, in their order."""
+    found: dict[T, list[Node]] = {}
     for node in nodes:
-        cliques.setdefault(node.clique, []).append(node)
-    return cliques
+        found.setdefault(key(node), []).append(node)
+    return found
 
 
-def render(
-    site: Settings,
-    nodes: Sequence[Node],
-    measured: Mapping[str, Record],
-    channels: Mapping[str, int],
-    before: Mapping[str, str],
-) -> Rendered:
-    """What the files of a cluster have of its trays.
+def render(site: Settings, nodes: Sequence[Node], trays: Trays, before: Mapping[str, str]) -> Rendered:
+    """What the files of a cluster have of its trays. before: the present files by name.
 
-    measured, channels: node name -> what ``accepted`` has of this run's trays; before: the present files by name.
     SlurmError where no tray was ever measured.
     """
     old = hardware.parse_nodes(before.get(cluster.NODES, ""))
-    records, findings = _records(nodes, measured, old, site.memory_step)
+    records, findings = _records(nodes, trays.measured, old, site.memory_step)
     settings = cluster.settings(before.get(cluster.CONF, ""))
-    counts = {node: count for node, count in channels.items() if node in records}
+    counts = {node: count for node, count in trays.channels.items() if node in records}
     count = site.imex_channel_count or _channel_count(counts.values(), len(nodes), settings)
     findings += _channel_findings(count, counts, nodes) if site.imex else []
     # Memory per CPU of a job that requests none: with memory as a resource, Slurm's default is all of it.
@@ -197,17 +120,15 @@ def render(
 def _records(
     nodes: Sequence[Node], measured: Mapping[str, Record], old: Mapping[str, Record], step: int
 ) -> tuple[dict[str, Record], list[Finding]]:
-    records: dict[str, Record] = {}
-    for node in nodes:
-        if node.name in measured:
-            records[node.name] = hardware.stable(measured[node.name], old.get(node.name), step)
-        elif node.name in old:
-            records[node.name] = old[node.name]
+    names = {node.name for node in nodes}
+    records = {name: record for name, record in old.items() if name in names}
+    fresh = {name: record for name, record in measured.items() if name in names}
+    records.update((name, hardware.stable(record, old.get(name), step)) for name, record in fresh.items())
     if nodes and not records:
         raise SlurmError("The hardware of no tray is known, from this run or before: make one tray reachable.")
     everywhere = _most_common(map(_frozen, records.values()))
     findings = []
-    for clique, here in _by_clique(nodes).items():
+    for clique, here in _groups(nodes, lambda node: node.clique).items():
         # One tray alone does not decide for its clique.
         known = Counter(_frozen(records[node.name]) for node in here if node.name in records).most_common(1)
         usual = known[0][0] if known and known[0][1] > 1 else everywhere
@@ -266,12 +187,6 @@ def _channel_findings(count: int, driver_counts: Mapping[str, int], nodes: Seque
                 " above that has no IMEX there; raise its NVreg_ImexChannelCount, or lower imex_channel_count."
             )
             found.append(finding("slurm_channels_few", message, tray=node.tray, clique=node.clique))
-    if count == 1:
-        message = (
-            "imex_channel_count is 1, of which Slurm before 25.11 assigns none, so no job has IMEX there: set the"
-            " driver's NVreg_ImexChannelCount to 3 or more, or upgrade Slurm."
-        )
-        found.append(finding("slurm_channels_few", message))
     if count < len(nodes):
         message = (
             f"Slurm has {text.count(count, 'IMEX channel')} for {text.count(len(nodes), 'node')}, and each running job"
@@ -284,28 +199,28 @@ def _channel_findings(count: int, driver_counts: Mapping[str, int], nodes: Seque
 
 def _lines(site: Settings, nodes: Sequence[Node], records: Mapping[str, Record]) -> str:
     """One line for the trays of a clique that are of one kind; those with an address have their own."""
-    kinds: dict[tuple[str, bool, str], list[Node]] = {}
-    for node in nodes:
+
+    def rest(node: Node) -> str:
         keys = [f"{key}={value}" for key, value in _frozen(records[node.name])]
         if node.gpus and site.gres != "none":
             keys.append(f"Gres=gpu:{f'{site.gpu_type}:' if site.gpu_type else ''}{node.gpus}")
-        keys += [f"{key}={_value(value)}" for key, value in _with_features(site.node, node.features).items()]
-        kinds.setdefault((node.clique, bool(node.address), " ".join(keys)), []).append(node)
+        keys_of_site = _with_features(site.node, node.features)
+        return " ".join([*keys, *(f"{key}={_value(value)}" for key, value in keys_of_site.items())])
+
     lines = [HEADER]
-    for (_clique, has_address, rest), members in kinds.items():
-        names = [_folded(members)]
+    kinds = _groups(nodes, lambda node: (node.clique, bool(node.address), rest(node)))
+    for (_clique, has_address, keys), members in kinds.items():
+        names = _folded(members)
         if has_address:
             # In the order of the addresses.
-            names = [",".join(node.name for node in members), f"NodeAddr={','.join(node.address for node in members)}"]
-        lines.append(f"NodeName={' '.join(names)} {rest}\n")
+            addresses = ",".join(node.address for node in members)
+            names = f"{','.join(node.name for node in members)} NodeAddr={addresses}"
+        lines.append(f"NodeName={names} {keys}\n")
     return "".join(lines)
 
 
 def _gpus(nodes: Sequence[Node]) -> dict[str, int]:
-    kinds: dict[tuple[str, int], list[Node]] = {}
-    for node in nodes:
-        if node.gpus:
-            kinds.setdefault((node.clique, node.gpus), []).append(node)
+    kinds = _groups((node for node in nodes if node.gpus), lambda node: (node.clique, node.gpus))
     return {_folded(members): gpus for (_clique, gpus), members in kinds.items()}
 
 

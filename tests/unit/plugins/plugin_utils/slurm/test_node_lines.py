@@ -13,7 +13,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_lines
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import measured, node_lines
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.measured import Trays
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_lines import Rendered, Settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,13 +27,13 @@ SITE = Settings()
 
 def rendered(
     of: Fabric,
-    measured: dict[str, Any],
+    hardware_of: dict[str, Any],
     before: Rendered | None = None,
     site: Settings = SITE,
     channels: tuple[int, ...] = (),
 ) -> Rendered:
     counts = dict(zip(of.trays, channels, strict=False))
-    return node_lines.render(site, node_lines.nodes_of(of, None, {}, {}), measured, counts, files(before))
+    return node_lines.render(site, node_lines.nodes_of(of, None, Trays()), Trays(hardware_of, counts), files(before))
 
 
 def files(made: Rendered | None) -> dict[str, str]:
@@ -71,8 +72,8 @@ def test_trays_of_one_kind_are_one_line_a_clique() -> None:
 def test_features_of_rack_and_clique_follow_the_sites(given: dict[str, Any], expected: str | None) -> None:
     of = fabric(racks=2, split=(2,))
     site = replace(SITE, node=given)
-    nodes = node_lines.nodes_of(of, None, {}, {}, features=True)
-    made = node_lines.render(site, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
+    nodes = node_lines.nodes_of(of, None, Trays(), features=True)
+    made = node_lines.render(site, nodes, Trays(dict.fromkeys(of.trays, GRACE)), {})
     places = [(of.cliques[view.clique]["domain"], view.clique) for view in of.blocks(None)]
     for line, place in zip(lines(made), places, strict=True):
         if expected is None:
@@ -98,12 +99,12 @@ def test_a_run_of_one_tray_changes_the_line_of_that_tray_alone() -> None:
 
 def test_a_tray_that_never_answered_gets_the_hardware_of_its_clique() -> None:
     of = fabric(racks=2)
-    measured = {**dict.fromkeys(of.cliques and of.members["r01"], GRACE), "r02t01": OTHER, "r02t03": OTHER}
-    records = hardware.parse_nodes(rendered(of, measured).lines)
+    answered = {**dict.fromkeys(of.cliques and of.members["r01"], GRACE), "r02t01": OTHER, "r02t03": OTHER}
+    records = hardware.parse_nodes(rendered(of, answered).lines)
     assert set(records) == set(of.trays)
     assert records["r02t02"] == OTHER, "its clique's, not the most common one"
     assert records["r02t18"] == GRACE, "no tray of its clique answered"
-    found = rendered(of, measured).findings
+    found = rendered(of, answered).findings
     assert {row["code"] for row in found} == {"slurm_hardware_assumed"}
     assert len(found) == 16
 
@@ -125,8 +126,8 @@ def test_without_any_measurement_nothing_is_invented() -> None:
 def test_channels_fit_the_smallest_driver(driver_counts: tuple[int, ...], before: str, count: int) -> None:
     of = fabric(racks=1)
     counts = dict(zip(of.trays, driver_counts, strict=False))
-    nodes = node_lines.nodes_of(of, None, {}, {})
-    made = node_lines.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, {cluster.CONF: before})
+    nodes = node_lines.nodes_of(of, None, Trays())
+    made = node_lines.render(SITE, nodes, Trays(dict.fromkeys(of.trays, GRACE), counts), {cluster.CONF: before})
     assert made.channels == count
 
 
@@ -164,8 +165,8 @@ def test_the_sites_keys_are_on_every_line() -> None:
 def test_addresses_are_in_the_order_of_their_names() -> None:
     of = fabric(racks=2)
     addresses = {name: f"198.51.100.{number}" for number, name in enumerate(of.trays, 11) if name.startswith("r01")}
-    nodes = node_lines.nodes_of(of, None, {}, addresses)
-    made = node_lines.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), {}, {})
+    nodes = node_lines.nodes_of(of, None, Trays(addresses=addresses), addresses=True)
+    made = node_lines.render(SITE, nodes, Trays(dict.fromkeys(of.trays, GRACE)), {})
     first, *others = lines(made)
     names, given = (
         dict(word.split("=") for word in first.split()[:2])[key].split(",") for key in ("NodeName", "NodeAddr")
@@ -190,12 +191,12 @@ ANSWERS = st.fixed_dictionaries(
 
 def slurm(of: Fabric, answers: dict[str, Any], before: Rendered | None) -> Rendered:
     """The files of a run with these answers of trays."""
-    measured, channels = {}, {}
+    trays = Trays()
     for tray, answer in answers.items():
-        record, count, _findings = node_lines.accepted(tray, answer)
-        measured.update({tray: record} if record is not None else {})
-        channels.update({tray: count} if count is not None else {})
-    return node_lines.render(SITE, node_lines.nodes_of(of, None, {}, {}), measured, channels, files(before))
+        record, count, _findings = measured.accepted(tray, answer)
+        trays.measured.update({tray: record} if record is not None else {})
+        trays.channels.update({tray: count} if count is not None else {})
+    return node_lines.render(SITE, node_lines.nodes_of(of, None, Trays()), trays, files(before))
 
 
 HONEST = {"hardware": GRACE, "channel_count": 2048}
@@ -215,7 +216,7 @@ def test_any_answer_of_one_tray_changes_nothing_of_the_others(
     assert set(records) == set(of.trays)
     mine = records.pop(ODD)
     assert all(record == GRACE for record in records.values())
-    assert all(0 < value <= node_lines.MAX_MEMORY for value in mine.values())
+    assert all(0 < value <= measured.MAX_MEMORY for value in mine.values())
     # Healed by the next honest run.
     assert hardware.parse_nodes(slurm(of, honest, made).lines)[ODD] == GRACE
 
@@ -223,7 +224,7 @@ def test_any_answer_of_one_tray_changes_nothing_of_the_others(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"CPUs": None}, "no CPUs"),
+        ({"CPUs": None}, "CPUs is not a number from 1 to 8192"),
         ({"CPUs": 0}, "CPUs is not a number from 1 to 8192"),
         ({"RealMemory": 1}, "1 MiB of memory for 144 CPUs"),
         # Each fits its field of 16 bits, and slurmctld would keep a bit for each of 67 million cores.
@@ -232,16 +233,22 @@ def test_any_answer_of_one_tray_changes_nothing_of_the_others(
     ],
 )
 def test_impossible_hardware_is_a_finding_of_its_tray(change: dict[str, Any], words: str) -> None:
-    record, count, findings = node_lines.accepted(ODD, {"hardware": {**GRACE, **change}, "channel_count": -1})
+    record, count, findings = measured.accepted(ODD, {"hardware": {**GRACE, **change}, "channel_count": -1})
     assert (record, count) == (None, None)
-    assert [(row["code"], row["tray"]) for row in findings] == [("slurm_hardware_assumed", ODD)] * 2
+    assert [(row["code"], row["tray"]) for row in findings] == [("slurm_hardware_assumed", ODD)]
     assert words in findings[0]["message"]
+
+
+def test_an_impossible_number_of_channels_is_a_finding_of_its_tray() -> None:
+    record, count, findings = measured.accepted(ODD, {**HONEST, "channel_count": -1})
+    assert (record, count) == (None, None)
+    assert "IMEX channels" in findings[0]["message"]
 
 
 def test_real_hardware_is_accepted() -> None:
     without_slurmd = {"hardware": None, "channel_count": None}
-    assert node_lines.accepted(ODD, HONEST) == (GRACE, 2048, [])
-    assert node_lines.accepted(ODD, without_slurmd) == (None, None, [])
+    assert measured.accepted(ODD, HONEST) == (GRACE, 2048, [])
+    assert measured.accepted(ODD, without_slurmd) == (None, None, [])
     virtual = {
         "CPUs": 2,
         "Boards": 1,
@@ -250,17 +257,17 @@ def test_real_hardware_is_accepted() -> None:
         "ThreadsPerCore": 2,
         "RealMemory": 980,
     }
-    assert node_lines.accepted(ODD, {"hardware": virtual})[0] == virtual
+    assert measured.accepted(ODD, {"hardware": virtual})[0] == virtual
 
 
 def test_a_smaller_driver_is_a_finding_of_its_tray_and_changes_no_other() -> None:
     of = fabric(racks=1)
     counts = {**dict.fromkeys(of.trays, 2048), ODD: 2}
-    nodes = node_lines.nodes_of(of, None, {}, {})
-    made = node_lines.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, {})
+    nodes = node_lines.nodes_of(of, None, Trays())
+    made = node_lines.render(SITE, nodes, Trays(dict.fromkeys(of.trays, GRACE), counts), {})
     assert made.channels == 2047
     assert [(row["code"], row["tray"]) for row in made.findings] == [("slurm_channels_few", ODD)]
     # What an earlier release has made of such a tray does not stay.
     lowered = {cluster.CONF: "SwitchParameters=imex_channel_count=1\n"}
-    healed = node_lines.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), counts, lowered)
+    healed = node_lines.render(SITE, nodes, Trays(dict.fromkeys(of.trays, GRACE), counts), lowered)
     assert healed.channels == made.channels
