@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import MAX_TESTS
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, RETURN
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, REQUIRED_IF, RETURN, misplaced
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -29,25 +29,24 @@ _CALLS, _REST = 20, 60.0
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
-        arguments = dict(self._task.args)
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname") or "")
+        problem = misplaced(options)
+        if problem:
+            raise AnsibleActionFail(problem)
+        arguments = {key: value for key, value in self._task.args.items() if key not in ("fabric_file", "cluster")}
         try:
             check_controller(host, self._trays(task_vars))
+            if options["state"] == "spares_present":
+                arguments["blocks"] = _blocks(options["fabric_file"], options["cluster"])
         except NvlinkError as error:
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
-        # With any other state the module rejects the option.
-        if "fabric_file" in arguments and arguments.get("state") == "spares_present":
-            if "blocks" in arguments:
-                raise AnsibleActionFail("slurm_nodes has both fabric_file and blocks: name the fabric file alone.")
-            path = arguments.pop("fabric_file")
-            if not isinstance(path, str) or not path:
-                raise AnsibleActionFail(
-                    f"slurm_nodes, option fabric_file: {path!r} is not a path, name the fabric file."
-                )
-            arguments["blocks"] = self._blocks(path, arguments.pop("cluster", None))
-        result = self.run_module("rackscale.nvlink.slurm_nodes", arguments, task_vars, SCHEMA, _end(arguments))
+        end = _end(options, len(arguments.get("blocks", ())))
+        result = self.run_module("rackscale.nvlink.slurm_nodes", arguments, task_vars, SCHEMA, end)
         if not result.get("failed"):
-            result["text"] = summary.of_nodes(arguments, result, self._task.check_mode)
+            result["text"] = summary.of_nodes(
+                {**options, "blocks": arguments.get("blocks")}, result, self._task.check_mode
+            )
         return result
 
     def _trays(self, task_vars: Variables) -> set[str]:
@@ -57,28 +56,18 @@ class ActionModule(GuardedAction):
         path = absolute(given) if given else ""
         return trays.union(fabric_file.load(path).trays) if path and os.path.isfile(path) else trays
 
-    def _blocks(self, path: str, name: object) -> list[dict[str, Any]]:
-        """The blocks with the NodeNames of their trays, in natural order."""
-        try:
-            fabric = fabric_file.load(path)
-            cluster = clusters.require(fabric, name, path)
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
-        return [
-            {"name": block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
-            for block in fabric.slurm_blocks(cluster)
-            if block.clique
-        ]
+
+def _blocks(path: str, name: str | None) -> list[dict[str, Any]]:
+    """The blocks with the NodeNames of their trays, in natural order."""
+    fabric = fabric_file.load(path)
+    return [
+        {"name": block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
+        for block in fabric.slurm_blocks(clusters.require(fabric, name, path))
+        if block.clique
+    ]
 
 
-def _end(arguments: Arguments) -> float:
+def _end(options: Arguments, blocks: int) -> float:
     """Seconds that lie above all that the module may wait for."""
-    try:
-        wait, test, call = (
-            float(arguments.get(name, ARGUMENTS[name]["default"])) for name in ("wait", "test_timeout", "timeout")
-        )
-    except (TypeError, ValueError):
-        raise AnsibleActionFail("slurm_nodes: wait, test_timeout and timeout are numbers of seconds.") from None
-    rounds = -(-len(arguments.get("nodes") or ()) // MAX_TESTS) if arguments.get("test") else 0
-    calls = _CALLS + 2 * len(arguments.get("blocks") or ())
-    return wait + rounds * test + calls * call + _REST
+    rounds = -(-len(options["nodes"] or ()) // MAX_TESTS) if options["test"] else 0
+    return options["wait"] + rounds * options["test_timeout"] + (_CALLS + 2 * blocks) * options["timeout"] + _REST

@@ -21,11 +21,10 @@ description:
 options:
   fabric_file:
     description:
-      - Path of the fabric file on the Ansible controller, whose blocks are benchmarked.
-      - Exactly one of O(fabric_file) and O(blocks) is required.
+      - Path of the fabric file on the Ansible controller, whose blocks are benchmarked. Required.
     type: path
   blocks:
-    description: The blocks to benchmark, instead of O(fabric_file).
+    description: The blocks to benchmark, in O(fabric_file). Set by the action plugin.
     type: list
     elements: dict
     suboptions:
@@ -39,7 +38,7 @@ options:
         elements: str
         required: true
   cliques:
-    description: With O(fabric_file), the cliques whose blocks are benchmarked. All of them if empty.
+    description: The cliques whose blocks are benchmarked. All of them if empty.
     type: list
     elements: str
     default: []
@@ -178,17 +177,12 @@ PROGRAM: dict[str, Specification] = {
     "seconds": {"type": "int", "default": 600},
     "min_bandwidth": {"type": "float"},
 }
-BLOCK: dict[str, Specification] = {
-    "name": {"type": "str", "required": True},
-    "nodes": {"type": "list", "elements": "str", "required": True},
-}
 ARGUMENTS: dict[str, Specification] = {
     # The action plugin reads fabric_file, cluster, cliques and channel_isolation on the Ansible controller.
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},
     "cliques": {"type": "list", "elements": "str", "default": []},
     "channel_isolation": {"type": "str", "choices": ["own", "any", "none"], "default": "any"},
-    "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
     "programs": {"type": "list", "elements": "dict", "default": [], "options": PROGRAM},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
@@ -197,12 +191,7 @@ ARGUMENTS: dict[str, Specification] = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        mutually_exclusive=[("fabric_file", "blocks")],
-        required_one_of=[("fabric_file", "blocks")],
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={**ARGUMENTS, "blocks": programs.BLOCKS}, supports_check_mode=True)
     params = module.params
     rows = []
     try:

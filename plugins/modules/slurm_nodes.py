@@ -74,11 +74,10 @@ options:
     default: 120
   fabric_file:
     description:
-      - Path of the fabric file on the Ansible controller, for O(state=spares_present), which requires this or
-        O(blocks).
+      - Path of the fabric file on the Ansible controller, required for O(state=spares_present).
     type: path
   blocks:
-    description: The blocks, for O(state=spares_present), instead of O(fabric_file).
+    description: The blocks in O(fabric_file), with the NodeNames of their trays. Set by the action plugin.
     type: list
     elements: dict
     suboptions:
@@ -90,7 +89,7 @@ options:
         description: The NodeNames of the block's trays, in natural order.
         type: list
         elements: str
-        default: []
+        required: true
   active:
     description: How many trays of each block run jobs, from 1, required for O(state=spares_present).
     type: int
@@ -195,8 +194,7 @@ from dataclasses import asdict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, programs, spares
 
 # The states that each option has a meaning for; any other option has one for all of them.
 DRAINING = ("drained", "resumed", "adopted")
@@ -210,11 +208,9 @@ STATES_OF = {
     "test_timeout": ("resumed",),
     "fabric_file": ("spares_present",),
     "cluster": ("spares_present",),
-    "blocks": ("spares_present",),
     "active": ("spares_present",),
     "user": ("spares_present",),
 }
-BLOCK = {"name": {"type": "str", "required": True}, "nodes": {"type": "list", "elements": "str", "default": []}}
 ARGUMENTS: dict[str, Specification] = {
     "state": {"type": "str", "choices": [*DRAINING, "spares_present", "spares_absent"], "required": True},
     "nodes": {"type": "list", "elements": "str"},
@@ -226,24 +222,19 @@ ARGUMENTS: dict[str, Specification] = {
     "test_timeout": {"type": "float", "default": 120},
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},
-    "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
     "active": {"type": "int"},
     "user": {"type": "str", "default": "root"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
     "timeout": {"type": "float", "default": 60},
 }
-REQUIRED = [("state", state, ("nodes", "reason")) for state in DRAINING] + [
-    ("state", "spares_present", ("active",)),
-    ("state", "spares_present", ("fabric_file", "blocks"), True),
+REQUIRED_IF = [("state", state, ("nodes", "reason")) for state in DRAINING] + [
+    ("state", "spares_present", ("active", "fabric_file")),
 ]
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, required_if=REQUIRED, supports_check_mode=True)
-    problem = misplaced(module.params)
-    if problem:
-        module.fail_json(msg=problem)
+    module = AnsibleModule(argument_spec={**ARGUMENTS, "blocks": programs.BLOCKS}, supports_check_mode=True)
     try:
         outcome = run(module.params, module.check_mode)
     except NvlinkError as error:
@@ -267,7 +258,7 @@ def misplaced(params: Arguments) -> str:
 
 def run(params: Arguments, check: bool) -> nodes.Outcome:
     """Do what the state needs; with ``check`` only plan it."""
-    slurm = Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     state, names = params["state"], params["nodes"]
     if state not in DRAINING:
         blocks = {block["name"]: block["nodes"] for block in params["blocks"] or []}

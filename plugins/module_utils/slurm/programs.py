@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
@@ -31,6 +32,16 @@ BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/
 # An idle node without features is half a kilobyte (24.11.5), several times that with system, GRES, TRES and a reason.
 # The trays of 576 racks come near to the limit of other programs.
 MAX_OUTPUT = 256 * 1024 * 1024
+
+BLOCKS: Specification = {
+    "type": "list",
+    "elements": "dict",
+    "options": {
+        "name": {"type": "str", "required": True},
+        "nodes": {"type": "list", "elements": "str", "required": True},
+    },
+}
+"""Blocks as an action gives them to its module in place of the fabric file."""
 
 
 @dataclass(frozen=True)
