@@ -308,8 +308,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, standby, tray
 
 STEPS = {
-    "prepare_tray": tray.prepare_step,
-    "start_tray": tray.start_step,
+    "prepare_tray": tray.prepare,
+    "start_tray": tray.start,
     "configure": cluster.configure,
     "prepare_backup": standby.prepare_backup,
     "read_files": standby.read_files,

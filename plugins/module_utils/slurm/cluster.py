@@ -208,8 +208,7 @@ def keep_includes(new: str, old: str) -> str:
 
 def included(text: str) -> list[str]:
     """The paths in the Include lines of a slurm.conf, in their order."""
-    words = [line.split(None, 1) for line in syntax.logical_lines(text)]
-    return [pair[1].strip() for pair in words if len(pair) == 2 and pair[0].lower() == "include"]
+    return list(filter(None, map(syntax.include_of, syntax.logical_lines(text))))
 
 
 def settings(text: str) -> dict[str, str]:

@@ -16,11 +16,10 @@ import base64
 import binascii
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, ids, read
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -47,16 +46,6 @@ OTHER_FILES = (
     "resources.yaml",
     "scrun.lua",
 )
-_MAX_INCLUDES = 10
-
-
-@dataclass(frozen=True)
-class DesiredState:
-    """files: name in conf_dir -> bytes, all files of the first slurmctld; log: SlurmctldLogFile."""
-
-    files: Mapping[str, bytes]
-    conf_dir: str
-    log: str
 
 
 # ---------------------------------------------------------------------------------------------- the steps of slurm_step
@@ -78,10 +67,10 @@ def read_files(_host: Host, options: Arguments) -> Result:
 
 def start_backup(host: Host, options: Arguments) -> Result:
     """Write the files that read_files returned on the first controller, and start slurmctld."""
-    before = gather(options["conf_dir"])
-    desired = DesiredState(_decoded(options["files"]), options["conf_dir"], options["log"])
-    changed = bring_up(host, desired)
-    return {"diff": cluster.difference(changed, _texts(before), _texts(desired.files))}
+    conf_dir, files = options["conf_dir"], _decoded(options["files"])
+    before = gather(conf_dir)
+    changed = bring_up(host, files, conf_dir, options["log"])
+    return {"diff": cluster.difference(changed, _texts(before), _texts(files))}
 
 
 def _texts(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -124,58 +113,62 @@ def check_state(host: Host, state_dir: str, expected: str, user: str) -> None:
 
 
 def gather(conf_dir: str) -> dict[str, bytes]:
-    """name -> bytes of slurm.conf, its includes from the same folder, and the OTHER_FILES that exist."""
+    """name -> bytes of slurm.conf, its includes from the same folder, and the OTHER_FILES that exist.
+
+    Includes from other folders belong to the site, which keeps them equal on its controllers.
+    """
     found: dict[str, bytes] = {}
-    pending = [cluster.CONF]
-    for _depth in range(_MAX_INCLUDES):
-        named: list[str] = []
-        for name in pending:
-            data = read(os.path.join(conf_dir, name))
-            if data is not None and name not in found:
-                found[name] = data
-                named += cluster.included(data.decode("utf-8", "replace"))
-        # Includes from other folders belong to the site, which keeps them equal on its controllers.
-        pending = [name for name in named if os.path.basename(name) == name]
+    main = os.path.join(conf_dir, cluster.CONF)
+
+    def load(path: str) -> str:
+        data = read(path)
+        if data is not None and os.path.dirname(path) == os.path.dirname(main):
+            found[os.path.basename(path)] = data
+        return (data or b"").decode("utf-8", "replace")
+
+    for _file, _line in syntax.conf_lines(main, load):
+        pass
     for name in OTHER_FILES:
-        data = read(os.path.join(conf_dir, name))
-        if data is not None:
-            found[name] = data
+        load(os.path.join(conf_dir, name))
     return found
 
 
-def bring_up(host: Host, desired: DesiredState) -> list[str]:
-    """Write these files and start the backup slurmctld; returns the changed files' names. A failure rolls back."""
+def bring_up(host: Host, files: Mapping[str, bytes], conf_dir: str, log: str) -> list[str]:
+    """Write all files of the first slurmctld and start the backup; returns the changed files' names.
+
+    files: name in conf_dir -> bytes. log: SlurmctldLogFile. A failure rolls back.
+    """
     if host.check:
-        changed = _changed(host, desired)
+        changed = _changed(host, files, conf_dir)
         host.run(UNIT)
         return changed
-    if cluster.CONF not in desired.files:
+    if cluster.CONF not in files:
         raise SlurmError("The first controller has no slurm.conf yet: bring it up first.")
-    with locked(desired.conf_dir, host.timeout):
-        known = stamps(desired.conf_dir)
-        changed = _changed(host, desired)
-        slurm = Slurm("", host.timeout, desired.conf_dir)
-        cursor = LogCursor(desired.log)
+    with locked(conf_dir, host.timeout):
+        known = stamps(conf_dir)
+        changed = _changed(host, files, conf_dir)
+        slurm = Slurm("", host.timeout, conf_dir)
+        cursor = LogCursor(log)
         # slurmctld reads the other files when it takes over.
         restart = cluster.CONF in changed
         started = False
 
         def load(_transaction: Transaction) -> str:
             nonlocal started
-            started = host.run(UNIT, restart=restart, log=desired.log)
+            started = host.run(UNIT, restart=restart, log=log)
             return ""
 
         names = sorted(changed, key=lambda name: name == cluster.CONF)
         Transaction(
             slurm,
-            desired.conf_dir,
-            {os.path.join(desired.conf_dir, name): desired.files.get(name) for name in names},
+            conf_dir,
+            {os.path.join(conf_dir, name): files.get(name) for name in names},
             what="the new configuration",
             problem=lambda: _problem(host, slurm, cursor) if started else "",
             restored=slurm.answers,
             load=load,
             stamps=known,
-            log=desired.log,
+            log=log,
             like=cluster.OWNER_OF_NEW_FILES,
             # It gives the primary some seconds, and waits for the state's heartbeat.
             seconds=min(host.timeout, 60.0),
@@ -185,12 +178,12 @@ def bring_up(host: Host, desired: DesiredState) -> list[str]:
     return changed
 
 
-def _changed(host: Host, desired: DesiredState) -> list[str]:
-    names = {*desired.files, *(name for name in OTHER_FILES if os.path.exists(os.path.join(desired.conf_dir, name)))}
-    before = {name: read(os.path.join(desired.conf_dir, name)) for name in sorted(names)}
-    changed = [name for name, data in before.items() if data != desired.files.get(name)]
+def _changed(host: Host, files: Mapping[str, bytes], conf_dir: str) -> list[str]:
+    names = {*files, *(name for name in OTHER_FILES if os.path.exists(os.path.join(conf_dir, name)))}
+    before = {name: read(os.path.join(conf_dir, name)) for name in sorted(names)}
+    changed = [name for name, data in before.items() if data != files.get(name)]
     for name in changed:
-        verb = "remove" if name not in desired.files else "write" if before[name] is None else "change"
+        verb = "remove" if name not in files else "write" if before[name] is None else "change"
         host.changes.append(f"{verb} {name}")
     return changed
 

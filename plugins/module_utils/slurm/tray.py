@@ -13,9 +13,6 @@ Two steps, because slurmctld must have the node's hardware before slurmd starts:
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
@@ -32,68 +29,32 @@ MARK = "# Written by rackscale.nvlink (slurm)"
 DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
 
 
-@dataclass(frozen=True)
-class DesiredState:
-    """The settings of a tray.
+def prepare(host: Host, options: Arguments) -> Result:
+    """The step prepare_tray of slurm_step: everything but to start slurmd.
 
-    key: the cluster's key as bytes; if empty, the tray keeps the one that it has. programs: those that slurmd
-    runs, each with path and text. logrotate: the rule for slurmd's log.
+    Returns the hardware, None where slurmd is not installed yet, and the driver's number of IMEX channels.
     """
-
-    auth: str
-    key: bytes
-    conf_servers: Sequence[str]
-    options_file: str
-    programs: Sequence[Mapping[str, str]]
-    logrotate: str
-    log: str
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """The tray's hardware, None where slurmd is not installed yet, and the driver's number of IMEX channels."""
-
-    hardware: hardware.Record | None
-    channel_count: int | None
-
-
-def prepare_step(host: Host, options: Arguments) -> Result:
-    """The step prepare_tray of slurm_step."""
-    measured = prepare(host, _desired(options))
-    return {"hardware": measured.hardware, "channel_count": measured.channel_count}
-
-
-def start_step(host: Host, options: Arguments) -> Result:
-    """The step start_tray of slurm_step."""
-    start(host, _desired(options))
-    return {}
-
-
-def _desired(options: Arguments) -> DesiredState:
-    names = ("auth", "conf_servers", "options_file", "programs", "logrotate", "log")
-    return DesiredState(key=keys.decoded(options["key"]), **{name: options[name] for name in names})
-
-
-def prepare(host: Host, desired: DesiredState) -> Measurement:
-    """Do everything but start slurmd."""
-    check_owner(desired.options_file)
-    if not desired.key and not host.check and read(keys.path(desired.auth)) is None:
+    check_owner(options["options_file"])
+    auth, key, log = options["auth"], keys.decoded(options["key"]), options["log"]
+    if not key and not host.check and read(keys.path(auth)) is None:
         raise SlurmError(
             "This tray has no authentication key, and no Slurm controller of this run has given it one: run"
             " slurm_bringup with the Slurm controllers in --limit."
         )
-    if desired.key:
-        keys.install(host, desired.auth, desired.key)
-    if desired.auth == "munge":
+    if key:
+        keys.install(host, auth, key)
+    if auth == "munge":
         host.run(keys.MUNGE_UNIT)
-    host.file(desired.options_file, options_text(desired).encode())
-    for program in desired.programs:
+    servers = f"SLURMD_OPTIONS='--conf-server {','.join(options['conf_servers'])}'"
+    text = f"{MARK}: slurmd fetches its configuration from slurmctld.\n{servers}\n"
+    host.file(options["options_file"], text.encode())
+    for program in options["programs"]:
         if program["path"]:
             host.file(program["path"], program["text"].encode(), mode=0o755)
-    if not os.path.isdir(os.path.dirname(desired.log)):
-        host.folder(os.path.dirname(desired.log), "root:root", 0o755)
-    rotate(host, desired.log, desired.logrotate)
-    return Measurement(measure(host), channel_count())
+    if not os.path.isdir(os.path.dirname(log)):
+        host.folder(os.path.dirname(log), "root:root", 0o755)
+    rotate(host, log, options["logrotate"])
+    return {"hardware": measure(host), "channel_count": channel_count()}
 
 
 def check_owner(options_file: str, conf: str = CONF) -> None:
@@ -124,11 +85,6 @@ def rotate(host: Host, log: str, rule: str, folder: str = "/etc/logrotate.d") ->
         host.file(ours, rule.encode())
 
 
-def options_text(desired: DesiredState) -> str:
-    servers = ",".join(desired.conf_servers)
-    return f"{MARK}: slurmd fetches its configuration from slurmctld.\nSLURMD_OPTIONS='--conf-server {servers}'\n"
-
-
 def measure(host: Host) -> hardware.Record | None:
     """The hardware that ``slurmd -C`` prints; None in check mode without slurmd."""
     try:
@@ -153,16 +109,15 @@ def channel_count() -> int | None:
     return None
 
 
-def start(host: Host, desired: DesiredState) -> None:
-    """Enable slurmd and start it with these options; jobs continue where it is restarted."""
-    if desired.auth == "munge":
+def start(host: Host, options: Arguments) -> Result:
+    """The step start_tray of slurm_step: enable slurmd and start it; jobs continue where it is restarted."""
+    if options["auth"] == "munge":
         host.enable(keys.MUNGE_UNIT)
-    stale = host.is_active(UNIT) and not _runs_with(host, desired)
-    host.run(UNIT, restart=stale, log=desired.log)
+    stale = host.is_active(UNIT) and not _runs_with(host, f"--conf-server\0{','.join(options['conf_servers'])}\0")
+    host.run(UNIT, restart=stale, log=options["log"])
+    return {}
 
 
-def _runs_with(host: Host, desired: DesiredState) -> bool:
+def _runs_with(host: Host, words: str) -> bool:
     shown = host.call("systemctl", "show", "--property=MainPID", "--value", UNIT).stdout.strip()
-    words = (read(f"/proc/{shown}/cmdline") or b"").decode("utf-8", "replace").split("\0") if shown.isdecimal() else []
-    options = shlex.split(f"--conf-server {','.join(desired.conf_servers)}")
-    return all(word in words for word in options)
+    return shown.isdecimal() and words.encode() in (read(f"/proc/{shown}/cmdline") or b"")

@@ -49,7 +49,7 @@ def test_it_gets_the_files_that_slurmctld_reads_and_no_secret(tmp_path: Path) ->
 def test_nothing_is_gathered_where_there_is_no_slurm(tmp_path: Path) -> None:
     assert standby.gather(str(tmp_path)) == {}
     with pytest.raises(SlurmError, match=r"The first controller has no slurm\.conf yet: bring it up first\."):
-        standby.bring_up(Host(check=False), standby.DesiredState({}, str(tmp_path), str(tmp_path / "log")))
+        standby.bring_up(Host(check=False), {}, str(tmp_path), str(tmp_path / "log"))
 
 
 def test_only_the_first_controllers_state_folder_is_accepted(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_check_mode_lists_written_changed_and_removed_files(tmp_path: Path) -> N
     (tmp_path / "plugstack.conf").write_text("same\n")
     host = Host(check=True)
     given = {"slurm.conf": b"ClusterName=y\n", "topology.yaml": b"[]\n", "plugstack.conf": b"same\n"}
-    changed = standby.bring_up(host, standby.DesiredState(given, str(tmp_path), str(tmp_path / "log")))
+    changed = standby.bring_up(host, given, str(tmp_path), str(tmp_path / "log"))
     assert changed == ["slurm.conf", "topology.conf", "topology.yaml"]
     assert host.changes[:3] == ["change slurm.conf", "remove topology.conf", "write topology.yaml"]
     assert (tmp_path / "slurm.conf").read_text() == "ClusterName=x\n"
@@ -103,6 +103,6 @@ def test_files_are_restored_where_its_slurmctld_does_not_start(tmp_path: Path, m
     monkeypatch.setattr(host, "run", refuse)
     given = {"slurm.conf": b"ClusterName=y\n", "topology.yaml": b"[]\n"}
     with pytest.raises(SlurmError, match="does not start"):
-        standby.bring_up(host, standby.DesiredState(given, str(tmp_path), str(tmp_path / "log")))
+        standby.bring_up(host, given, str(tmp_path), str(tmp_path / "log"))
     left = {name: (tmp_path / name).read_text() for name in os.listdir(tmp_path) if not name.endswith(".previous")}
     assert left == {"slurm.conf": "ClusterName=x\n", "topology.conf": "BlockName=a Nodes=a\n"}
