@@ -16,7 +16,7 @@ from ansible.plugins.loader import lookup_loader
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster as on_host
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import ARGUMENTS, RETURN, STEPS
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import ARGUMENTS, REQUIRED_IF, RETURN, STEPS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -25,6 +25,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
 MODULE = "rackscale.nvlink.slurm_step"
 SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in STEPS}
 OF_NODES = frozenset(field.name for field in fields(node_lines.Settings))
+# The options that its host needs.
+OF_HOST = ("step", "cluster_name", "conf_dir", "log", "accounting", "timeout", "allow_removal", "override")
 # Two runs on two cliques may change the node lines at once; the later one renders again from what the first one wrote.
 ATTEMPTS = 5
 
@@ -34,7 +36,7 @@ class ActionModule(GuardedAction):
         arguments = dict(self._task.args)
         step = str(arguments.get("step"))
         if step == "configure":
-            return self._configure(arguments, task_vars)
+            return self._configure(task_vars)
         default = ARGUMENTS["timeout"]["default"]
         end = ends.controller(arguments, default)
         if step in ("prepare_tray", "start_tray"):
@@ -44,39 +46,30 @@ class ActionModule(GuardedAction):
             end = ends.tray(arguments, default)
         return self.run_module(MODULE, arguments, task_vars, SCHEMAS.get(step, {}), end)
 
-    def _configure(self, arguments: dict[str, Any], task_vars: Variables) -> Result:
-        path = arguments.pop("fabric_file", None)
-        register = arguments.pop("observations", None)
-        cluster = arguments.pop("cluster", None)
-        if not isinstance(path, str) or not path:
-            raise AnsibleActionFail(f"slurm_step, option fabric_file: {path!r} is not a path, name the fabric file.")
+    def _configure(self, task_vars: Variables) -> Result:
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
+        path = options["fabric_file"]
+        if not path:
+            raise AnsibleActionFail("slurm_step: the option fabric_file is empty; name the fabric file.")
         if self._task.check_mode and not os.path.exists(path):
             warning = f"{path}: does not exist yet, so no node can be shown; discover and accept it first."
             return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
         try:
             fabric = fabric_file.load(path)
-            slurm_cluster = measured.cluster_of(fabric, cluster, str(arguments.get("cluster_name", "")), path)
-            trays = measured.of_run(fabric, str(register or ""), task_vars["hostvars"])
-            addresses, features = (
-                boolean(arguments.pop(option, False), strict=False) for option in ("node_addresses", "node_features")
-            )
+            slurm_cluster = measured.cluster_of(fabric, options["cluster"], options["cluster_name"], path)
+            trays = measured.of_run(fabric, options["observations"] or "", task_vars["hostvars"])
+            addresses, features = options["node_addresses"], options["node_features"]
             nodes = node_lines.nodes_of(fabric, slurm_cluster, trays, addresses, features)
-            site = node_lines.Settings(**{key: value for key, value in arguments.items() if key in OF_NODES})
-            return self._write(arguments, site, nodes, trays, task_vars)
+            return self._write(options, nodes, trays, task_vars)
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
 
     def _write(
-        self,
-        arguments: Arguments,
-        site: node_lines.Settings,
-        nodes: list[node_lines.Node],
-        trays: measured.Trays,
-        task_vars: Variables,
+        self, options: Arguments, nodes: list[node_lines.Node], trays: measured.Trays, task_vars: Variables
     ) -> Result:
-        options = ("step", "cluster_name", "conf_dir", "log", "accounting", "timeout", "allow_removal", "override")
-        passed: dict[str, Any] = {key: arguments[key] for key in options if key in arguments}
-        end = ends.controller(passed, ARGUMENTS["timeout"]["default"])
+        site = node_lines.Settings(**{key: options[key] for key in OF_NODES})
+        passed: dict[str, Any] = {key: self._task.args[key] for key in OF_HOST if key in self._task.args}
+        end = ends.controller(options, options["timeout"])
         result: Result = {}
         for _attempt in range(ATTEMPTS):
             observed = self.run_module(MODULE, passed, task_vars, SCHEMAS["configure"], end)
@@ -96,7 +89,7 @@ class ActionModule(GuardedAction):
             made = node_lines.render(site, nodes, trays, observed["present"])
             texts = {
                 **passed,
-                "texts": self._texts(arguments["templates"], made, task_vars),
+                "texts": self._texts(options["templates"], made, task_vars),
                 "made_from": on_host.digest(observed["present"].get(on_host.NODES)),
             }
             result = self.run_module(MODULE, texts, task_vars, SCHEMAS["configure"], end)

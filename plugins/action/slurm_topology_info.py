@@ -23,21 +23,13 @@ SCHEMA = schemas.of_return(RETURN)
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
-        arguments = dict(self._task.args)
-        path = arguments.pop("fabric_file", None)
-        sizes = arguments.pop("job_sizes", None) or []
-        if not isinstance(sizes, list) or not all(str(size).isdecimal() and int(size) > 0 for size in sizes):
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        arguments = {key: value for key, value in self._task.args.items() if key not in ("fabric_file", "job_sizes")}
+        path, sizes = options["fabric_file"], options["job_sizes"]
+        if any(size < 1 for size in sizes):
             raise AnsibleActionFail("slurm_topology_info, option job_sizes: is not a list of numbers of nodes from 1.")
-        if path in (None, ""):
-            fabric, state = None, State()
-        elif isinstance(path, str):
-            fabric, state = fabric_file.load(path), _state(path, task_vars)
-        else:
-            raise AnsibleActionFail(
-                f"slurm_topology_info, option fabric_file: {path!r} is not a path: name the fabric file."
-            )
-        more = ends.seconds(arguments, "test_seconds", 0.0)
-        end = ends.controller(arguments, ARGUMENTS["timeout"]["default"], more)
+        fabric, state = (fabric_file.load(path), _state(path, task_vars)) if path else (None, State())
+        end = ends.controller(options, options["timeout"], options["test_seconds"])
         result = self.run_module("rackscale.nvlink.slurm_topology_info", arguments, task_vars, SCHEMA, end)
         if not result.get("topology"):
             return result
@@ -45,7 +37,7 @@ class ActionModule(GuardedAction):
         if result.get("test_jobs"):
             predict(result["test_jobs"], result["topology"]["block_sizes"], rules.search_retries(version))
         if fabric is not None:
-            result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes], version)
+            result["job_spans"] = job_spans(result["topology"], fabric, state, sizes, version)
         return result
 
 
