@@ -279,7 +279,7 @@ options:
             description: The NodeNames of the block's trays.
             type: list
             elements: str
-            default: []
+            required: true
   topology_name:
     description:
       - The topology that partitions name in C(Topology=), from Slurm 25.05 on, where a topology of that name runs
@@ -493,21 +493,13 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     **rehearse.OPTIONS,
 }
 REQUIRED_IF = [("state", "present", ("tiers", "fabric_file"))]
+BLOCK: Specification = {**programs.BLOCKS["options"], "clique": {"type": "str", "required": True}}
 CLUSTERS: Specification = {
     "type": "list",
     "elements": "dict",
     "options": {
         "name": {"type": "str", "required": True},
-        "blocks": {
-            "type": "list",
-            "elements": "dict",
-            "required": True,
-            "options": {
-                "name": {"type": "str", "required": True},
-                "clique": {"type": "str", "required": True},
-                "nodes": NAMES,
-            },
-        },
+        "blocks": {"type": "list", "elements": "dict", "required": True, "options": BLOCK},
     },
 }
 """What the action plugin gives the host in place of fabric_file and cluster."""
@@ -561,9 +553,10 @@ def _rehearse(plan: tier_plan.TierPlan, params: Arguments) -> rehearse.Rehearsal
         return None
     observed = plan.survey.observed
     topology = observed.running_topology(params["topology_name"] if observed.running else "default")
+    written = {path: data for path, data in plan.writes.items() if data is not None}
     jobs = [*params["rehearse_jobs"], *_segment_jobs(plan.desired)]
     rehearsed, found = rehearse.before_apply(
-        observed, topology, plan.writes, plan.reconfigure, {**params, "rehearse_jobs": jobs}
+        observed, topology, written, plan.reconfigure, {**params, "rehearse_jobs": jobs}
     )
     plan.findings += found
     return rehearsed

@@ -12,7 +12,6 @@ job. It is deleted whatever the result of the jobs.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -40,9 +39,6 @@ def run_jobs(
     slurm: Slurm, reservation: str, commands: Sequence[tuple[Sequence[str], str]], seconds: int
 ) -> list[dict[str, Any]]:
     """Run (nodes, command) concurrently; of each rc (None on a timeout), tasks (number -> output), end of stderr."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
-    if slurm.conf:
-        environment["SLURM_CONF"] = slurm.conf
     # srun passes the signal of timeout on to its job.
     srun = ["timeout", "--kill-after=10", str(seconds), slurm.program("srun"), f"--reservation={reservation}"]
     srun += ["--ntasks-per-node=1", "--exclusive", f"--time={max(1, seconds // 60)}", "--input=none", "--label"]
@@ -57,7 +53,7 @@ def run_jobs(
             "tasks": tasks_of(done.stdout[:MAX_OUTPUT]),
             "stderr": done.stderr.strip()[-_TAIL:],
         }
-        for done in child.run_each(programs, seconds + 20, len(programs), environment)
+        for done in child.run_each(programs, seconds + 20, len(programs), slurm.environment())
     ]
 
 

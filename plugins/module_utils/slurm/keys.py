@@ -31,12 +31,12 @@ def path(auth: str) -> str:
     return LOCATIONS[auth][0]
 
 
-def decoded(text: str | None) -> bytes:
-    """Decode the option ``key``, as slurp returns it; empty where there is none."""
+def decoded(text: object, option: str = "key") -> bytes:
+    """Decode an option in Base64, as slurp returns it; empty where there is none. SlurmError names the option."""
     try:
-        return base64.b64decode(text or "", validate=True)
+        return base64.b64decode(str(text or ""), validate=True)
     except (binascii.Error, ValueError):
-        raise SlurmError("The option key is not Base64: use the content that slurp returns.") from None
+        raise SlurmError(f"The option {option} is not Base64: pass it as the first controller returned it.") from None
 
 
 def install(host: Host, auth: str, key: bytes) -> None:

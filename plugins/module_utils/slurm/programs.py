@@ -75,16 +75,16 @@ class Slurm:
 
     def call(self, name: str, *arguments: str, timeout: float | None = None) -> child.Result:
         command = [self.program(name), *arguments]
-        return child.run(command, timeout or self.timeout, env=self._environment(), max_output=MAX_OUTPUT)
+        return child.run(command, timeout or self.timeout, env=self.environment(), max_output=MAX_OUTPUT)
 
     def call_each(
         self, name: str, arguments: Sequence[Sequence[str]], timeout: float, at_once: int
     ) -> list[child.Result]:
         """``call()`` with each of the arguments, ``at_once`` of them concurrently."""
         path = self.program(name)
-        return child.run_each([[path, *words] for words in arguments], timeout, at_once, env=self._environment())
+        return child.run_each([[path, *words] for words in arguments], timeout, at_once, env=self.environment())
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         # No limit on the width of the output; variables of the site must not change it.
         prefixes = ("SLURM_", "SCONTROL_", "SBATCH_")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
@@ -194,8 +194,3 @@ class Slurm:
 
     def reconfigure(self) -> child.Result:
         return self.call("scontrol", "reconfigure")
-
-
-def reason(result: child.Result) -> str:
-    """Why a program failed, in a clause."""
-    return result.reason

@@ -13,7 +13,6 @@ ID into StateSaveLocation on the first controller, and a backup must find the sa
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Mapping
 
@@ -67,7 +66,8 @@ def read_files(_host: Host, options: Arguments) -> Result:
 
 def start_backup(host: Host, options: Arguments) -> Result:
     """Write the files that read_files returned on the first controller, and start slurmctld."""
-    conf_dir, files = options["conf_dir"], _decoded(options["files"])
+    conf_dir = options["conf_dir"]
+    files = {str(name): keys.decoded(text, "files") for name, text in options["files"].items()}
     before = gather(conf_dir)
     changed = bring_up(host, files, conf_dir, options["log"])
     return {"diff": cluster.difference(changed, _texts(before), _texts(files))}
@@ -75,13 +75,6 @@ def start_backup(host: Host, options: Arguments) -> Result:
 
 def _texts(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: data.decode("utf-8", "replace") for name, data in files.items()}
-
-
-def _decoded(given: Arguments) -> dict[str, bytes]:
-    try:
-        return {str(name): base64.b64decode(text, validate=True) for name, text in given.items()}
-    except (binascii.Error, TypeError, ValueError):
-        raise SlurmError("The option files is not the result of step=read_files: pass it unchanged.") from None
 
 
 # ------------------------------------------------------------------------------------------- shared StateSaveLocation

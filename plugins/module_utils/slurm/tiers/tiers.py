@@ -42,7 +42,6 @@ class Partition:
     name: str
     settings: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...] = ()
-    tier: str = ""
     blocks: tuple[str, ...] = ()
 
     def line(self) -> str:
@@ -185,12 +184,12 @@ def _partitions(
             raise SlurmError(f"tiers[{name}]: with per_block there are several partitions, leave out default.")
         for block in blocks:
             nodes_of_block = ("Nodes", block.hostlist())
-            yield Partition(f"{name}_{block.name}", (nodes_of_block, *settings), block.nodes, name, (block.name,))
+            yield Partition(f"{name}_{block.name}", (nodes_of_block, *settings), block.nodes, (block.name,))
         return
     nodes = tuple(node for block in blocks for node in block.nodes)
     if not nodes:
         raise SlurmError(f"tiers[{name}]: it has no tray, which Slurm refuses; leave it out until it has one.")
-    yield Partition(name, (("Nodes", fold(nodes)), *settings), nodes, name, tuple(block.name for block in blocks))
+    yield Partition(name, (("Nodes", fold(nodes)), *settings), nodes, tuple(block.name for block in blocks))
 
 
 def _settings(tier: Arguments, name: str, version: rules.Version, topology: str) -> list[tuple[str, str]]:
