@@ -81,17 +81,7 @@ def run_on_block(slurm: Slurm, block: str, nodes: Sequence[str], programs: Seque
     """
     reservation = f"{RESERVATION}{block}"
     seconds = 120 + sum(int(program["seconds"]) for program in programs)
-    created = slurm.call(
-        "scontrol",
-        "create",
-        "reservation",
-        f"ReservationName={reservation}",
-        f"Nodes={','.join(nodes)}",
-        "StartTime=now",
-        f"Duration={seconds // 60 + 2}",
-        "Users=root",
-        "Flags=MAINT",
-    )
+    created = slurm.reserve(reservation, nodes, "root", str(seconds // 60 + 2), "MAINT")
     row: dict[str, Any] = {"block": block, "refused_reason": "", "placement": [], "programs": []}
     if created.rc != 0 or created.timed_out:
         row["refused_reason"] = created.reason
@@ -102,7 +92,7 @@ def run_on_block(slurm: Slurm, block: str, nodes: Sequence[str], programs: Seque
             done = run_jobs(slurm, reservation, [(nodes, str(program["command"]))], int(program["seconds"]))
             row["programs"].append({"name": program["name"], **done[0]})
     finally:
-        deleted = slurm.call("scontrol", "delete", f"ReservationName={reservation}")
+        deleted = slurm.release(reservation)
     if deleted.rc != 0:
         raise SlurmError(
             f"The reservation {reservation} cannot be deleted ({deleted.reason.rstrip('.')}): run scontrol delete"

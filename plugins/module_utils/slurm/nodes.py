@@ -165,17 +165,7 @@ def _test_and_resume(slurm: Slurm, names: Sequence[str], test: Test, known: Mapp
     reservation = f"nvlink_test_{os.getpid()}"
     rounds = -(-len(names) // MAX_TESTS)
     minutes = int((test.timeout * rounds + slurm.timeout) / 60) + 2
-    made = slurm.call(
-        "scontrol",
-        "create",
-        "reservation",
-        f"ReservationName={reservation}",
-        "StartTime=now",
-        f"Duration={minutes}",
-        f"Nodes={fold(names)}",
-        f"Users={test.user}",
-        "Flags=MAINT,IGNORE_JOBS",
-    )
+    made = slurm.reserve(reservation, names, test.user, str(minutes), "MAINT,IGNORE_JOBS")
     if made.rc != 0:
         raise SlurmError(
             f"The reservation for the test of {fold(names)} cannot be created ({made.reason.rstrip('.')}): allow root"
@@ -195,7 +185,7 @@ def _test_and_resume(slurm: Slurm, names: Sequence[str], test: Test, known: Mapp
     finally:
         if failed:
             _update(slurm, sorted(failed), "state=drain", f"reason={UNPROVEN}")
-        slurm.call("scontrol", "delete", f"ReservationName={reservation}")
+        slurm.release(reservation)
     return failed
 
 

@@ -13,12 +13,12 @@ import contextlib
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     ShownBlock,
@@ -194,3 +194,12 @@ class Slurm:
 
     def reconfigure(self) -> child.Result:
         return self.call("scontrol", "reconfigure")
+
+    def reserve(self, name: str, nodes: Iterable[str], user: str, minutes: str, flags: str) -> child.Result:
+        """Create a reservation from now on. minutes: a number, or UNLIMITED."""
+        where = (f"ReservationName={name}", f"Nodes={fold(nodes)}", "StartTime=now", f"Duration={minutes}")
+        return self.call("scontrol", "create", "reservation", *where, f"Users={user}", f"Flags={flags}")
+
+    def release(self, name: str) -> child.Result:
+        """Delete a reservation."""
+        return self.call("scontrol", "delete", f"ReservationName={name}")

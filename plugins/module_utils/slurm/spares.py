@@ -107,13 +107,17 @@ def apply(slurm: Slurm, changes: Sequence[Change], user: str) -> None:
 
 def _apply(slurm: Slurm, change: Change, user: str) -> None:
     if not change.after:
-        _call(slurm, "delete", f"ReservationName={change.name}")
+        done = slurm.release(change.name)
     elif change.before:
-        _call(slurm, "update", f"ReservationName={change.name}", f"Nodes={fold(change.after)}")
-    else:
-        settings = ("StartTime=now", "Duration=UNLIMITED", f"Users={user}", "Flags=IGNORE_JOBS")
         where = (f"ReservationName={change.name}", f"Nodes={fold(change.after)}")
-        _call(slurm, "create", "reservation", *where, *settings)
+        done = slurm.call("scontrol", "update", *where)
+    else:
+        done = slurm.reserve(change.name, change.after, user, "UNLIMITED", "IGNORE_JOBS")
+    if done.rc != 0 or done.timed_out:
+        raise SlurmError(
+            f"The reservation {change.name} cannot be changed ({done.reason.rstrip('.')}): check that this user may"
+            " create reservations, and that no other reservation contains these trays."
+        )
 
 
 def describe(change: Change) -> str:
@@ -126,12 +130,3 @@ def describe(change: Change) -> str:
     if released:
         parts.append(f"{fold(released)} {'becomes' if len(released) == 1 else 'become'} active")
     return f"{change.name}: {', '.join(parts)}"
-
-
-def _call(slurm: Slurm, *arguments: str) -> None:
-    done = slurm.call("scontrol", *arguments)
-    if done.rc != 0 or done.timed_out:
-        raise SlurmError(
-            f"scontrol {' '.join(arguments[:2])} failed ({done.reason.rstrip('.')}): check that this user may create"
-            " reservations, and that no other reservation contains these trays."
-        )

@@ -12,6 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,10 +113,11 @@ def test_unless_up_skips_a_node_that_answers(state: str) -> None:
     assert nodes.drain(slurm, ["r01t04"], "nvlink: resume", 0, check=False).changes != []
 
 
-class Reservations:
+class Reservations(Slurm):
     """A stand-in for scontrol that keeps reservations; calls that name a block of ``refuse`` fail."""
 
     def __init__(self, refuse: str = "", **reserved: str) -> None:
+        super().__init__()
         self.refuse = refuse
         self.reserved = {spares.PREFIX + block: (nodes, "op") for block, nodes in reserved.items()}
 
@@ -130,7 +132,8 @@ class Reservations:
     def jobs(self) -> list[Any]:
         return []
 
-    def call(self, _program: str, action: str, *words: str) -> Any:
+    def call(self, _name: str, *arguments: str, timeout: float | None = None) -> Any:
+        action, *words = arguments
         settings = dict(word.split("=", 1) for word in words if "=" in word)
         name = settings["ReservationName"]
         if self.refuse and name.endswith(self.refuse):
