@@ -71,7 +71,7 @@ def _seconds(text: str) -> int | None:
 
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={count}" for key, count in sorted(value.items()))
+        return ",".join(sorted(f"{key}={count}" for key, count in value.items()))
     return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
 
 
