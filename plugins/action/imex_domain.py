@@ -196,9 +196,7 @@ class ActionModule(GuardedAction):
                 msg=decision.blocked,
                 findings=list(decision.findings),
             )
-        self.plan.update(
-            generation=decision.generation, outdated=list(decision.outdated), restart_clique=decision.restart
-        )
+        self.plan.update(generation=decision.generation, restart_clique=decision.restart)
         own = inspected.get(self.tray, {})
         if decision.restart and own.get("running") and not own.get("restart_clique"):
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
@@ -206,8 +204,7 @@ class ActionModule(GuardedAction):
         if imex_clique.is_up_to_date(own, decision):
             # The common case needs no second task on the tray, and for a clique that is up as a whole no other phase.
             row: Stored = {"sha256": own["sha256"], "running": own["running"], "reload": False}
-            row["outdated"], row["generation"] = list(decision.outdated), decision.generation
-            self._store("stop_and_write", {**row, "unchanged": own["approved"]})
+            self._store("stop_and_write", {**row, "generation": decision.generation, "unchanged": own["approved"]})
             result = _unchanged()
             if imex_clique.is_unchanged(clique, inspected, decision):
                 result.update(unchanged=True, ok=True, clique=clique.name)
@@ -233,10 +230,9 @@ class ActionModule(GuardedAction):
         # Trays that were lost between the two phases are outdated too.
         inspected = self._rows("inspect", clique.trays)
         lost = [tray for tray in inspected if tray not in verified]
-        outdated = sorted({*own.get("outdated", []), *lost})
-        self.plan.update(outdated=outdated, reload_tls=bool(own.get("reload")))
-        if own.get("unchanged") and own.get("running") and not lost:
-            self._store("start", {"failed": False, "outdated": outdated, "unchanged": True})
+        self.plan["reload_tls"] = bool(own.get("reload"))
+        if own.get("unchanged") and own.get("running"):
+            self._store("start", {"failed": False, "unchanged": True})
             return _unchanged()
         result = self._run_on_tray("start", "start")
         self._add_findings(result, imex_clique.outdated_findings(clique, lost, own.get("generation", 0)), clique)
@@ -350,7 +346,7 @@ class ActionModule(GuardedAction):
             )
             result.update(failed=True, msg=message)
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
-        row.update({name: self.plan[name] for name in ("outdated", "generation") if name in self.plan})
+        row["generation"] = self.plan.get("generation", 0)
         if phase == "inspect":
             # Of the controller, for `compare`.
             path = self.options["fabric_file"] if self.clique else None

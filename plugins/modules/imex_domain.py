@@ -204,11 +204,6 @@ options:
         type: list
         elements: str
         default: []
-      outdated:
-        description: Trays that do not get this node list, for the record.
-        type: list
-        elements: str
-        default: []
       generation:
         description: The generation of the node list.
         type: int
@@ -342,7 +337,6 @@ pending:
   description:
     - Whether the other phases would change this tray, or wait for its peers. Also true where an error was found, which
       the other phases report.
-    - The record of outdated trays is updated in every run of the other phases and does not count.
   returned: with O(phase=evaluate)
   type: bool
   sample: false
@@ -449,7 +443,6 @@ PLAN: Specification = {
         "slurm_nodes": _NAMES,
         "outside": _NAMES,
         "started": _NAMES,
-        "outdated": _NAMES,
         "generation": {"type": "int", "default": 0},
         "restart_clique": {"type": "bool", "default": False},
         "reload_tls": {"type": "bool", "default": False},
@@ -500,9 +493,9 @@ def _run(local: tray.Tray, phase: str, options: Arguments, plan: Arguments) -> R
     if phase == "stop_and_write":
         if not options.get("allow_jobs") and not local.check:
             local.forbid_jobs(plan["slurm_nodes"])
-        return local.stop_and_write(plan["generation"], plan["outdated"], plan["restart_clique"])
+        return local.stop_and_write(plan["generation"], plan["restart_clique"])
     if phase == "start":
-        return starting.start(local, options["start_wait"], plan["reload_tls"], plan["outdated"])
+        return starting.start(local, options["start_wait"], plan["reload_tls"])
     return starting.wait(local, options["ready_wait"], plan["started"], plan["reconnect"])
 
 

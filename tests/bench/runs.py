@@ -219,7 +219,7 @@ class Site:
 
         text = files.render_nodes([address for _name, address in members])
         record = json.loads((sample / "etc/nvidia-imex/nvlink.json").read_text())
-        record.update(clique=clique, sha256=files.digest(text), outdated=[])
+        record.update(clique=clique, sha256=files.digest(text))
         for name, _address in members:
             upper = self.trays / name / "upper"
             if upper != sample:

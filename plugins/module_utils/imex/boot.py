@@ -35,7 +35,6 @@ from typing import TypedDict
 
 class _Written(TypedDict, total=False):
     owner: str
-    outdated: list[str]
 
 
 class Record(_Written):

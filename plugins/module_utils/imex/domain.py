@@ -270,14 +270,13 @@ def _modprobe(desired: DesiredState) -> str | None:
     return f"{_MARK}options nvidia {' '.join(options)}\n" if options else None
 
 
-def render_record(desired: DesiredState, generation: int, outdated: Sequence[str]) -> str:
-    """The text of the tray's record, with the trays that have an older node list (``outdated``)."""
+def render_record(desired: DesiredState, generation: int) -> str:
+    """The text of the tray's record."""
     record: boot.Record = {
         "clique": desired.clique,
         "generation": generation,
         "sha256": desired.sha256,
         "owner": desired.owner,
-        "outdated": sorted(outdated),
     }
     return json.dumps(record, indent=1, sort_keys=True) + "\n"
 

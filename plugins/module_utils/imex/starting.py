@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, peers, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Row, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
@@ -22,7 +22,7 @@ _PORT_SECONDS = 1.5
 _RECONNECT_SECONDS = 6.0
 
 
-def start(tray: Tray, seconds: float, reload: bool, outdated: Sequence[str]) -> Row:
+def start(tray: Tray, seconds: float, reload: bool) -> Row:
     """Approve the node list for this boot and start the unit, without waiting for other members.
 
     ``seconds``: how long to watch the start. Raises HostError.
@@ -34,9 +34,6 @@ def start(tray: Tray, seconds: float, reload: bool, outdated: Sequence[str]) -> 
             f"{tray.desired.nodes_path} is not the node list of clique {tray.desired.clique}; find what else writes"
             " that file on this tray, then run the role again."
         )
-    if record and list(outdated) != record.get("outdated"):
-        text = domain.render_record(tray.desired, record["generation"], outdated)
-        tray.host.file(files.RECORD_FILE, text.encode())
     if record:
         approval = f"{record['generation']} {record['sha256']}\n"
         tray.host.file(domain.START_APPROVAL, approval.encode(), quiet=True)

@@ -108,8 +108,7 @@ class Tray:
     ) -> tuple[list[str], list[HostFinding]]:
         """(changes, findings) of stop_and_write on this tray, with the record as it is."""
         dry_run = Tray(self.desired, self.ctl_timeout, check=True)
-        generation, outdated = (record["generation"], record.get("outdated")) if record else (0, [])
-        found = dry_run.stop_and_write(generation, outdated or [], False, observed, offer)
+        found = dry_run.stop_and_write(record["generation"] if record else 0, False, observed, offer)
         return dry_run.host.changes, found["findings"]
 
     def _difference(self, observed: Facts, offer: packages.Offer | None) -> domain.Difference:
@@ -148,7 +147,6 @@ class Tray:
     def stop_and_write(
         self,
         generation: int,
-        outdated: Sequence[str],
         stop: bool,
         observed: Facts | None = None,
         offer: packages.Offer | None = None,
@@ -182,7 +180,7 @@ class Tray:
             installing.install(self.host, offer)
         self._write_config()
         if self.desired.runs_service:
-            self._write_list(generation, outdated)
+            self._write_list(generation)
         else:
             self._remove_list()
         self._set_units(observed, any(_is_unit(path) for path in self.host.before))
@@ -242,8 +240,8 @@ class Tray:
         if self.desired.config and is_used:
             self._write(files.CONFIG_FILE, self.desired.config)
 
-    def _write_list(self, generation: int, outdated: Sequence[str]) -> None:
-        record = domain.render_record(self.desired, generation, outdated)
+    def _write_list(self, generation: int) -> None:
+        record = domain.render_record(self.desired, generation)
         if atomic.read_text(self.desired.nodes_path) != self.desired.text and not self.check:
             # Without its approval, a tray that crashes now does not start with half a change.
             with contextlib.suppress(FileNotFoundError):

@@ -160,9 +160,7 @@ def leaves_partially(
 
 def is_up_to_date(own: Stored, decision: Decision) -> bool:
     """Whether a tray already is as decided, by its row of `inspect`."""
-    record = own.get("record")
-    outdated = record.get("outdated") if record else None
-    return not _remaining_changes(own, decision) and outdated == list(decision.outdated)
+    return not _remaining_changes(own, decision)
 
 
 def is_unchanged(clique: Clique, rows: Mapping[str, Stored], decision: Decision) -> bool:
@@ -179,7 +177,7 @@ def is_unchanged(clique: Clique, rows: Mapping[str, Stored], decision: Decision)
 
 
 def _remaining_changes(own: Stored, decision: Decision) -> list[str]:
-    """The changes of stop_and_write on a tray, without the update of the record's outdated trays."""
+    """The changes of stop_and_write on a tray."""
     changes = [*own.get("restart_clique", ()), *own.get("pending", ["be inspected"])]
     if decision.restart and not changes:
         changes.append("restart with the clique")
@@ -192,8 +190,7 @@ def _remaining_changes(own: Stored, decision: Decision) -> list[str]:
 def pending_changes(clique: Clique, rows: Mapping[str, Stored], decision: Decision, tray: str) -> list[str]:
     """The changes that a run would make on a tray, or the error on it; empty for none. decision: of decide().
 
-    Two files do not count, because neither needs a daemon stopped: the record's outdated trays, and the start approval,
-    which is gone after each boot.
+    The start approval, which is gone after each boot, does not count, because it needs no daemon stopped.
     """
     own = rows.get(tray)
     if own is None or own.get("failed"):

@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas imp
 
 
 class Stored(Row, total=False):
-    """A row with what the action adds. unchanged: the phase had nothing to do. outdated, generation: of its plan.
+    """A row with what the action adds. unchanged: the phase had nothing to do. generation: of its plan.
 
     changes: what the phase has changed.
     """
@@ -31,7 +31,6 @@ class Stored(Row, total=False):
     host: str
     owner: str
     fabric_file: str | None
-    outdated: list[str]
     generation: int
     changes: list[str]
 
@@ -54,7 +53,6 @@ _RECORD = {
         "generation": {"type": "integer", "minimum": 0, "maximum": MAX_GENERATION},
         "sha256": _NAME,
         "owner": _NAME,
-        "outdated": {"type": "array", "maxItems": MAX_MEMBERS, "items": _NAME},
     },
 }
 # What decisions for the clique use of nvlink_imex; fabric_facts documents the rest.

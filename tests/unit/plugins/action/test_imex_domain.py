@@ -268,7 +268,7 @@ def steady(run: Any, fabric: str, **more: Any) -> None:
         observed["nodes"]["sha256"] = sha256
         row = {
             "restart_clique": [],
-            "record": {"clique": clique.name, "generation": 3, "sha256": sha256, "outdated": []},
+            "record": {"clique": clique.name, "generation": 3, "sha256": sha256},
             "pending": [],
             "sha256": sha256,
             "approved": True,
@@ -479,8 +479,8 @@ def test_a_tray_that_dies_after_its_preview_is_outdated(run: Any, on_trays: list
     reasons = ["the list", "generation 1 of the list"]
     assert result == {**UNCHANGED, "pending": True, "reasons": reasons}
     run("r01t01", phase="inspect")
-    run("r01t01", phase="stop_and_write")
-    assert on_trays[-1]["plan"]["outdated"] == ["r01t02"]
+    result = run("r01t01", phase="stop_and_write")
+    assert [(note["code"], note["tray"]) for note in result["findings"]] == [("imex_list_outdated", "r01t02")]
     assert on_trays[-1]["plan"]["restart_clique"] is True
 
 
@@ -580,7 +580,7 @@ class Rack:
         others = [entry for entry in self.clique.entries if entry != self.clique.entries[number]]
         observed["peers"] = [{**peer, "host": host} for peer, host in zip(observed["peers"], others, strict=True)]
         observed["nodes"].update(entries=list(self.clique.entries), sha256=self.sha256)
-        record = {"clique": "r01", "generation": 7, "sha256": self.sha256, "owner": "domain", "outdated": []}
+        record = {"clique": "r01", "generation": 7, "sha256": self.sha256, "owner": "domain"}
         return {**ROW, "facts": observed, "sha256": self.sha256, "record": record}
 
     def play(self) -> None:

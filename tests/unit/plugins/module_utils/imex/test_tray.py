@@ -117,7 +117,7 @@ def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.Monk
     desired = domain.DesiredState("domain", "r01", ("192.0.2.1", "192.0.2.2"), manage_firewall=False)
     one = tray.Tray(desired, check=True)
     observed = {"running": True, "package": None, "unit": None, "owners": []}
-    assert one.stop_and_write(3, [], stop, observed)["running"] is not stop
+    assert one.stop_and_write(3, stop, observed)["running"] is not stop
     assert (f"stop {survey.UNIT}" in one.host.changes) is stop
 
 

@@ -164,8 +164,7 @@ MEMBERS = Clique("r01", ("t0", "t1", "t2"), tuple(addresses(3)))
 
 def inspected(number: int, **more: Any) -> dict[str, Any]:
     """The row of a tray in the desired state."""
-    kept = {**record(4, NEW), "outdated": []}
-    return {**row(), "record": kept, "pending": [], "approved": True, "facts": facts(number, 3), **more}
+    return {**row(), "record": record(4, NEW), "pending": [], "approved": True, "facts": facts(number, 3), **more}
 
 
 def pending(rows: dict[str, Any], tray: str = "t0", play: Any = MEMBERS.trays) -> list[str]:
@@ -185,7 +184,7 @@ def test_a_clique_in_the_desired_state_has_no_pending_changes() -> None:
     [
         ({"pending": ["change /etc/nvidia-imex/config.cfg"]}, "change /etc/nvidia-imex/config.cfg"),
         ({"running": False}, "start nvidia-imex.service"),
-        ({"record": {**record(3, NEW), "outdated": []}}, "generation 4 of the list"),
+        ({"record": record(3, NEW)}, "generation 4 of the list"),
         ({"failed": True, "msg": "Two owners."}, "Two owners."),
         ({"facts": {**facts(0, 3), "ready": False}}, "wait until it is connected to the other members"),
         ({"facts": {**facts(0, 3), "domain_state": "degraded"}}, "wait until it is connected to the other members"),
@@ -220,9 +219,9 @@ def test_a_tray_to_which_all_are_connected_restarts_alone() -> None:
     assert [bool(pending(rows, tray)) for tray in MEMBERS.trays] == [False, True, False]
 
 
-def test_records_of_outdated_trays_and_a_boot_are_not_pending() -> None:
+def test_a_boot_is_not_pending() -> None:
     """The approval is gone after a boot, and is written again while the daemon runs."""
-    rows = {**unchanged(), "t0": inspected(0, approved=False, record={**record(4, NEW), "outdated": ["t2"]})}
+    rows = {**unchanged(), "t0": inspected(0, approved=False)}
     assert pending(rows) == []
 
 
@@ -266,9 +265,7 @@ def test_no_daemon_is_stopped_or_started_without_pending_changes(rows: dict[str,
             assert not decision.restart
             assert entry["running"]
             assert not entry["pending"]
-            assert imex_clique.is_up_to_date(
-                {**entry, "record": {**entry["record"], "outdated": list(decision.outdated)}}, decision
-            )
+            assert imex_clique.is_up_to_date(entry, decision)
 
 
 @pytest.mark.parametrize(

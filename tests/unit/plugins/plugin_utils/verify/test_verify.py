@@ -186,7 +186,7 @@ def stale_channel(world: World) -> None:
 
 
 def foreign_list(world: World) -> None:
-    record = '{"clique": "r01", "generation": 3, "outdated": [], "owner": "domain", "sha256": "%s"}' % ("0" * 64)
+    record = '{"clique": "r01", "generation": 3, "owner": "domain", "sha256": "%s"}' % ("0" * 64)
     foreign = ["10.9.9.1", str(world.fabric.trays[A[1]]["imex_address"])]
     nodes = {
         "path": "/etc/nvidia-imex/nodes_config.cfg",
