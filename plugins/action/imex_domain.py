@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, Finding, finding
@@ -37,7 +38,7 @@ _REPEATED = {"certificate": CHANGE_PHASES, "inspect": CHANGE_PHASES, "preview": 
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
 # Options that the tray has no use for.
-_CONTROLLER_OPTIONS = ("fabric_file", "tray", "allow_outdated", "tls_files", "tls_ca", "extra_changes")
+_CONTROLLER_OPTIONS = ("fabric_file", "tray", "allow_outdated", "templates", "tls_files", "tls_ca", "extra_changes")
 # Seconds to connect, to copy the module, to read the tray and to write its files.
 _REST = 300.0
 
@@ -316,6 +317,7 @@ class ActionModule(GuardedAction):
     # --- The tray, the store of the run and the controller's files.
 
     def _run_on_tray(self, store_as: str, phase: str) -> Result:
+        self.plan["files"] = self._rendered()
         options = {
             name: value for name, value in self.options.items() if value is not None and name not in _CONTROLLER_OPTIONS
         }
@@ -385,6 +387,23 @@ class ActionModule(GuardedAction):
                 f"{path}: does not place tray {shown(self.tray)}, so it has no IMEX domain; run discover and accept."
             )
         return clique
+
+    def _rendered(self) -> dict[str, str]:
+        """Render the role's templates with the variables of the tray: file on the tray -> text."""
+        texts = {}
+        for name, path in domain.TEMPLATES.items():
+            template = self.options["templates"].get(name)
+            if not template:
+                continue
+            try:
+                found = self._loader.path_dwim_relative_stack(self._task.get_search_path(), "templates", template)
+                text = self._loader.get_text_file_contents(found)
+                texts[path] = str(self._templar.template(trust_as_template(text)))
+            except AnsibleError as error:
+                raise files.ImexError(
+                    f"imex_{name}_template: {template} cannot be rendered ({error}); correct it."
+                ) from None
+        return texts
 
     def _tls(self, paths: Mapping[str, str | None]) -> dict[str, str]:
         """Read key, certificate and authority; a vaulted file is decrypted here, in memory."""

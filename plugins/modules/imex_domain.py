@@ -79,10 +79,33 @@ options:
     type: list
     elements: str
     default: []
-  config:
-    description: The text of C(config.cfg), which replaces the file. It is not changed if omitted.
-    type: str
-    default: ''
+  templates:
+    description:
+      - The role's templates of files on the trays, relative to C(templates) of the role or playbook. The action plugin
+        renders them with the variables of the tray. A file without a template is removed, but not C(config.cfg).
+    type: dict
+    default: {}
+    suboptions:
+      config:
+        description: C(config.cfg).
+        type: str
+        default: ''
+      drop_in:
+        description: The drop-in of C(nvidia-imex.service), with the check at boot.
+        type: str
+        default: ''
+      list_socket:
+        description: The socket unit that reports the node list to members.
+        type: str
+        default: ''
+      list_service:
+        description: The service unit of that socket.
+        type: str
+        default: ''
+  config_values:
+    description: Keys of C(config.cfg) and the values that the owner or TLS needs there.
+    type: dict
+    default: {}
   manage_package:
     description: Whether to install the package of the driver's version.
     type: bool
@@ -105,7 +128,7 @@ options:
     type: path
     default: /proc/devices
   channel_count:
-    description: The driver's option C(NVreg_ImexChannelCount), from 0 to 1048575. Not changed if omitted.
+    description: The driver's option C(NVreg_ImexChannelCount). Not changed if omitted.
     type: int
   create_channel0:
     description: The driver's option C(NVreg_CreateImexChannel0). Not changed if omitted.
@@ -132,18 +155,9 @@ options:
     type: bool
     default: true
   list_port:
-    description: The port on which a member reports the generation and hash of its node list, from 1 to 65535.
+    description: The port on which a member reports the generation and hash of its node list.
     type: int
     default: 50006
-  boot_wait:
-    description: Seconds that the check at boot waits for members to answer, from 3 to 3600.
-    type: float
-    default: 30
-  boot_unconfirmed:
-    description: What the check at boot does where no member answers.
-    type: str
-    choices: [stay_off, start]
-    default: stay_off
   allow_jobs:
     description: Whether a daemon may be stopped while jobs run on the clique, which breaks them.
     type: bool
@@ -156,16 +170,15 @@ options:
     elements: path
     default: []
   timeout:
-    description: Seconds for one call to C(nvidia-imex-ctl), from 1 to 600.
+    description: Seconds for one call to C(nvidia-imex-ctl).
     type: float
     default: 10
   ready_wait:
-    description: Seconds that O(phase=wait) waits for the clique, from 1 to 3600.
+    description: Seconds that O(phase=wait) waits for the clique.
     type: float
     default: 60
   start_wait:
-    description: Seconds that O(phase=start) waits for the unit, from 1 to 3600. O(phase=wait) waits for a unit that
-      still starts then.
+    description: Seconds that O(phase=start) waits for the unit. O(phase=wait) waits for a unit that still starts then.
     type: float
     default: 15
   extra_changes:
@@ -183,6 +196,10 @@ options:
         description: The name of the clique.
         type: str
         default: ''
+      files:
+        description: The rendered O(templates), file on the tray and text.
+        type: dict
+        default: {}
       nodes:
         description: The lines of the clique's C(nodes_config.cfg), in order.
         type: list
@@ -406,7 +423,12 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "fabric_file": {"type": "path"},
     "tray": {"type": "str"},
     "allow_outdated": _NAMES,
-    "config": {"type": "str", "default": ""},
+    "templates": {
+        "type": "dict",
+        "default": {},
+        "options": {name: {"type": "str", "default": ""} for name in domain.TEMPLATES},
+    },
+    "config_values": {"type": "dict", "default": {}},
     "manage_package": {"type": "bool", "default": True},
     "package": {"type": "str", "default": ""},
     "version": {"type": "str", "default": ""},
@@ -425,8 +447,6 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "tls_ca": {"type": "bool", "default": False},
     "manage_firewall": {"type": "bool", "default": True},
     "list_port": {"type": "int", "default": 50006},
-    "boot_wait": {"type": "float", "default": 30},
-    "boot_unconfirmed": {"type": "str", "choices": ["stay_off", "start"], "default": "stay_off"},
     "allow_jobs": {"type": "bool", "default": False},
     "job_files": {"type": "list", "elements": "path", "default": []},
     "timeout": {"type": "float", "default": 10},
@@ -439,6 +459,7 @@ PLAN: Specification = {
     "default": {},
     "options": {
         "clique": {"type": "str", "default": ""},
+        "files": {"type": "dict", "default": {}},
         "nodes": _NAMES,
         "slurm_nodes": _NAMES,
         "outside": _NAMES,

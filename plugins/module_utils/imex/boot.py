@@ -34,7 +34,11 @@ from typing import TypedDict
 
 
 class _Written(TypedDict, total=False):
+    """nodes: the path of the list. channels: the minor numbers that the role created."""
+
     owner: str
+    nodes: str
+    channels: list[int]
 
 
 class Record(_Written):
@@ -93,11 +97,12 @@ def decide(own: Record, answers: dict[str, Record], members: int) -> tuple[str, 
     return "wait", f"{len(agreeing)} of {members - 1} members report the same list"
 
 
-def check(record: str, nodes: str, approval: str, port: int, wait: float, unconfirmed: str = "stay_off") -> int:
+def check(record: str, approval: str, port: int, wait: float, unconfirmed: str = "stay_off") -> int:
     """The exit status; the reason goes to standard error, and so to the journal."""
     own = read_record(record)
     if own is None:
         return _end(STAY_OFF, f"{record} is not a record of a node list; run the role imex on this tray")
+    nodes = own.get("nodes", "/etc/nvidia-imex/nodes_config.cfg")
     try:
         with open(nodes, "rb") as file:
             data = file.read()
@@ -242,7 +247,6 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     may_start = commands.add_parser("check", help="0: start; 1: stay off; 255: no member answered, retry")
     may_start.add_argument("--record", default="/etc/nvidia-imex/nvlink.json")
-    may_start.add_argument("--nodes", default="/etc/nvidia-imex/nodes_config.cfg")
     may_start.add_argument("--approval", default="/run/nvlink-imex/start-approved")
     may_start.add_argument("--port", type=int, default=50006)
     may_start.add_argument("--wait", type=float, default=30.0)
@@ -252,7 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
     channels.add_argument("minors", nargs="+", type=int)
     options = parser.parse_args(arguments)
     if options.command == "check":
-        return check(options.record, options.nodes, options.approval, options.port, options.wait, options.unconfirmed)
+        return check(options.record, options.approval, options.port, options.wait, options.unconfirmed)
     major = major_of_channels(options.proc_devices)
     if major is None:
         sys.stderr.write("nvlink-imex: the driver has no IMEX channels, so none is created.\n")

@@ -49,6 +49,13 @@ SHARED_KEYS = (
     "IMEX_AUTH_ENCRYPTION_MODE",
     "IMEX_WAIT_FOR_QUORUM",
 )
+# Template of the role -> the file on the tray; an empty text removes a unit's file.
+TEMPLATES = {
+    "config": files.CONFIG_FILE,
+    "drop_in": DROP_IN,
+    "list_socket": SOCKET_UNIT,
+    "list_service": SERVICE_UNIT,
+}
 PRIVATE_MODE, PROGRAM_MODE, PLAIN_MODE = 0o600, 0o755, 0o644
 _MARK = "# Written by the role rackscale.nvlink.imex.\n"
 
@@ -60,7 +67,7 @@ class DesiredState:
     owner: str
     clique: str = ""
     entries: tuple[str, ...] = ()
-    config: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
     manage_package: bool = True
     package: str = ""
     version: str = ""
@@ -71,8 +78,15 @@ class DesiredState:
     tls: Mapping[str, str] = field(default_factory=dict)
     manage_firewall: bool = True
     list_port: int = 50006
-    boot_wait: float = 30.0
-    boot_unconfirmed: str = "stay_off"
+
+    @property
+    def config(self) -> str:
+        return self.files.get(files.CONFIG_FILE, "")
+
+    @property
+    def offers_list(self) -> bool:
+        """Whether this tray reports its node list to members, on ``list_port``."""
+        return self.runs_service and bool(self.files.get(SOCKET_UNIT))
 
     @property
     def runs_service(self) -> bool:
@@ -103,21 +117,13 @@ class DesiredState:
     @property
     def ports_to_open(self) -> tuple[int, ...]:
         """The ports that something listens on under this owner; the node list of a job has no record."""
-        return self.ports if self.runs_service else self.ports[:2] if self.owner == JOB else ()
+        if self.owner not in (*SERVICE_OWNERS, JOB):
+            return ()
+        return self.ports if self.offers_list else self.ports[:2]
 
 
-# Option of imex_domain -> its lowest and highest value.
-RANGES = {
-    "boot_wait": (3, 3600),
-    "channel_count": (0, (1 << 20) - 1),
-    "list_port": (1, 65535),
-    "ready_wait": (1, 3600),
-    "start_wait": (1, 3600),
-    "timeout": (1, 600),
-}
 # Options that are fields of DesiredState under their own names.
 _SAME_OPTIONS = (
-    "config",
     "manage_package",
     "package",
     "version",
@@ -126,8 +132,6 @@ _SAME_OPTIONS = (
     "create_channel0",
     "manage_firewall",
     "list_port",
-    "boot_wait",
-    "boot_unconfirmed",
 )
 
 
@@ -139,7 +143,8 @@ def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
         missing = ", ".join(sorted(set(TLS_FILES) - set(tls)))
         raise files.ImexError(f"option tls_files: {missing} is missing; give key, certificate and authority together.")
     tls = tls if owner in (*SERVICE_OWNERS, JOB) else {}
-    _check_config(files.Config(options.get("config") or ""), owner, bool(tls))
+    texts = plan.get("files") or {}
+    _check_config(files.Config(texts.get(files.CONFIG_FILE, "")), owner, options.get("config_values") or {})
     entries = tuple(plan.get("nodes") or ())
     if owner in SERVICE_OWNERS:
         if not entries or not plan.get("clique"):
@@ -150,115 +155,62 @@ def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
     channels = tuple(sorted(set(options.get("channels") or ())))
     if any(not 0 <= minor < 1 << 20 for minor in channels):
         raise files.ImexError(f"option channels: {list(channels)} has a number out of range; use 0 to 1048575.")
-    for name, (low, high) in RANGES.items():
-        value = options.get(name)
-        if value is not None and not low <= value <= high:
-            raise files.ImexError(f"option {name} is {value}; use a number from {low} to {high}.")
-    return DesiredState(
+    desired = DesiredState(
         owner=owner,
         clique=plan.get("clique") or "",
         entries=entries if owner in SERVICE_OWNERS else (),
+        files=texts,
         channels=channels if owner in SERVICE_OWNERS else (),
         tls=tls,
         **{name: options[name] for name in _SAME_OPTIONS if options.get(name) is not None},
     )
+    ports = desired.ports_to_open
+    if len(set(ports)) < len(ports):
+        raise files.ImexError(f"Two of the ports {', '.join(map(str, ports))} of IMEX are equal; use three ports.")
+    return desired
 
 
-_TLS_PARTS = (("KEY", "key"), ("CERT", "certificate"), ("CERT_AUTH", "authority"))
-_TLS_SETTINGS = {
-    **{f"IMEX_{side}_{part}": TLS_FILES[name] for side in ("SERVER", "CLIENT") for part, name in _TLS_PARTS},
-    "IMEX_ENABLE_AUTH_ENCRYPTION": "1",
-    "IMEX_AUTH_ENCRYPTION_MODE": "SSL_TLS",
-    "IMEX_AUTH_SOURCE": "FILE",
-}
-_HOST_SETTINGS = {"IMEX_CMD_ENABLED": "1", "IMEX_CMD_UNIX_DOMAIN_PATH": HOST_SOCKET}
 _PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
 
 
-def _check_config(config: files.Config, owner: str, tls: bool) -> None:
-    """Raise ImexError where config.cfg contradicts what this collection needs; NVIDIA's daemon checks the rest."""
+def _check_config(config: files.Config, owner: str, keys: Mapping[str, object]) -> None:
+    """Raise ImexError where config.cfg contradicts what this collection needs; NVIDIA's daemon checks the rest.
+
+    ``keys``: those that the owner or TLS needs.
+    """
     # nvidia-imex.service waits for a fork.
-    needed = {"DAEMONIZE": "1", **(_HOST_SETTINGS if owner == HOST else {}), **(_TLS_SETTINGS if tls else {})}
-    for key, value in needed.items():
-        if config.get(key) != value:
+    for key, value in {"DAEMONIZE": "1", **keys}.items():
+        if config.get(key) != str(value):
             raise files.ImexError(
-                f"option config: {key} is {config.get(key)!r}, but needs {value!r} with owner {owner}"
-                f"{' and TLS' if tls else ''}; correct imex_config_extra, or the template of config.cfg."
+                f"config.cfg: {key} is {config.get(key)!r}, but needs '{value}' with owner {owner}; correct"
+                " imex_config_extra, or the template of config.cfg."
             )
     for key in _PORT_KEYS:
         if not re.fullmatch("[0-9]{1,5}", config.get(key)) or not 0 < int(config.get(key)) < 65536:
-            raise files.ImexError(f"option config: {key} is {config.get(key)!r}; use a number from 1 to 65535.")
+            raise files.ImexError(f"config.cfg: {key} is {config.get(key)!r}; use a number from 1 to 65535.")
     if not (config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE).startswith("/"):
-        raise files.ImexError("option config: IMEX_NODE_CONFIG_FILE is no absolute path; use one.")
+        raise files.ImexError("config.cfg: IMEX_NODE_CONFIG_FILE is no absolute path; use one.")
 
 
-def files_of(
-    desired: DesiredState, program: str, major: int | None, pin: packages.Offer | None
-) -> dict[str, tuple[str | None, int]]:
+def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
     """path -> (text or None for absent, mode), of all files but config.cfg, the node list and the record.
 
-    ``program``: the text of the check at boot. ``major``: the major number of channels in this boot.
+    ``program``: the text of the check at boot.
     """
-    service = desired.runs_service
     texts: dict[str, tuple[str | None, int]] = {
-        PROGRAM: (program if service else None, PROGRAM_MODE),
-        DROP_IN: (_drop_in(desired) if service else None, PLAIN_MODE),
-        SOCKET_UNIT: (_socket_unit(desired) if service else None, PLAIN_MODE),
-        SERVICE_UNIT: (_service_unit() if service else None, PLAIN_MODE),
-        TMPFILES: (_tmpfiles(desired.channels, major) if desired.channels and major is not None else None, PLAIN_MODE),
+        PROGRAM: (program if desired.runs_service else None, PROGRAM_MODE),
+        # Of earlier releases, with the major number of one boot; the unit creates the channels.
+        TMPFILES: (None, PLAIN_MODE),
         MODPROBE: (None if desired.owner == NONE else _modprobe(desired), PLAIN_MODE),
     }
+    for path in (DROP_IN, SOCKET_UNIT, SERVICE_UNIT):
+        text = desired.files.get(path) if desired.runs_service else None
+        texts[path] = (text or None, PLAIN_MODE)
     keeps_package = desired.owner in (*SERVICE_OWNERS, JOB) and desired.manage_package
     texts[packages.APT_PIN] = (packages.render_apt_pin(pin) if keeps_package and pin else None, PLAIN_MODE)
     for name, path in TLS_FILES.items():
         texts[path] = (desired.tls.get(name), PRIVATE_MODE)
     return texts
-
-
-def _drop_in(desired: DesiredState) -> str:
-    where = f"--nodes {desired.nodes_path} --port {desired.list_port}"
-    options = f"{where} --wait {desired.boot_wait:g} --unconfirmed {desired.boot_unconfirmed}"
-    minors = " ".join(map(str, desired.channels))
-    channels = f"ExecStartPre=-{PROGRAM} channels --proc-devices {desired.proc_devices} {minors}\n" if minors else ""
-    return (
-        f"{_MARK}[Unit]\nWants={LIST_SOCKET}\nAfter={LIST_SOCKET} network-online.target\n\n"
-        "[Service]\n# IMEX stays off on a tray with an outdated node list; the journal has the reason.\n"
-        f"ExecCondition={PROGRAM} check {options}\n{channels}"
-        # The package's unit has no limit, and a start that hangs would block the boot.
-        f"TimeoutStartSec={desired.boot_wait + 120:g}\n"
-    )
-
-
-def _socket_unit(desired: DesiredState) -> str:
-    return (
-        f"{_MARK}[Unit]\nDescription=Report the IMEX node list of this tray to its clique\n\n"
-        f"[Socket]\nListenStream={desired.list_port}\nAccept=yes\nMaxConnections=256\nMaxConnectionsPerSource=16\n"
-        "# systemd's own limit would stop the socket for good once a member connects too often.\n"
-        "TriggerLimitIntervalSec=0\n\n"
-        "[Install]\nWantedBy=sockets.target\n"
-    )
-
-
-def _service_unit() -> str:
-    return (
-        f"{_MARK}[Unit]\nDescription=Report the IMEX node list of this tray to one member of its clique\n"
-        "CollectMode=inactive-or-failed\n\n"
-        # It reads nothing from the connection.
-        f"[Service]\nExecStart=/bin/cat {files.RECORD_FILE}\nStandardInput=null\nStandardOutput=socket\n"
-        "StandardError=journal\nUser=nobody\nNoNewPrivileges=yes\nCapabilityBoundingSet=\nLogLevelMax=notice\n"
-        "TimeoutStartSec=10\nRuntimeMaxSec=10\n"
-    )
-
-
-def _tmpfiles(channels: Sequence[int], major: int | None) -> str:
-    lines = (f"c {boot.CHANNELS}/channel{minor} 0666 root root - {major}:{minor}\n" for minor in channels)
-    return f"{_MARK}d {boot.CHANNELS} 0755 root root -\n{''.join(lines)}"
-
-
-def channels_of_tmpfiles(text: str | None) -> set[int]:
-    """The channels in the tmpfiles rule of an earlier run."""
-    rows = (line.split() for line in (text or "").splitlines())
-    return {int(row[1].rpartition("channel")[2]) for row in rows if len(row) == 7 and row[0] == "c"}
 
 
 def _modprobe(desired: DesiredState) -> str | None:
@@ -277,6 +229,8 @@ def render_record(desired: DesiredState, generation: int) -> str:
         "generation": generation,
         "sha256": desired.sha256,
         "owner": desired.owner,
+        "nodes": desired.nodes_path,
+        "channels": list(desired.channels),
     }
     return json.dumps(record, indent=1, sort_keys=True) + "\n"
 

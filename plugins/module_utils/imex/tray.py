@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, own_source
@@ -35,6 +34,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings imp
 
 # For one call of a program.
 SECONDS = 30.0
+PYTHON = "/usr/bin/python3"
 PARAMS = "/proc/driver/nvidia/params"
 
 
@@ -115,8 +115,8 @@ class Tray:
         return domain.difference(self.desired, observed, atomic.read_text(files.CONFIG_FILE), offer)
 
     def _files(self, offer: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
-        pin = offer if shutil.which("apt-get") else None
-        return domain.files_of(self.desired, _program(), boot.major_of_channels(self.desired.proc_devices), pin)
+        program = _program() if self.desired.runs_service else ""
+        return domain.files_of(self.desired, program, offer if shutil.which("apt-get") else None)
 
     def _unit_changes(self, observed: Facts) -> list[str]:
         """The changes of the unit, as verb and unit name; without a unit (not installed), only the mask."""
@@ -164,7 +164,7 @@ class Tray:
         must_stop = observed["running"] and (
             stop or bool(difference.restart_clique or difference.restart or difference.stop)
         )
-        old_channels = domain.channels_of_tmpfiles(atomic.read_text(domain.TMPFILES))
+        old = read_record()
         if install and offer:
             installing.fetch(self.host, offer)
         if must_stop:
@@ -182,17 +182,17 @@ class Tray:
         if self.desired.runs_service:
             self._write_list(generation)
         else:
-            self._remove_list()
+            self._remove_list(old)
+        if old and old.get("nodes", self.desired.nodes_path) != self.desired.nodes_path:
+            self._write(old["nodes"], None)
         self._set_units(observed, any(_is_unit(path) for path in self.host.before))
-        self._channels(old_channels)
+        self._channels(old.get("channels", []) if old else [])
         if self.desired.manage_firewall:
             firewall.apply(self.host, self.desired.ports_to_open)
         if modprobe_changed:
             self._rebuild_initramfs()
         reboot = domain.reboot_needed(self.desired, atomic.read_text(PARAMS), modprobe_changed)
         findings += [reboot] if reboot else []
-        if self.desired.owner == domain.DRIVER and not self.check:
-            findings += _unmanaged_daemons()
         sha256 = self.desired.sha256 if self.check and self.desired.runs_service else sha256_of(self.desired.nodes_path)
         if self.desired.runs_service and sha256 != self.desired.sha256:
             raise HostError(
@@ -249,11 +249,10 @@ class Tray:
         self._write(self.desired.nodes_path, self.desired.text)
         self._write(files.RECORD_FILE, record)
 
-    def _remove_list(self) -> None:
-        has_record = os.path.lexists(files.RECORD_FILE)
+    def _remove_list(self, old: boot.Record | None) -> None:
         self._write(files.RECORD_FILE, None)
         self._write(domain.START_APPROVAL, None)
-        if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and has_record):
+        if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and old):
             # A manual start could use the old list, because the check at boot is gone. With owner job, a list without a
             # record is that of a running job.
             self._write(self.desired.nodes_path, None)
@@ -268,10 +267,10 @@ class Tray:
                 self.host.call("systemctl", "stop", unit, timeout=packages.STOP_SECONDS)
             self.host.change(change, "systemctl", verb, "--quiet", unit)
         active = self.host.is_active(domain.LIST_SOCKET)
-        if self.desired.runs_service and (not active or domain.SOCKET_UNIT in self.host.before):
+        if self.desired.offers_list and (not active or domain.SOCKET_UNIT in self.host.before):
             if self.host.change(f"start {domain.LIST_SOCKET}", "systemctl", "enable", "--quiet", domain.LIST_SOCKET):
                 self.host.require("systemctl", "restart", domain.LIST_SOCKET)
-        elif not self.desired.runs_service and active and self.host.change(f"stop {domain.LIST_SOCKET}"):
+        elif not self.desired.offers_list and active and self.host.change(f"stop {domain.LIST_SOCKET}"):
             self.host.call("systemctl", "stop", domain.LIST_SOCKET)
         if not self.desired.tls and not self.check:
             with contextlib.suppress(OSError):
@@ -284,9 +283,9 @@ class Tray:
                 with contextlib.suppress(OSError):
                     os.rmdir(path)
 
-    def _channels(self, old: set[int]) -> None:
+    def _channels(self, old: Sequence[int]) -> None:
         """Create the devices of the desired channels with the major of this boot; remove those of an earlier run."""
-        for minor in sorted(old - set(self.desired.channels)):
+        for minor in sorted(set(old) - set(self.desired.channels)):
             self._write(f"{boot.CHANNELS}/channel{minor}", None)
         major = boot.major_of_channels(self.desired.proc_devices)
         if major is None or not self.desired.channels:
@@ -305,28 +304,17 @@ class Tray:
 
 
 def _program() -> str:
-    """The text of the check at boot, with the interpreter that runs this module."""
+    """The text of the check at boot, by the system's Python: that of Ansible may be removed later."""
+    if not os.path.exists(PYTHON):
+        raise files.ImexError(f"The check at boot runs by {PYTHON}, which this tray lacks; install python3 there.")
     source = own_source.read(boot.__name__)
     if source is None:
         raise files.ImexError("the source of the check at boot cannot be read; run the role without a module compiler.")
-    return f"#!{sys.executable or '/usr/bin/python3'} -I\n{source}"
+    return f"#!{PYTHON} -I\n{source}"
 
 
 def _daemons() -> list[Process]:
     return survey.processes(lambda name: name == survey.DAEMON)
-
-
-def _unmanaged_daemons() -> list[HostFinding]:
-    """The finding for an IMEX daemon that the DRA driver did not start."""
-    pids = [
-        process["pid"]
-        for process in _daemons()
-        # Without a cgroup, it has ended meanwhile.
-        if process["cgroup"]
-        and "kubepods" not in process["cgroup"]
-        and not any("/imexd/" in word for word in process["argv"])
-    ]
-    return [host_finding("imex_two_owners", "masked", pid=pid) for pid in pids[:1]]
 
 
 def _is_unit(path: str) -> bool:

@@ -35,8 +35,6 @@ def plan(variables: Variables, tray: str, run_folder: str) -> dict[str, Any]:
         )
     if not os.path.isabs(folder):
         raise ImexError(f"imex_tls_ca_dir is {folder!r}; use an absolute path.")
-    if not 1 <= days <= 36500:
-        raise ImexError(f"imex_tls_days is {days}; use a number from 1 to 36500.")
     address = _address(variables, tray, run_folder)
     # The fabric file has it, so it is the name of a file; the authority's files are ca.key and ca.pem.
     if tray == "ca" or len(tray) > _MAX_NAME:

@@ -26,19 +26,41 @@ _FILE = Path(__file__).resolve().parents[3] / "roles" / "imex" / "meta" / "argum
 _SPEC: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
 
 
+# Role variable -> its lowest and highest value.
+RANGES = {
+    "imex_boot_wait": (3, 3600),
+    "imex_channel_count": (0, (1 << 20) - 1),
+    "imex_ctl_timeout": (1, 600),
+    "imex_list_port": (1, 65535),
+    "imex_ready_wait": (1, 3600),
+    "imex_start_wait": (1, 3600),
+    "imex_tls_days": (1, 36500),
+}
+
+
 def problems(variables: Variables, template: Callable[[Any], Any]) -> list[str]:
-    """What is wrong with the role's variables of a host, as Ansible says it; none outside the role."""
+    """What is wrong with the role's variables of a host; none outside the role."""
     if variables.get("ansible_role_name") != ROLE:
         return []
     given = template({name: variables[name] for name in _SPEC if name in variables})
-    return list(ArgumentSpecValidator(_SPEC).validate(given, validate_role_argument_spec=True).error_messages)
+    return _validate(_SPEC, given)[1]
+
+
+def _validate(spec: dict[str, Any], given: Variables) -> tuple[Variables, list[str]]:
+    """(the values in their types, what is wrong), by Ansible's rules and by RANGES."""
+    checked = ArgumentSpecValidator(spec).validate(given, validate_role_argument_spec=True)
+    values, wrong = checked.validated_parameters, list(checked.error_messages)
+    for name, (low, high) in () if wrong else RANGES.items():
+        if values.get(name) is not None and not low <= values[name] <= high:
+            wrong.append(f"{name} is {values[name]}; use a number from {low} to {high}.")
+    return values, wrong
 
 
 def of_localhost(variables: Variables, names: Iterable[str]) -> list[Any]:
     """Variables of the role as localhost has them, or their defaults, of their types. Raises ImexError."""
     spec = {name: _SPEC[name] for name in names}
     given = {name: value for name in spec if (value := trust.controller_value(variables, name)) is not None}
-    checked = ArgumentSpecValidator(spec).validate(given, validate_role_argument_spec=True)
-    if checked.error_messages:
-        raise ImexError(f"Variables of localhost: {'; '.join(checked.error_messages)}.")
-    return [checked.validated_parameters[name] for name in spec]
+    values, wrong = _validate(spec, given)
+    if wrong:
+        raise ImexError(f"Variables of localhost: {'; '.join(wrong).rstrip('.')}.")
+    return [values[name] for name in spec]

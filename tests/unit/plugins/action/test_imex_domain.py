@@ -491,10 +491,12 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     paths = {name: str(tmp_path / name) for name in ("key", "certificate", "authority")}
     for name, path in paths.items():
         Path(path).write_text(f"text of {name}\n")
-    config = "".join(f"{key}={value}\n" for key, value in domain._TLS_SETTINGS.items())
-    run("r01t01", phase="inspect", timeout="2", tls_files=paths, config=config)
+    config = tmp_path / "config.cfg.j2"
+    config.write_text("SERVER_PORT={{ 50000 + 100 }}\n")
+    run("r01t01", phase="inspect", timeout="2", tls_files=paths, templates={"config": str(config)})
     options, plan = on_trays[0], on_trays[0]["plan"]
-    assert (options["timeout"], options["list_port"], options["config"]) == (2.0, 50006, config)
+    assert (options["timeout"], options["list_port"]) == (2.0, 50006)
+    assert plan["files"] == {files.CONFIG_FILE: "SERVER_PORT=50100\n"}
     assert not any(options[name] for name in ("fabric_file", "tls_files", "tray", "allow_outdated"))
     clique = clique_of(fabric)
     assert (plan["clique"], plan["nodes"], plan["slurm_nodes"]) == ("r01", list(clique.entries), TRAYS)

@@ -99,10 +99,12 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(boot, "_ROUND", 60.0)
 
     def run(port: int, own: Any = None, text: str = TEXT, approved: str = "", **more: Any) -> int:
+        if isinstance(own, dict):
+            own = {**own, "nodes": str(tmp_path / "nodes")}
         for name, content in (("record", own), ("nodes", text), ("approved", approved)):
             if content is not None:
                 (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
-        paths = (str(tmp_path / name) for name in ("record", "nodes", "approved"))
+        paths = (str(tmp_path / name) for name in ("record", "approved"))
         return boot.check(*paths, port, more.pop("wait", 0.2), **more)
 
     return run

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import addresses, tray
 
 ROLE = Path(__file__).parents[5] / "roles" / "imex"
@@ -27,24 +29,38 @@ TLS = {"key": "KEY\n", "certificate": "CERT\n", "authority": "CA\n"}
 PLAN = ("clique", "nodes", "tls")
 
 
-def config_of(**variables: Any) -> str:
-    """config.cfg by the role's template, with these variables of the role."""
+def rendered(name: str, **variables: Any) -> str:
+    """A template of the role, with these variables of the role."""
     role = {**load("defaults/main.yml"), **load("vars/main.yml")}
     trusted = {name: trust_as_template(value) if isinstance(value, str) else value for name, value in role.items()}
-    text = trust_as_template((ROLE / "templates" / "config.cfg.j2").read_text())
+    text = trust_as_template((ROLE / "templates" / role[f"imex_{name}_template"]).read_text())
     return str(Templar(DataLoader(), {**trusted, **variables}).template(text))
+
+
+def config_of(**variables: Any) -> str:
+    return rendered("config", **variables)
+
+
+def owned_by(owner: str, tls: str) -> Any:
+    """The values of config.cfg that they need."""
+    text = trust_as_template(load("vars/main.yml")["imex_config_owned"])
+    role = {name: value for name, value in load("vars/main.yml").items() if name.startswith("imex_config_")}
+    role.update(imex_owner=owner, imex_tls_used=tls != "off" and owner in ("domain", "host_managed", "job"))
+    return Templar(DataLoader(), role).template(text)
 
 
 def desire(**more: Any) -> domain.DesiredState:
     """The desired state of a tray of clique r01. Arguments in PLAN go to the plan, others to the options."""
     owner = more.get("owner", "domain")
-    more.setdefault("config", config_of(imex_owner=owner, imex_tls="site" if "tls" in more else "off"))
-    plan = {"clique": "r01", "nodes": LIST, **{name: more.pop(name) for name in PLAN if name in more}}
-    return domain.desired_state({"owner": "domain", **more}, plan)
+    tls = "site" if "tls" in more else "off"
+    texts = {path: rendered(name, imex_owner=owner, imex_tls=tls) for name, path in domain.TEMPLATES.items()}
+    texts[files.CONFIG_FILE] = more.pop("config", texts[files.CONFIG_FILE])
+    plan = {"clique": "r01", "nodes": LIST, "files": texts, **{name: more.pop(name) for name in PLAN if name in more}}
+    return domain.desired_state({"owner": "domain", "config_values": owned_by(owner, tls), **more}, plan)
 
 
-def table(given: domain.DesiredState, major: int | None = 234) -> dict[str, str | None]:
-    return {path: text for path, (text, _mode) in domain.files_of(given, "#!program\n", major, OFFER).items()}
+def table(given: domain.DesiredState) -> dict[str, str | None]:
+    return {path: text for path, (text, _mode) in domain.files_of(given, "#!program\n", OFFER).items()}
 
 
 def difference(given: domain.DesiredState, facts: dict[str, Any], config: str = COMMAND_SERVICE) -> domain.Difference:
@@ -55,16 +71,15 @@ def difference(given: domain.DesiredState, facts: dict[str, Any], config: str = 
     ("more", "message"),
     [
         ({"nodes": ["10.0.0.1", "10.0.0.1"]}, "line 2"),
-        ({"config": "SERVER_PORT=70000\n"}, "option config: SERVER_PORT is '70000'; use a number from 1 to 65535"),
-        ({"config": "IMEX_CMD_PORT=\n"}, "option config: IMEX_CMD_PORT is ''; use a number"),
+        ({"config": "SERVER_PORT=70000\n"}, "config.cfg: SERVER_PORT is '70000'; use a number from 1 to 65535"),
+        ({"config": "IMEX_CMD_PORT=\n"}, "config.cfg: IMEX_CMD_PORT is ''; use a number"),
+        ({"list_port": 50005}, "Two of the ports 50000, 50005, 50005 of IMEX are equal; use three ports."),
         ({"config": "IMEX_NODE_CONFIG_FILE=nodes\n"}, "no absolute path"),
         ({"config": "DAEMONIZE=0\n"}, "DAEMONIZE is '0', but needs '1'"),
         ({"channels": [-1]}, "option channels"),
-        ({"list_port": 65536}, "option list_port is 65536; use a number from 1 to 65535"),
-        ({"channel_count": 1 << 20}, "option channel_count"),
         ({"tls": {"key": "x"}}, "authority, certificate is missing"),
         ({"owner": "host_managed", "config": "IMEX_CMD_ENABLED=0\n"}, "but needs '1' with owner host_managed"),
-        ({"tls": TLS, "config": "LOG_LEVEL=4\n"}, "with owner domain and TLS; correct imex_config_extra"),
+        ({"tls": TLS, "config": "LOG_LEVEL=4\n"}, "needs '1' with owner domain; correct imex_config_extra"),
     ],
 )
 def test_a_wrong_option_fails_with_one_sentence(more: dict[str, Any], message: str) -> None:
@@ -80,7 +95,7 @@ def test_no_member_uses_up_the_socket_of_the_node_lists() -> None:
 
 def test_tls_files_are_readable_by_root_only() -> None:
     given = desire(tls=TLS)
-    files_of = domain.files_of(given, "", None, None)
+    files_of = domain.files_of(given, "", None)
     assert [files_of[path] for path in domain.TLS_FILES.values()] == [(text, 0o600) for text in TLS.values()]
     assert "KEY" not in str([text for path, (text, _mode) in files_of.items() if path != domain.TLS_FILES["key"]])
 
@@ -90,7 +105,7 @@ def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
     given = desire(owner=owner, tls=TLS, channels=[0], channel_count=64)
     texts = table(given)
     service = owner in domain.SERVICE_OWNERS
-    for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.TMPFILES):
+    for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT):
         assert (texts[path] is not None) == service, path
     # A job's daemons read their certificates there too.
     assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
@@ -106,12 +121,20 @@ def test_the_ports_that_each_owner_needs_open(owner: str, ports: tuple[int, ...]
     assert desire(owner=owner, config=config_of(imex_config_extra={"SERVER_PORT": 50100})).ports_to_open == ports
 
 
-def test_without_a_major_there_is_no_tmpfiles_rule() -> None:
-    assert table(desire(channels=[0, 7]), None)[domain.TMPFILES] is None
-    rule = table(desire(channels=[7, 0]))[domain.TMPFILES]
-    assert rule is not None
-    assert "c /dev/nvidia-caps-imex-channels/channel7 0666 root root - 234:7\n" in rule
-    assert domain.channels_of_tmpfiles(rule) == {0, 7}
+def test_the_drop_in_checks_the_list_and_creates_the_channels() -> None:
+    lines = rendered("drop_in", imex_channels=[7, 0, 7], imex_boot_wait=30.5, imex_list_port=50106).splitlines()
+    assert f"ExecCondition={domain.PROGRAM} check --port 50106 --wait 30.5 --unconfirmed stay_off" in lines
+    assert f"ExecStartPre=-{domain.PROGRAM} channels --proc-devices /proc/devices 0 7" in lines
+    assert "TimeoutStartSec=150.5" in lines
+    assert "ExecStartPre" not in rendered("drop_in")
+    assert [rendered(name).count("nvlink-imex-list.socket") for name in ("drop_in", "list_socket")] == [2, 0]
+
+
+def test_a_site_switches_the_check_at_boot_and_its_port_off() -> None:
+    given = desire()
+    off = replace(given, files={files.CONFIG_FILE: given.config})
+    assert (given.offers_list, off.offers_list, off.ports_to_open) == (True, False, (50000, 50005))
+    assert {table(off)[path] for path in (domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT)} == {None}
 
 
 def test_a_tray_in_the_desired_state_has_no_difference() -> None:
@@ -217,15 +240,22 @@ def test_config_cfg_has_nvidias_defaults_and_what_owner_tls_and_site_set() -> No
     assert config_of(imex_owner="none", imex_tls="site") == config_of()
 
 
+def test_a_variable_outside_its_range_is_wrong() -> None:
+    given = {"ansible_role_name": role_variables.ROLE, "imex_boot_wait": 2, "imex_list_port": "65536"}
+    assert role_variables.problems(given, lambda value: value) == [
+        "imex_boot_wait is 2.0; use a number from 3 to 3600.",
+        "imex_list_port is 65536; use a number from 1 to 65535.",
+    ]
+
+
 def test_the_documented_ranges_of_role_variables_are_checked() -> None:
     """Each number has its range in the specification, and the modules reject values outside."""
     known = load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     variables = load("vars/main.yml")
     checked = {}
-    for ranges, options in ((domain.RANGES, "imex_domain_options"), (job_files.RANGES, "imex_job_options")):
-        for name, limits in ranges.items():
-            checked[re.findall(r"imex_[a-z0-9_]+", variables[options][name])[0]] = limits
-    checked["imex_tls_days"] = (1, 36500)  # by an assertion of the role's own
+    for name, limits in job_files.RANGES.items():
+        checked[re.findall(r"imex_[a-z0-9_]+", variables["imex_job_options"][name])[0]] = limits
+    checked.update(role_variables.RANGES)
     for name, option in known.items():
         if option["type"] not in ("int", "float") or "choices" in option:
             continue
