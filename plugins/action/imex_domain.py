@@ -86,10 +86,10 @@ class ActionModule(GuardedAction):
             self.clique = self._clique(options["fabric_file"], owner)
             self.plan: dict[str, Any] = {}
             if self.clique:
-                self.plan.update(clique=self.clique.name, nodes=list(self.clique.entries))
+                own = self.clique.entry_of(self.tray)
+                self.plan.update(clique=self.clique.name, nodes=list(self.clique.entries), own=own)
             paths = self.certificate["files"] if self.certificate else options["tls_files"]
-            if paths:
-                self.plan["tls"] = self._tls(paths)
+            self.tls = self._tls(paths) if paths else {}
             return self._run_phase(phase)
         except NvlinkError as error:
             # On a full disk the other members find no result of this tray, which counts as failed too.
@@ -220,17 +220,16 @@ class ActionModule(GuardedAction):
         if own.get("blocked"):
             return _unchanged(blocked=True, msg=own["msg"])
         sha256 = files.digest(files.render_nodes(clique.entries))
-        verified, findings = imex_clique.startable(clique, sha256, rows)
-        if self.tray not in verified:
-            message = next(
-                (entry["message"] for entry in findings if entry["tray"] == self.tray),
-                "This tray has no IMEX node list.",
-            )
-            self._store("start", {"failed": True, "msg": message, "findings": findings})
-            return _unchanged(failed=True, msg=message, findings=findings)
         # Trays that were lost between the two phases are outdated too.
-        inspected = self._rows("inspect", clique.trays)
-        lost = [tray for tray in inspected if tray not in verified]
+        lost = [tray for tray in self._rows("inspect", clique.trays) if rows.get(tray, {}).get("sha256") != sha256]
+        if self.tray in lost or self.tray not in rows:
+            message = (
+                f"{self.tray} has another node list than that of clique {clique.name}, so its IMEX stays off; find what"
+                " else writes nodes_config.cfg there."
+            )
+            found = finding("imex_list_differs", message, clique=clique.name, tray=self.tray)
+            self._store("start", {"failed": True, "msg": message})
+            return _unchanged(failed=True, msg=message, findings=[found])
         self.plan["reload_tls"] = bool(own.get("reload"))
         if own.get("unchanged") and own.get("running"):
             self._store("start", {"failed": False, "unchanged": True})
@@ -323,7 +322,7 @@ class ActionModule(GuardedAction):
         }
         result = self.run_module(
             "rackscale.nvlink.imex_domain",
-            {**options, "phase": phase, "plan": self.plan},
+            {**options, "phase": phase, "plan": self.plan, "tls": self.tls},
             self.variables,
             imex_rows.SCHEMA,
             seconds(phase, self.options),

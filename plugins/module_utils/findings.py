@@ -888,8 +888,8 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             message="No line of {path} is an address of this tray, so it is not a node of its IMEX domain; correct"
             " imex_address in the fabric file, or let the daemon start after the network.",
             messages={
-                "desired": "No imex_address of clique {clique} in the fabric file is an address of this tray, so its"
-                " IMEX would not start; correct it in the fabric file.",
+                "desired": "The imex_address of this tray in the fabric file is {address}, which is none of its"
+                " addresses, so its IMEX would not start; correct it in the fabric file.",
             },
         ),
         "imex_address_invalid": Row(

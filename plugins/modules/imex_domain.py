@@ -191,65 +191,10 @@ options:
     description: What the fabric file and the other trays of the clique say of this tray. Set by the action plugin.
     type: dict
     default: {}
-    suboptions:
-      clique:
-        description: The name of the clique.
-        type: str
-        default: ''
-      files:
-        description: The rendered O(templates), file on the tray and text.
-        type: dict
-        default: {}
-      nodes:
-        description: The lines of the clique's C(nodes_config.cfg), in order.
-        type: list
-        elements: str
-        default: []
-      slurm_nodes:
-        description: The Slurm nodes of the clique, whose jobs O(phase=inspect) looks up. O(phase=stop_and_write) looks
-          them up where there are any, and fails where jobs run there.
-        type: list
-        elements: str
-        default: []
-      outside:
-        description: Lines of the members that this run does not reach. O(phase=inspect) reads their records.
-        type: list
-        elements: str
-        default: []
-      started:
-        description: Lines of the other members that were started. O(phase=wait) waits for connections to them.
-        type: list
-        elements: str
-        default: []
-      generation:
-        description: The generation of the node list.
-        type: int
-        default: 0
-      restart_clique:
-        description: Whether all daemons of the clique stop before any starts.
-        type: bool
-        default: false
-      reload_tls:
-        description: Whether a running daemon must load new TLS files.
-        type: bool
-        default: false
-      reconnect:
-        description: Whether O(phase=wait) may signal the daemon to connect to its peers again.
-        type: bool
-        default: false
-      tls:
-        description: The contents of O(tls_files).
-        type: dict
-        suboptions:
-          key:
-            description: The private key.
-            type: str
-          certificate:
-            description: The certificate of the tray.
-            type: str
-          authority:
-            description: The certificate of the authority.
-            type: str
+  tls:
+    description: The contents of O(tls_files). Set by the action plugin.
+    type: dict
+    default: {}
 seealso:
   - module: rackscale.nvlink.fabric_facts
   - module: rackscale.nvlink.imex_job
@@ -393,7 +338,7 @@ findings:
       description: One sentence that names the remedy.
       returned: success
       type: str
-      sample: r01t04 was not reached, so its IMEX node list is older than generation 3 of clique r01.
+      sample: r01t04 did not get generation 3 of the IMEX node list of clique r01, so its IMEX does not start at boot.
 """
 
 import os
@@ -454,36 +399,38 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "start_wait": {"type": "float", "default": 15},
     "extra_changes": _NAMES,
 }
-PLAN: Specification = {
-    "type": "dict",
-    "default": {},
-    "options": {
-        "clique": {"type": "str", "default": ""},
-        "files": {"type": "dict", "default": {}},
-        "nodes": _NAMES,
-        "slurm_nodes": _NAMES,
-        "outside": _NAMES,
-        "started": _NAMES,
-        "generation": {"type": "int", "default": 0},
-        "restart_clique": {"type": "bool", "default": False},
-        "reload_tls": {"type": "bool", "default": False},
-        "reconnect": {"type": "bool", "default": False},
-        "tls": {
-            "type": "dict",
-            "options": {
-                "key": {"type": "str", "no_log": True},
-                "certificate": {"type": "str"},
-                "authority": {"type": "str"},
-            },
-        },
-    },
+TRAY_SPEC: dict[str, Specification] = {
+    "plan": {"type": "dict", "default": {}},
+    "tls": {"type": "dict", "default": {}, "no_log": True},
 }
 """What the action plugin adds for the tray."""
+PLAN: Arguments = {
+    "clique": "",
+    # The lines of the clique's list, and the tray's own.
+    "nodes": [],
+    "own": "",
+    # Path -> text, of the role's templates.
+    "files": {},
+    # The Slurm nodes of the clique, whose jobs are looked up.
+    "slurm_nodes": [],
+    # Lines of the members that this run does not reach, whose records `inspect` reads.
+    "outside": [],
+    # Lines of the other members that were started, for which `wait` waits.
+    "started": [],
+    "generation": 0,
+    # Whether all daemons of the clique stop before any starts.
+    "restart_clique": False,
+    # Whether a running daemon must load new TLS files.
+    "reload_tls": False,
+    # Whether `wait` may signal the daemon to connect to its peers again.
+    "reconnect": False,
+}
+"""The option plan, and what counts where the action plugin gives no value."""
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, "plan": PLAN}, supports_check_mode=True)
-    options, plan = module.params, module.params["plan"]
+    module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, **TRAY_SPEC}, supports_check_mode=True)
+    options, plan = module.params, {**PLAN, **module.params["plan"]}
     try:
         desired = domain.desired_state(options, plan)
     except NvlinkError as error:

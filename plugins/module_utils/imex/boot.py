@@ -72,16 +72,17 @@ def decide(own: Record, answers: dict[str, Record], members: int) -> tuple[str, 
     for peer, answer in sorted(answers.items()):
         if not _is_count(answer.get("generation")):
             continue
-        if answer.get("clique") != own["clique"]:
+        if _agrees(own, answer):
+            agreeing.append(peer)
+        elif answer.get("clique") != own["clique"]:
             other_clique.append(f"{peer} (clique {answer.get('clique')})")
-            continue
-        if answer["generation"] > own["generation"]:
+        elif answer["generation"] > own["generation"]:
             against.append(
                 f"{peer} has generation {answer['generation']} of the list of clique {own['clique']}, this tray has"
                 f" generation {own['generation']}"
             )
         elif answer["generation"] == own["generation"]:
-            (agreeing if answer.get("sha256") == own["sha256"] else differing).append(peer)
+            differing.append(peer)
     if len(agreeing) + 1 <= len(differing):
         against += [
             f"{peer} has another list of generation {own['generation']} of clique {own['clique']}" for peer in differing
@@ -168,7 +169,9 @@ def _query(peer: str, port: int) -> Record | None:
 
 
 def _agrees(own: Record, answer: Record) -> bool:
-    return all(answer.get(field) == own[field] for field in ("clique", "generation", "sha256"))
+    """Whether a peer has the same list: of the same generation, or under the new name of a renamed clique."""
+    renamed = answer.get("clique") != own["clique"]
+    return answer.get("sha256") == own["sha256"] and (renamed or answer.get("generation") == own["generation"])
 
 
 def is_local(entry: str) -> bool:

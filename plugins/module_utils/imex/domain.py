@@ -62,11 +62,15 @@ _MARK = "# Written by the role rackscale.nvlink.imex.\n"
 
 @dataclass(frozen=True)
 class DesiredState:
-    """The desired state of one tray, checked. ``entries``: the clique's node list, empty where the owner needs none."""
+    """The desired state of one tray, checked. ``entries``: the clique's node list, empty where the owner needs none.
+
+    ``own``: the tray's line in it. ``files``: the texts of the role's templates, by path.
+    """
 
     owner: str
     clique: str = ""
     entries: tuple[str, ...] = ()
+    own: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     manage_package: bool = True
     package: str = ""
@@ -138,16 +142,16 @@ _SAME_OPTIONS = (
 def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
     """The desired state, by the options of imex_domain and the plan of its action plugin. Raises ImexError."""
     owner = options["owner"]
-    tls = {name: text for name, text in (plan.get("tls") or {}).items() if text}
+    tls = {name: text for name, text in (options.get("tls") or {}).items() if text}
     if tls and set(tls) != set(TLS_FILES):
         missing = ", ".join(sorted(set(TLS_FILES) - set(tls)))
         raise files.ImexError(f"option tls_files: {missing} is missing; give key, certificate and authority together.")
     tls = tls if owner in (*SERVICE_OWNERS, JOB) else {}
-    texts = plan.get("files") or {}
+    texts = plan["files"]
     _check_config(files.Config(texts.get(files.CONFIG_FILE, "")), owner, options.get("config_values") or {})
-    entries = tuple(plan.get("nodes") or ())
+    entries = tuple(plan["nodes"])
     if owner in SERVICE_OWNERS:
-        if not entries or not plan.get("clique"):
+        if not entries or not plan["clique"]:
             raise files.ImexError(f"owner {owner} needs the node list of a clique; set option fabric_file.")
         files.render_nodes(entries)
     if options.get("version"):
@@ -157,8 +161,9 @@ def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
         raise files.ImexError(f"option channels: {list(channels)} has a number out of range; use 0 to 1048575.")
     desired = DesiredState(
         owner=owner,
-        clique=plan.get("clique") or "",
+        clique=plan["clique"],
         entries=entries if owner in SERVICE_OWNERS else (),
+        own=plan["own"],
         files=texts,
         channels=channels if owner in SERVICE_OWNERS else (),
         tls=tls,

@@ -72,8 +72,8 @@ class Tray:
         observed = self.facts()
         driver = self.desired.version or observed["driver_version"]
         findings = domain.findings_of(self.desired, observed, driver)
-        if self.desired.entries and not any(map(boot.is_local, self.desired.entries)):
-            findings.append(host_finding("imex_no_own_address", "desired", clique=self.desired.clique))
+        if self.desired.entries and not boot.is_local(self.desired.own):
+            findings.append(host_finding("imex_no_own_address", "desired", address=self.desired.own))
         offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
         findings += missing
         if self.desired.channels and slurm_conf.gives_channels():

@@ -115,14 +115,12 @@ def decide(
             " run it on the whole clique, or name them in option allow_outdated.",
             None,
         )
+    known = {**records, **{tray: record for tray, row in failed.items() if (record := row.get("record"))}}
     outdated = tuple(
         tray
         for tray in clique.trays
-        if tray in failed
-        or (
-            (tray in unreached and (tray in play or tray in allow_outdated))
-            and not (tray in records and records[tray]["sha256"] == sha256)
-        )
+        if (tray in failed or (tray in unreached and (tray in play or tray in allow_outdated)))
+        and not (tray in known and known[tray]["sha256"] == sha256)
     )
     return Decision(restart, generation, outdated, None, tuple(outdated_findings(clique, outdated, generation)))
 
@@ -218,8 +216,8 @@ def outdated_findings(clique: Clique, outdated: Sequence[str], generation: int) 
     return [
         finding(
             "imex_list_outdated",
-            f"{tray} was not reached, so its IMEX node list is older than generation {generation} of clique"
-            f" {clique.name} and its IMEX does not start at boot; bring it back and run the role imex on it.",
+            f"{tray} did not get generation {generation} of the IMEX node list of clique {clique.name}, so its IMEX"
+            " does not start at boot; bring it back and run the role imex on it.",
             clique=clique.name,
             tray=tray,
         )
@@ -251,42 +249,22 @@ def _count(step: Any, total: int) -> int:
     return int(text)
 
 
-def startable(clique: Clique, sha256: str, rows: Mapping[str, Stored]) -> tuple[list[str], list[Finding]]:
-    """From the rows of `stop_and_write`: (trays whose list has the right hash, findings on the others)."""
-    verified = [tray for tray in clique.trays if tray in rows and rows[tray].get("sha256") == sha256]
-    other = [
-        tray
-        for tray in clique.trays
-        if tray in rows and not rows[tray].get("failed") and rows[tray].get("sha256") != sha256
-    ]
-    findings = [
-        finding(
-            "imex_list_differs",
-            f"{tray} has another node list than that of clique {clique.name} right after it was written, so its IMEX"
-            " stays off; find what else writes nodes_config.cfg there.",
-            clique=clique.name,
-            tray=tray,
-        )
-        for tray in other
-    ]
-    return verified, findings
-
-
 def _restarts(clique: Clique, inspected: Mapping[str, Stored]) -> bool:
     """Whether all daemons of the clique stop before any starts.
 
-    By a change that most running members need, or that a member needs to which another one is not connected: the daemon
-    of that one, too, connects only after both were stopped. Otherwise the member restarts alone.
+    By a change that most running members need, or that a member needs whose list another one reports as different
+    (!M!): the daemon of that one, too, connects only after both were stopped. Otherwise the member restarts alone.
     """
     running = {tray: row for tray, row in inspected.items() if row["running"]}
     changing = [tray for tray, row in running.items() if row["restart_clique"]]
     if 2 * len(changing) > len(running):
         return True
+    differing = {peers.key(clique.entry_of(tray)): tray for tray in changing}
     return any(
-        peers.disconnected(facts, [clique.entry_of(tray)])
-        for tray in changing
+        peer["connection"] == "map_mismatch" and differing.get(peers.key(peer["host"]), other) != other
         for other, row in running.items()
-        if other != tray and (facts := row["facts"])
+        if (facts := row["facts"])
+        for peer in facts["peers"]
     )
 
 

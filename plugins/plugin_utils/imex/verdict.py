@@ -60,7 +60,7 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
                 "tray_unreachable",
                 clique,
                 tray,
-                f"{tray} could not be reached; bring it back, then run this again.",
+                f"{tray} returned no state of its IMEX; bring it back, or fix why it failed, then run this again.",
             )
         elif not answered[tray]["ready"]:
             _check_state(clique, tray, answered[tray], members, findings)

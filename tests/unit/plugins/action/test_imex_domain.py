@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.action import imex_domain
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
-from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC, PLAN
+from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC, PLAN, TRAY_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
@@ -370,7 +370,7 @@ def test_certificates_that_are_not_made_yet_are_pending_and_refuse_nothing(
     given: dict[str, Any] = {"owner": "none", "tls_ca": True}
     run.localhost.update(imex_tls_ca_dir=str(tmp_path), fabric_file=fabric)
     run("r01t01", phase="preview", **given)
-    assert set(on_trays[0]["plan"]["tls"]) == {"key", "certificate", "authority"}
+    assert set(on_trays[0]["tls"]) == {"key", "certificate", "authority"}
     inspected(run, "r01t01", "preview", pending=[])
     assert run("r01t01", phase="evaluate", **given) == {**UNCHANGED, "pending": True, "reasons": ["certificates"]}
     # Of a new tray alone.
@@ -461,7 +461,7 @@ def on_trays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def execute(_self: Any, module_name: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
         assert module_name == "rackscale.nvlink.imex_domain"
-        checked = ArgumentSpecValidator({**ARGUMENT_SPEC, "plan": PLAN}).validate(module_args)
+        checked = ArgumentSpecValidator({**ARGUMENT_SPEC, **TRAY_SPEC}).validate(module_args)
         assert not checked.error_messages
         given.append(checked.validated_parameters)
         return {"changed": False, "row": dict(row), "findings": []}
@@ -500,8 +500,8 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     assert not any(options[name] for name in ("fabric_file", "tls_files", "tray", "allow_outdated"))
     clique = clique_of(fabric)
     assert (plan["clique"], plan["nodes"], plan["slurm_nodes"]) == ("r01", list(clique.entries), TRAYS)
-    assert plan["tls"] == {name: f"text of {name}\n" for name in paths}
-    assert domain.desired_state(options, plan).tls == plan["tls"]
+    assert options["tls"] == {name: f"text of {name}\n" for name in paths}
+    assert domain.desired_state(options, {**PLAN, **plan}).tls == options["tls"]
 
 
 def test_extra_changes_make_a_change_pending(run: Any) -> None:

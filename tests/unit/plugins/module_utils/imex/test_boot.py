@@ -40,8 +40,11 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
         ({"b": record(4, "other")}, 4, "contested"),
         ({"b": record(1 << 40)}, 4, "wait"),
         ({"b": record(4, "other"), "c": record(4, "other")}, 4, "stale"),
-        ({"b": record(9, clique="r02")}, 2, "uncertain"),
-        ({"b": record(9, clique="r02"), "c": record()}, 4, "uncertain"),
+        ({"b": record(9, "other", "r02")}, 2, "uncertain"),
+        ({"b": record(9, "other", "r02"), "c": record()}, 4, "uncertain"),
+        # The clique was renamed while the tray was off.
+        ({"b": record(1, clique="r02")}, 2, "start"),
+        ({"b": record(1, clique="r02"), "c": record(1, clique="r02")}, 4, "start"),
         ({"b": {}, "c": {"clique": "r01"}, "d": {"clique": "r01", "generation": True}}, 4, "wait"),
     ],
 )

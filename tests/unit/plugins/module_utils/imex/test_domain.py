@@ -26,7 +26,7 @@ COMMAND_SERVICE = "IMEX_CMD_ENABLED=1\nIMEX_CMD_PORT=50005\n"
 TLS = {"key": "KEY\n", "certificate": "CERT\n", "authority": "CA\n"}
 
 
-PLAN = ("clique", "nodes", "tls")
+PLAN = ("clique", "nodes")
 
 
 def rendered(name: str, **variables: Any) -> str:
@@ -55,7 +55,13 @@ def desire(**more: Any) -> domain.DesiredState:
     tls = "site" if "tls" in more else "off"
     texts = {path: rendered(name, imex_owner=owner, imex_tls=tls) for name, path in domain.TEMPLATES.items()}
     texts[files.CONFIG_FILE] = more.pop("config", texts[files.CONFIG_FILE])
-    plan = {"clique": "r01", "nodes": LIST, "files": texts, **{name: more.pop(name) for name in PLAN if name in more}}
+    plan = {
+        "clique": "r01",
+        "nodes": LIST,
+        "own": LIST[0],
+        "files": texts,
+        **{name: more.pop(name) for name in PLAN if name in more},
+    }
     return domain.desired_state({"owner": "domain", "config_values": owned_by(owner, tls), **more}, plan)
 
 

@@ -98,7 +98,12 @@ def test_members_outside_the_run_are_asked_where_a_domain_changes(
 
 @pytest.mark.parametrize(
     ("entries", "expected"),
-    [(("127.0.0.1", "198.51.100.12"), []), (("198.51.100.11", "198.51.100.12"), ["imex_no_own_address"])],
+    [
+        (("127.0.0.1", "198.51.100.12"), []),
+        (("198.51.100.11", "198.51.100.12"), ["imex_no_own_address"]),
+        # Its line and that of another tray are exchanged.
+        (("198.51.100.11", "127.0.0.1"), ["imex_no_own_address"]),
+    ],
 )
 def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
     monkeypatch: pytest.MonkeyPatch, entries: tuple[str, ...], expected: list[str]
@@ -107,7 +112,8 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
     monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
     monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], []))
     monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
-    found = tray.Tray(domain.DesiredState("domain", "r01", entries)).inspect([], [], True)["findings"]
+    desired = domain.DesiredState("domain", "r01", entries, entries[0])
+    found = tray.Tray(desired).inspect([], [], True)["findings"]
     assert [note["code"] for note in found] == expected
 
 

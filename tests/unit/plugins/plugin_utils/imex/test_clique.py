@@ -83,6 +83,11 @@ def test_a_failed_member_that_runs_blocks_a_restart_only() -> None:
     assert (calm.blocked, calm.restart, calm.outdated) == (None, False, ("d",))
 
 
+def test_a_failed_member_with_the_list_is_not_outdated() -> None:
+    rows = {tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": row(3, NEW, failed=True, msg="The disk is full.")}
+    assert decide(rows).outdated == ()
+
+
 def test_a_failed_member_that_does_not_run_is_outdated() -> None:
     rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "running": False}}
     decision = decide(rows)
@@ -196,11 +201,11 @@ def test_a_tray_with_a_difference_has_pending_changes(change: dict[str, Any], wh
     assert pending(rows, "t1") == [], "the rollout, not this function, drains the rest of the clique"
 
 
-def lost(number: int, *peers: int) -> dict[str, Any]:
+def lost(number: int, *peers: int, word: str = "map_mismatch") -> dict[str, Any]:
     """The facts of a tray that is not connected to some peers."""
     observed = facts(number, 3)
     entries = {MEMBERS.entries[peer] for peer in peers}
-    changed = [{**p, "connection": "map_mismatch"} if p["host"] in entries else p for p in observed["peers"]]
+    changed = [{**p, "connection": word} if p["host"] in entries else p for p in observed["peers"]]
     return {**observed, "peers": changed}
 
 
@@ -217,6 +222,15 @@ def test_a_restart_of_the_clique_is_pending_on_each_of_its_trays() -> None:
 def test_a_tray_to_which_all_are_connected_restarts_alone() -> None:
     rows = {**unchanged(), "t1": inspected(1, restart_clique=["the list of clique r01"], facts=lost(1, 0, 2))}
     assert [bool(pending(rows, tray)) for tray in MEMBERS.trays] == [False, True, False]
+
+
+def test_a_tray_that_missed_a_change_of_port_restarts_alone() -> None:
+    """Only unequal lists need a restart of both; the others connect to it once it listens on their port."""
+    rows = {
+        "t0": inspected(0, restart_clique=["SERVER_PORT of config.cfg"], facts=lost(0, 1, 2, word="disconnected")),
+        **{f"t{n}": inspected(n, facts=lost(n, 0, word="disconnected")) for n in (1, 2)},
+    }
+    assert imex_clique.decide(MEMBERS, NEW, rows, MEMBERS.trays, []).restart is False
 
 
 def test_a_boot_is_not_pending() -> None:
