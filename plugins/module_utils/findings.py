@@ -1005,6 +1005,10 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
             ERROR,
             "IMEX of a clique must change as a whole, and some of its trays are left out or faulty",
             "repair those trays or stop their daemons, then run the role imex on the whole clique",
+            messages={
+                "job": "This run leaves out {trays}, which have other members of clique {clique} for the IMEX domains"
+                " of jobs; run it on the whole clique, or name them in option allow_outdated.",
+            },
         ),
         "imex_package_missing": Row(
             ERROR,

@@ -54,12 +54,28 @@ options:
         description: Its address for IMEX.
         type: str
         required: true
+  outside:
+    description: Slurm nodes of the clique that this run leaves out. Where one of them has other O(members), nothing
+      changes, and a finding reports it.
+    type: list
+    elements: str
+    default: []
+  allow_outdated:
+    description: Trays of the fabric file that may have other members of the clique, although this run leaves them out.
+      A job on such a tray and on others of the clique is requeued.
+    type: list
+    elements: str
+    default: []
+  list_port:
+    description: The port on which this tray offers its settings file to the other trays of the clique, 1 to 65535.
+    type: int
+    default: 50006
   policy:
     description:
       - What the prolog does where the IMEX domain does not come up. With V(drain) it fails, so Slurm drains the tray
         and requeues the job. With V(requeue) the job is requeued and the tray stays in service. With V(run) the job
         runs without IMEX, and its log has a line about that.
-      - With V(drain) and V(requeue), a job that shares its trays is cancelled, and one that O(scope) blocks is
+      - With V(drain) and V(requeue), a job that shares its trays is held, and one that O(scope) blocks is
         requeued, because no tray is at fault.
     type: str
     choices: [drain, requeue, run]
@@ -127,7 +143,7 @@ attributes:
   diff_mode:
     support: full
     details:
-      - Of the program's modules only the digest is shown, which names their folder.
+      - Of the program only the number of lines is shown.
   idempotent:
     support: full
   platform:
@@ -189,6 +205,9 @@ def main() -> None:
                     "address": {"type": "str", "required": True},
                 },
             },
+            "outside": {"type": "list", "elements": "str", "default": []},
+            "allow_outdated": {"type": "list", "elements": "str", "default": []},
+            "list_port": {"type": "int", "default": 50006},
             "policy": {"type": "str", "choices": list(state.POLICIES), "default": "drain"},
             "scope": {"type": "str", "choices": list(state.SCOPES), "default": "job"},
             "wait": {"type": "int", "default": 60},

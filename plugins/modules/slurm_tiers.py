@@ -229,7 +229,8 @@ options:
             type: list
             elements: str
           preempt_mode:
-            description: What happens to its jobs when they are preempted.
+            description: What happens to its jobs when they are preempted. Not V(suspend) with V(imex_owner=job), since
+              a job that starts on the trays of a suspended one is then requeued.
             type: str
             choices: [cluster, cancel, requeue, suspend]
           grace_time:

@@ -119,16 +119,14 @@ def _trays(size: int) -> Iterator[tuple[str, dict[str, str]]]:
         apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
         _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.versions()[0]}-1")
         settings = state.Settings("r01", tuple(trays.items()), min_trays=1)
-        want = job_files.DesiredState(settings, "/etc/slurm/prolog.d", "/etc/slurm/epilog.d", "/usr/bin/python3")
-        library = job_files.sources()
-        made = {f"{job_files.folder_of(library)}/{path}": (text, 0o644) for path, text in library.items()}
-        made.update(job_files.files_of(want, library))
+        folders = {"prolog_dir": "/etc/slurm/prolog.d", "epilog_dir": "/etc/slurm/epilog.d"}
+        made = job_files.files_of(settings, {**folders, "python": "/usr/bin/python3"})
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
-            for path, (text, mode) in made.items():
+            for path, (data, mode) in made.items():
                 entry = tarfile.TarInfo(path.lstrip("/"))
-                entry.size, entry.mode = len(text.encode()), mode
-                archive.addfile(entry, io.BytesIO(text.encode()))
+                entry.size, entry.mode = len(data), mode
+                archive.addfile(entry, io.BytesIO(data))
         for tray in trays:
             subprocess.run(lab.enter(name, tray, ["tar", "-xC", "/"]), input=packed.getvalue(), check=True)
         _on(name, list(trays), "systemctl daemon-reload")

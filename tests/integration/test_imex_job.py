@@ -100,6 +100,11 @@ class Site:
         fields = self.ctl(f"scontrol show job {number}").split()
         return dict(field.partition("=")[::2] for field in fields)
 
+    def reason(self, number: str) -> str:
+        """What the program has reported to the job's user."""
+        lines = self.ctl(f"scontrol show job {number}").splitlines()
+        return " ".join(line.strip() for line in lines if "AdminComment=" in line)
+
     def state_is(self, number: str, *states: str) -> None:
         wait_for(lambda: self.job(number).get("JobState") in states, f"job {number} is {states}")
 
@@ -212,12 +217,10 @@ def test_of_two_jobs_in_two_cliques_one_fails(site: Site) -> None:
     holder = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
     site.is_ready(*FIRST)
     daemon = site.on("r01t01", "pgrep -x nvidia-imex")
-    number = site.submit(f"-N2 -w {','.join(SECOND)} -o /tmp/%j.out")
+    number = site.submit(f"-N2 -w {','.join(SECOND)}")
     site.is_requeued(number)
     site.logs("r01t04", "NV_ERR_IN_USE")
-    # The job's log has it too; the trays of the lab do not share a file system.
-    log = f"cat /tmp/{number}.out"
-    wait_for(lambda: f"IMEX on r01t04 for job {number}" in site.on("r01t04", log), "the job's log has the reason")
+    wait_for(lambda: f"IMEX on r01t04 for job {number}" in site.reason(number), "the job has the reason")
     assert "drain" not in site.ctl("sinfo -hN -o %T")
     site.is_clean(SECOND)
 
@@ -352,7 +355,7 @@ def test_a_job_that_is_cancelled_meanwhile_stays_cancelled(site: Site) -> None:
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     site.runs_daemon("r01t01")
     site.ctl(f"scancel {number}")
-    wait_for(lambda: "already" in site.on("r01t01", "cat /tmp/slurm-*.out"), "the prolog has ended")
+    site.logs("r01t01", "already")
     site.is_clean()
     wait_for(lambda: site.job(number)["JobState"] != "COMPLETING", "slurmctld received the end of the epilogs")
     assert site.job(number)["JobState"] == "CANCELLED"
@@ -410,18 +413,22 @@ def test_a_job_that_shares_its_trays_is_cancelled(each: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_heterogeneous_job_has_one_domain_in_a_clique_or_is_cancelled(site: Site) -> None:
-    """The whole job ends, not a component; components in cliques of their own, or on one tray, run."""
-    for second, states in (("r01t02", ("CANCELLED",)), ("r01t03", ("COMPLETED",))):
+def test_a_heterogeneous_job_has_one_domain_in_a_clique_or_is_held(site: Site) -> None:
+    """The whole job, not a component; components in cliques of their own, or on one tray, run."""
+    for second, states in (("r01t02", ("PENDING",)), ("r01t03", ("COMPLETED",))):
         number = site.ctl(
             f"sbatch --parsable -o /tmp/%j.out --exclusive -N1 -w r01t01 : --exclusive -N1 -w {second}"
             " --wrap 'srun --het-group=0,1 hostname'"
         ).strip()
+        if second == "r01t02":
+            site.logs("r01t01", "components +0, +1 of heterogeneous job")
+            site.logs("r01t01", "have trays in clique a")
         for component in (number, str(int(number) + 1)):
             site.state_is(component, *states)
-    printed = site.on("r01t01", "cat /tmp/*.out")
-    assert "components +0, +1 of heterogeneous job" in printed
-    assert "have trays in clique a" in printed
+        if second == "r01t02":
+            assert "held" in site.ctl(f"squeue -h -j {number} -o %r")
+            assert "components +0, +1 of heterogeneous job" in site.reason(number)
+            site.ctl(f"scancel {number}")
     assert "drain" not in site.ctl("sinfo -hN -o %T")
     site.is_clean()
 
@@ -480,6 +487,39 @@ def test_the_driver_without_channels_and_channel0(site: Site) -> None:
     site.ctl(f"scancel {number}")
     site.is_clean(FIRST)
     assert site.on("r01t01", f"{device} 2>&1") != "666 4 0\n"
+
+
+@pytest.mark.long
+def test_a_suspended_job_keeps_its_domain(site: Site) -> None:
+    """A job that starts on its trays meanwhile is requeued, and no tray is drained."""
+    site.settings(policy="drain", wait=20)
+    first = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
+    site.is_ready(*FIRST)
+    daemon = site.on("r01t01", "pgrep -x nvidia-imex")
+    site.ctl(f"scontrol suspend {first}")
+    second = site.submit(f"-N2 -w {','.join(FIRST)}")
+    site.is_requeued(second)
+    site.logs("r01t01", f"job {first} has its IMEX domain on this tray and is still there")
+    assert "suspended job" in site.reason(second)
+    assert "drain" not in site.ctl("sinfo -hN -o %T")
+    site.ctl(f"scancel {second}; scontrol resume {first}")
+    site.state_is(first, "RUNNING")
+    assert site.on("r01t01", "pgrep -x nvidia-imex") == daemon
+    site.ctl(f"scancel {first}")
+    site.is_clean()
+
+
+@pytest.mark.long
+def test_a_tray_that_missed_a_run_drains_no_tray_and_is_named(site: Site) -> None:
+    """Its own prolog finds no other member and succeeds; those of the others read its settings and requeue the job."""
+    site.settings(clique=TRAYS, policy="drain", wait=8)
+    site.settings(["r01t02"], policy="drain", wait=8, members=[["r01t02", ADDRESSES["r01t02"]]])
+    number = site.submit(f"-N2 -w {','.join(FIRST)}")
+    site.is_requeued(number)
+    site.logs("r01t01", "r01t02 and this tray have different members of clique a")
+    assert "drain" not in site.ctl("sinfo -hN -o %T")
+    site.ctl(f"scancel {number}")
+    site.is_clean()
 
 
 # --- The epilog by itself.

@@ -120,10 +120,10 @@ class DesiredState:
 
     @property
     def ports_to_open(self) -> tuple[int, ...]:
-        """The ports that something listens on under this owner; the node list of a job has no record."""
-        if self.owner not in (*SERVICE_OWNERS, JOB):
-            return ()
-        return self.ports if self.offers_list else self.ports[:2]
+        """The ports that something listens on under this owner; the program per job offers the list by itself."""
+        if self.owner == JOB or (self.owner in SERVICE_OWNERS and self.offers_list):
+            return self.ports
+        return self.ports[:2] if self.owner in SERVICE_OWNERS else ()
 
 
 # Options that are fields of DesiredState under their own names.

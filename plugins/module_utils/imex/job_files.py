@@ -1,21 +1,21 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of IMEX per job on a tray, and the checks of slurm.conf for them: pure functions but sources().
+"""The files of IMEX per job on a tray, and the checks of slurm.conf for them: pure functions but program().
 
-The program is an ordinary one: PROGRAM, a few lines, imports imex/prolog/ from a folder of LIBRARY, with all modules
-under their own names. A folder and not a zip archive, because Python keeps the byte code beside the sources (in
-__pycache__, which root writes and everybody reads), for the Python that runs it, also after an upgrade of that.
+PROGRAM is one zip file that Python runs, with the prolog and all modules that it imports under their own names: one
+atomic write replaces it, and a program that has started has imported everything.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import hashlib
+import io
 import json
+import pathlib
+import zipfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
@@ -24,57 +24,71 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
 
 _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
-# The modules of the program: main and all that it imports, which test_imex_job.py compares with what Python imports.
+# The modules of the program: main and all that it imports, which test_job.py compares with what Python imports.
 # Ansible sends to a tray what the module imports, so the module has them all.
 _PARTS = """
-    atomic child errors findings host_findings hostlist interfaces text
-    gpu.constants gpu.facts gpu.nvidia_smi gpu.nvml gpu.readings
-    imex.boot imex.facts imex.files imex.readings imex.slurm_conf imex.status imex.survey
+    atomic child errors hostlist text imex.boot imex.files imex.status
     imex.prolog.daemon imex.prolog.failure imex.prolog.main imex.prolog.state imex.prolog.wait
-    slurm.syntax
 """
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
+# Written by earlier versions.
 LIBRARY = "/usr/local/lib/nvlink-imex-job"
+# Each member offers its settings file to the others, which name a tray that missed a run by it.
+SOCKET = "nvlink-imex-job.socket"
+SOCKET_UNIT = f"/etc/systemd/system/{SOCKET}"
+SERVICE_UNIT = "/etc/systemd/system/nvlink-imex-job@.service"
 DROP_IN = "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf"
 # At boot systemd-tmpfiles removes the list of a job that died with the tray; /run, with the job's state, is empty then.
 BOOT = "/etc/tmpfiles.d/50-nvlink-imex-job.conf"
 NAME = survey.JOB_PROLOG
 _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
 # -I and -S: Python imports no file of a user or of the site.
-_PROGRAM = """\
-#!{python} -IS
-{mark}
+_MAIN = """\
 import os
 import sys
 
-# slurmd may have none: then other users could write to what this program creates, and its byte code is among that.
+# slurmd may have none: then other users could write to what this program creates.
 os.umask(0o022)
-sys.path.insert(0, {folder!r})
-
 from {module} import main
 
 sys.exit(main(sys.argv[1:], dict(os.environ)))
 """
+_SOCKET_TEXT = """\
+{mark}[Socket]
+ListenStream={port}
+Accept=yes
+# systemd's own limit would stop the socket for good once a member connects too often.
+TriggerLimitIntervalSec=0
+[Install]
+WantedBy=sockets.target
+"""
+_SERVICE_TEXT = """\
+{mark}[Unit]
+CollectMode=inactive-or-failed
+[Service]
+ExecStart=/bin/cat {path}
+StandardInput=null
+StandardOutput=socket
+User=nobody
+CapabilityBoundingSet=
+RuntimeMaxSec=10
+"""
 # A Prolog that does nothing, for a slurm.conf whose Prolog would match no file.
 NOOP = "#!/bin/sh\n# Slurm fails every job where Prolog or Epilog matches no file.\nexit 0\n"
 # Option of imex_job -> its lowest and highest value.
-RANGES = {"wait": (5, 3600), "stop_wait": (1, 600), "min_trays": (1, 65536), "max_requeues": (0, 1000)}
+RANGES = {
+    "wait": (5, 3600),
+    "stop_wait": (1, 600),
+    "min_trays": (1, 65536),
+    "max_requeues": (0, 1000),
+    "list_port": (1, 65535),
+}
 # Values of slurm.conf for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
 
-@dataclass(frozen=True)
-class DesiredState:
-    """The desired state of IMEX per job on a tray, checked."""
-
-    settings: state.Settings
-    prolog_dir: str
-    epilog_dir: str
-    python: str
-
-
-def desired_state(options: Arguments, slurm: Mapping[str, Sequence[str]]) -> DesiredState:
-    """The desired state by the options of imex_job and the settings of slurm.conf; ImexError for a wrong value."""
+def settings_of(options: Arguments, slurm: Mapping[str, Sequence[str]]) -> state.Settings:
+    """The settings by the options of imex_job and those of slurm.conf; ImexError for a wrong value."""
     for name, (low, high) in RANGES.items():
         if not low <= options[name] <= high:
             raise files.ImexError(f"option {name} is {options[name]}; use a number from {low} to {high}.")
@@ -90,32 +104,28 @@ def desired_state(options: Arguments, slurm: Mapping[str, Sequence[str]]) -> Des
     channel0 = {"always": True, "never": False}.get(
         options["channel0"], _last(slurm, "switchtype").lower() != slurm_conf.CHANNEL_PLUGIN
     )
-    settings = state.Settings(
+    return state.Settings(
         clique=options["clique"] or "",
         members=members,
-        policy=options["policy"],
-        scope=options["scope"],
-        wait=float(options["wait"]),
-        stop_wait=float(options["stop_wait"]),
-        min_trays=options["min_trays"],
-        max_requeues=options["max_requeues"],
         channel0=channel0,
         path=":".join(options["path"] or ()),
-        proc_devices=options["proc_devices"],
         gpus_counted=_gpus_are_counted(_last(slurm, "grestypes")),
+        **{name: options[name] for name in (*RANGES, "policy", "scope", "proc_devices")},
     )
-    return DesiredState(settings, options["prolog_dir"], options["epilog_dir"], options["python"])
 
 
-def files_of(desired: DesiredState, library: Mapping[str, str]) -> dict[str, tuple[str, int]]:
-    """path -> (text, mode) of every file but those of the library."""
+def files_of(settings: state.Settings, options: Arguments) -> dict[str, tuple[bytes, int]]:
+    """path -> (content, mode) of every file."""
+    service = _SERVICE_TEXT.format(mark=_MARK, path=state.SETTINGS_FILE)
     return {
-        PROGRAM: (program(desired.python, library), 0o755),
-        state.SETTINGS_FILE: (render_settings(desired.settings), 0o644),
-        DROP_IN: (_drop_in(desired.settings), 0o644),
-        BOOT: (_boot(state.list_path()), 0o644),
-        f"{desired.prolog_dir}/{NAME}": (_wrapper("prolog"), 0o755),
-        f"{desired.epilog_dir}/{NAME}": (_wrapper("epilog"), 0o755),
+        PROGRAM: (program(options["python"]), 0o755),
+        state.SETTINGS_FILE: (render_settings(settings).encode(), 0o644),
+        DROP_IN: (_drop_in(settings).encode(), 0o644),
+        BOOT: (_boot(state.list_path()).encode(), 0o644),
+        SOCKET_UNIT: (_SOCKET_TEXT.format(mark=_MARK, port=settings.list_port).encode(), 0o644),
+        SERVICE_UNIT: (service.encode(), 0o644),
+        f"{options['prolog_dir']}/{NAME}": (_wrapper("prolog").encode(), 0o755),
+        f"{options['epilog_dir']}/{NAME}": (_wrapper("epilog").encode(), 0o755),
     }
 
 
@@ -142,33 +152,35 @@ def _drop_in(settings: state.Settings) -> str:
     )
 
 
-def program(python: str, library: Mapping[str, str]) -> str:
-    """The text of PROGRAM."""
-    return _PROGRAM.format(python=python, mark=_MARK, folder=folder_of(library), module=main.__name__)
-
-
-def folder_of(library: Mapping[str, str]) -> str:
-    """The folder of this version of the modules: PROGRAM changes from one complete version to another."""
-    return f"{LIBRARY}/{hashlib.sha256(repr(sorted(library.items())).encode()).hexdigest()[:16]}"
-
-
-def sources() -> dict[str, str]:
-    """Path in the library -> source, of the modules of the program."""
-    library = {}
+def program(python: str) -> bytes:
+    """The content of PROGRAM, equal for equal sources."""
+    members = {"__main__.py": _MAIN.format(module=main.__name__)}
     for part in _PARTS.split():
         name = f"{_PACKAGE}.{part}"
         source = own_source.read(name)
         if source is None:
             raise files.ImexError(f"the source of {part} cannot be read here; run the role without a module compiler.")
-        library[f"{name.replace('.', '/')}.py"] = source
-    return library
+        path = name.replace(".", "/")
+        members[f"{path}.py"] = source
+        # Python before 3.13 finds no package in a zip file without this.
+        members.update((f"{parent}/__init__.py", "") for parent in map(str, pathlib.PurePath(path).parents[:-1]))
+    packed = io.BytesIO(f"#!{python} -IS\n".encode())
+    packed.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(packed, "a") as archive:
+        for path, source in sorted(members.items()):
+            archive.writestr(zipfile.ZipInfo(path), source)
+    return packed.getvalue()
 
 
 # --- slurm.conf.
 
 
 def evaluate(
-    desired: DesiredState, slurm: Mapping[str, Sequence[str]], path: str, calling: Collection[str] = ()
+    settings: state.Settings,
+    options: Arguments,
+    slurm: Mapping[str, Sequence[str]],
+    path: str,
+    calling: Collection[str] = (),
 ) -> tuple[list[HostFinding], list[HostFinding]]:
     """(errors that block the installation, other findings), from the settings of the tray's slurm.conf.
 
@@ -181,23 +193,23 @@ def evaluate(
     if not flags & {"alloc", "contain", "x11", "nohold", "deferbatch"}:
         errors.append(host_finding("slurm_conf_inconsistent", "prolog_flags", path=path))
     for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout"):
-        limit = _number(_last(slurm, key.lower()))
-        needs = desired.settings.stop_wait + 30 if key == "EpilogTimeout" else desired.settings.wait + state.MARGIN
-        if limit is not None and limit not in _NO_LIMIT and limit < needs:
+        limit = _last(slurm, key.lower())
+        needs = settings.stop_wait + 30 if key == "EpilogTimeout" else settings.wait + state.MARGIN
+        if limit.isdecimal() and int(limit) not in _NO_LIMIT and int(limit) < needs:
             values: dict[str, Value] = {"setting": f"{key}={limit}", "path": path, "seconds": needs}
             errors.append(host_finding("slurm_conf_inconsistent", "timeout", **values))
     missing = []
-    for key, folder in (("Prolog", desired.prolog_dir), ("Epilog", desired.epilog_dir)):
+    for key, folder in (("Prolog", options["prolog_dir"]), ("Epilog", options["epilog_dir"])):
         patterns = [pattern for value in slurm.get(key.lower(), ()) for pattern in value.split(",")]
         if key not in calling and not any(fnmatch.fnmatch(f"{folder}/{NAME}", pattern.strip()) for pattern in patterns):
             missing.append(f"{key}={folder}/*")
     if missing:
         lines = " and ".join(missing)
         advice.append(host_finding("slurm_conf_inconsistent", "prolog", path=path, lines=lines, program=PROGRAM))
-    shared = _shared_partitions(desired.settings, slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
-    if shared and not desired.settings.gpus_counted:
+    shared = _shared_partitions(settings, slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
+    if shared and not settings.gpus_counted:
         advice.append(host_finding("slurm_conf_advice", "shared", partitions=shared, path=path))
-    if desired.settings.policy == "run" and not _last(slurm, "taskprolog"):
+    if settings.policy == "run" and not _last(slurm, "taskprolog"):
         advice.append(host_finding("slurm_conf_note", "task_prolog", program=PROGRAM, path=path))
     return errors, advice
 
@@ -221,7 +233,3 @@ def _shared_partitions(settings: state.Settings, rows: Sequence[str]) -> list[st
 
 def _last(slurm: Mapping[str, Sequence[str]], key: str) -> str:
     return slurm[key][-1] if slurm.get(key) else ""
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None

@@ -13,36 +13,38 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, write
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job_files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.wait import outdated
 
 _TIMEOUT = 30.0
+_UNITS = (job_files.SOCKET_UNIT, job_files.SERVICE_UNIT)
 
 
 def present(options: Arguments, host: Host) -> list[HostFinding]:
     """Install, unless slurm.conf makes that useless or harmful: then nothing changes. The findings."""
     path, slurm = slurm_conf.read(options["slurm_conf"])
-    desired = job_files.desired_state(options, slurm)
+    settings = job_files.settings_of(options, slurm)
     if path is None:
         return [host_finding("slurm_conf_inconsistent", "no_file")]
     calling = [key for key in ("Prolog", "Epilog") if _calls(slurm.get(key.lower(), ()), key.lower())]
-    errors, advice = job_files.evaluate(desired, slurm, path, calling)
+    errors, advice = job_files.evaluate(settings, options, slurm, path, calling)
     if errors:
         return [*errors, *advice]
-    if not desired.settings.members:
+    if not settings.members:
         advice.append(host_finding("tray_unplaced", "job"))
+    # Nothing changes where trays of the clique that this run leaves out would keep other members.
+    members = dict(settings.members)
+    missed = outdated(settings, {node: members[node] for node in options["outside"] if node in members})
+    if missed:
+        return [host_finding("imex_clique_partial", "job", trays=missed, clique=settings.clique)]
+    _require_python(options["python"])
     _release_unit(host)
-    # Ansible may run with umask 077, but TaskProlog runs as the job's user.
-    umask = os.umask(0o022)
-    try:
-        library = job_files.sources()
-        _write_library(library, desired.python, host)
-        _apply(dict(job_files.files_of(desired, library)), host)
-    finally:
-        os.umask(umask)
+    _apply(dict(job_files.files_of(settings, options)), host)
+    host.run(job_files.SOCKET, restart=job_files.SOCKET_UNIT in host.before)
+    _remove_folders(host, job_files.LIBRARY)
     return advice
 
 
@@ -56,9 +58,8 @@ def absent(options: Arguments, host: Host) -> list[HostFinding]:
         return [host_finding("jobs_running", "job", job=running_job)]
     findings = []
     path, slurm = slurm_conf.read(options["slurm_conf"])
-    desired_files: dict[str, tuple[str | None, int]] = dict.fromkeys(
-        (job_files.PROGRAM, state.SETTINGS_FILE, job_files.DROP_IN, job_files.BOOT), (None, 0)
-    )
+    plain = (state.SETTINGS_FILE, job_files.DROP_IN, job_files.BOOT, *_UNITS)
+    desired_files: dict[str, tuple[bytes | None, int]] = dict.fromkeys(plain, (None, 0))
     places = [
         ("Prolog", f"{options['prolog_dir']}/{job_files.NAME}"),
         ("Epilog", f"{options['epilog_dir']}/{job_files.NAME}"),
@@ -67,66 +68,28 @@ def absent(options: Arguments, host: Host) -> list[HostFinding]:
     for key, name in places:
         desired_files[name] = (None, 0)
         if os.path.exists(name) and _is_all(name, slurm.get(key.lower(), ())):
-            desired_files[name] = (job_files.NOOP, 0o755)
+            desired_files[name] = (job_files.NOOP.encode(), 0o755)
             findings.append(host_finding("slurm_conf_advice", "emptied", file=name, key=key, path=path))
+    if os.path.exists(job_files.SOCKET_UNIT):
+        host.change(f"stop {job_files.SOCKET}", "systemctl", "disable", "--quiet", "--now", job_files.SOCKET)
     _apply(desired_files, host)
-    if os.path.isdir(job_files.LIBRARY):
-        host.change(f"remove {job_files.LIBRARY}")
-    for folder in (job_files.LIBRARY, state.RUN) if not host.check else ():
-        if os.path.isdir(folder):
-            shutil.rmtree(folder)
+    _remove_folders(host, job_files.LIBRARY, state.RUN)
     return findings
 
 
-def _write_library(library: Mapping[str, str], python: str, host: Host) -> None:
-    """Write the program's modules, and start the program once: that shows that Python runs it, and caches byte code.
-
-    PROGRAM uses the new folder only afterwards. The version that it has used stays until the next one, because a prolog
-    may be starting from there.
-    """
-    folder = job_files.folder_of(library)
-    program = job_files.program(python, library)
-    used = atomic.read_text(job_files.PROGRAM) or ""
-    sound = _is_sound(job_files.LIBRARY)
-    complete = sound and all(atomic.read_text(os.path.join(folder, name)) == text for name, text in library.items())
-    if complete and used == program:
-        return
-    if not complete:
-        host.change(f"write {folder}")
-    if host.check:
-        return
-    try:
-        if not complete:
-            versions = glob.glob(f"{job_files.LIBRARY}/*")
-            stale = [path for path in versions if path == folder or path not in used] if sound else [job_files.LIBRARY]
-            for path in stale:
-                shutil.rmtree(path, ignore_errors=True)
-            for name, text in library.items():
-                write(os.path.join(folder, name), text.encode(), "root", 0o644)
-        # TaskProlog of no job does nothing.
-        done = child.run(
-            [python, "-IS", "-c", f"import sys; assert sys.version_info >= (3, 9), sys.version\n{program}", "task"],
-            _TIMEOUT,
-            env={},
+def _require_python(python: str) -> None:
+    done = child.run([python, "-IS", "-c", "import sys; assert sys.version_info >= (3, 9), sys.version"], _TIMEOUT)
+    if done.rc != 0:
+        raise files.ImexError(
+            f"{python} cannot run the program of IMEX per job ({done.reason}); set option python to a Python 3.9 or"
+            " later."
         )
-        if done.rc != 0:
-            raise files.ImexError(
-                f"{python} cannot run the program of IMEX per job ({done.reason}); set option python to a Python 3.9 or"
-                " later."
-            )
-    except NvlinkError:
-        if folder not in used:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
-def _is_sound(folder: str) -> bool:
-    """Whether everybody may read the folder with all that is in it, and nobody else may write there."""
-    if not os.path.isdir(folder):
-        return False
-    places = [os.path.join(parent, name) for parent, folders, names in os.walk(folder) for name in folders + names]
-    found = [os.lstat(place) for place in [folder, *places]]
-    return all(status.st_uid == os.geteuid() and status.st_mode & 0o026 == 0o004 for status in found)
+def _remove_folders(host: Host, *folders: str) -> None:
+    for folder in filter(os.path.isdir, folders):
+        if host.change(f"remove {folder}"):
+            shutil.rmtree(folder)
 
 
 def _calls(patterns: Sequence[str], entry: str) -> bool:
@@ -159,17 +122,15 @@ def _release_unit(host: Host) -> None:
         host.change(f"stop {unit}, which no job started", "systemctl", "stop", unit)
 
 
-def _apply(desired_files: Mapping[str, tuple[str | None, int]], host: Host) -> None:
+def _apply(desired_files: Mapping[str, tuple[bytes | None, int]], host: Host) -> None:
     """Write or remove files atomically. The wrappers, which Slurm runs, are written last and removed first."""
     names = sorted(desired_files, key=lambda name: (os.path.basename(name) == job_files.NAME, name))
-    if all(text is None for text, _mode in desired_files.values()):
+    if all(data is None for data, _mode in desired_files.values()):
         names.reverse()
-    changed = set()
     for name in names:
-        text, mode = desired_files[name]
-        if host.file(name, None if text is None else text.encode(), mode=mode):
-            changed.add(name)
-    if job_files.DROP_IN in changed and not host.check:
+        data, mode = desired_files[name]
+        host.file(name, data, mode=mode)
+    if not host.check and not host.before.keys().isdisjoint((job_files.DROP_IN, *_UNITS)):
         with contextlib.suppress(OSError):
             os.rmdir(os.path.dirname(job_files.DROP_IN))  # only where it is empty
         host.require("systemctl", "daemon-reload")

@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import time
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, facts, files, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     DAEMON,
     RUN,
@@ -20,24 +17,23 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     UNIT,
     Failure,
     Settings,
+    config,
     list_path,
     log,
     read_state,
-    read_text,
-    reason_of,
     remove,
 )
 
-_CAUSE_TIMEOUT = 12.0
+_LOG_TAIL = 64 * 1024
 
 
 def start_daemon(deadline: float) -> None:
     left = max(0.5, deadline - time.monotonic())
     done = child.run(["systemctl", "start", UNIT], left)
     if done.timed_out:
-        raise Failure(cause(f"{UNIT} did not start within {left:.0f} s; see its log"))
+        raise Failure(with_log(f"{UNIT} did not start within {left:.0f} s"))
     if done.rc != 0:
-        raise Failure(cause(f"{UNIT} did not start ({reason_of(done)}); see its log"))
+        raise Failure(with_log(f"{UNIT} did not start ({done.reason})"))
 
 
 def stop_daemon(settings: Settings, others: bool = True) -> None:
@@ -58,7 +54,7 @@ def stop_daemon(settings: Settings, others: bool = True) -> None:
     done = child.run(["systemctl", "stop", UNIT], settings.stop_wait + 10)
     left = [pid for pid, own in daemons() if own]
     if left or done.rc != 0:
-        why = f"process {left[0]} is left" if left else reason_of(done)
+        why = f"process {left[0]} is left" if left else done.reason
         raise Failure(f"{UNIT} could not be stopped ({why}); reboot the tray")
     if "Result=timeout" in child.run(["systemctl", "show", "--property=Result", UNIT], SLURM_TIMEOUT).stdout:
         log(f"{UNIT} did not end by SIGTERM within {settings.stop_wait:g} s and was killed; see its log", warning=True)
@@ -68,57 +64,49 @@ def clear(settings: Settings) -> None:
     started = read_state() or {}
     stop_daemon(settings, others=False)
     remove(files.PERSIST_FILE)
-    remove(list_path())
+    # config.cfg may name another list since the job began.
+    remove(str(started.get("list") or list_path()))
     if started.get("channel0"):
         remove(f"{boot.CHANNELS}/channel0")
     remove(os.path.join(RUN, "state.json"))
 
 
 def daemons() -> list[tuple[int, bool]]:
-    """The IMEX daemons: (pid, whether it is of nvidia-imex.service)."""
+    """The IMEX daemons: (pid, whether it is of nvidia-imex.service), without those that only print their version."""
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal() and _name_of(entry) == DAEMON.encode():
-            fields = read_text(f"/proc/{entry}/stat", 4096).rpartition(")")[2].split()
-            if fields and fields[0] not in "ZX" and not survey.is_version_query(entry):
-                found.append((int(entry), f"/{UNIT}" in read_text(f"/proc/{entry}/cgroup", 65536)))
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        if _read(pid, "comm") != f"{DAEMON}\n":
+            continue
+        own = f"/{UNIT}" in _read(pid, "cgroup")
+        # A process that ends has no arguments any more; one of the unit that hangs there keeps its session.
+        arguments = _read(pid, "cmdline").split("\0")
+        is_alive = _read(pid, "stat").rpartition(") ")[2][:1] not in ("", "Z", "X")
+        if is_alive and (own or len(arguments) > 1) and "--version" not in arguments:
+            found.append((int(pid), own))
     return found
 
 
-def _name_of(pid: str) -> bytes:
-    """The comm of a process, read as bytes by one call, because a tray has thousands of processes."""
+def _read(pid: str, name: str) -> str:
+    """A file of a process; empty where it has ended. Unbuffered, because a tray has thousands of processes."""
     try:
-        file = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+            return (file.read(4096) or b"").decode("utf-8", "replace")
     except OSError:
-        return b""
-    try:
-        return os.read(file, 64).rstrip(b"\n")
-    except OSError:  # the process ended
-        return b""
-    finally:
-        os.close(file)
+        return ""
 
 
 def reconnect_peers() -> None:
-    for pid, own in daemons():
-        if own:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGUSR1)
+    child.run(["systemctl", "kill", "--signal=SIGUSR1", UNIT], SLURM_TIMEOUT)
 
 
-def cause(otherwise: str) -> str:
-    """The reason as fabric_facts reports it, a fault in the log first; read only after a failure."""
-    found = child.call(_find_cause, _CAUSE_TIMEOUT).value
-    return str(found) if found else otherwise
-
-
-def _find_cause() -> str | None:
-    read = survey.survey(timeout=2.0, prolog_files=())
-    found = map(worded, facts.assemble(read)["findings"])
-    errors = [entry for entry in found if entry["severity"] == "error"]
-    general = ("imex_unit_down", "imex_unit_down", "imex_not_ready", "imex_not_ready")
-    errors.sort(key=lambda entry: entry["code"] in general)
-    # The caller has a more exact message for a start that hangs.
-    left_out = ("imex_channels_off", "imex_channel_missing", "imex_unit_starting")
-    causes = [entry for entry in errors if entry["code"] not in left_out]
-    return causes[0]["message"].rstrip(".") if causes else None
+def with_log(text: str) -> str:
+    """The sentence with the last error that the daemon has logged since its start."""
+    path = config().get("LOG_FILE_NAME")
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _LOG_TAIL))
+            lines = file.read().decode("utf-8", "replace").rpartition(" is running ")[2].splitlines()
+    except OSError:
+        lines = []
+    errors = [line for line in lines if "ERROR" in line or "CRITICAL" in line]
+    return f"{text}; {path} has: {errors[-1].strip()[:300]}" if errors else f"{text}; see {path}"

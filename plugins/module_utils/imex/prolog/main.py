@@ -18,13 +18,11 @@ own job: it may run twice, without a prolog, or after a prolog that was killed.
 from __future__ import annotations
 
 import os
-import selectors
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import (
     clear,
@@ -40,27 +38,26 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     SLURM_TIMEOUT,
     Failure,
     Job,
-    Lock,
     Settings,
+    config,
     expand,
     has_no_gpu,
     holds_whole_blocks,
     job_of,
     list_path,
+    lock,
     log,
     members_of,
     note_path,
     owns_every_gpu,
     read_state,
-    read_text,
-    reason_of,
     remove,
     settings_of,
     shares_its_trays,
     write_state,
     write_text,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.wait import wait_for_peers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.wait import ask, wait_for_peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # Slurm runs prologs without PATH.
@@ -79,12 +76,12 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
         return
     if shared and owns_every_gpu(settings, environ):
         shared = None
-    members = _members(settings, job)
+    members = members_of(settings, [job.node] if job.trays == 1 else expand(job.nodelist))
     if job.node in dict(settings.members):
         _check_components(settings, environ)
-    with Lock(deadline):
+    with lock(deadline):
         if len(members) < settings.min_trays or job.node not in dict(members):
-            if not shared and read_state() is not None:
+            if not shared and read_state() is not None and not _other_job(job):
                 clear(settings)  # left by a job whose epilog did not run
             return
         if shared:
@@ -93,10 +90,17 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
                 " --exclusive, with all GPUs of its trays (--gpus-per-node), or to a partition of whole nodes",
                 JOB,
             )
+        other = _other_job(job)
+        if other:
+            raise Failure(
+                f"job {other} has its IMEX domain on this tray and is still there, as a suspended job is; wait for"
+                " its end, or have Slurm preempt by requeue or cancel instead of suspend",
+                CLIQUE,
+            )
         alone = settings.scope == "job" or holds_whole_blocks(environ)
         if not alone:
             _check_clique(settings, members)
-        write_state({"job": job.id, "clique": settings.clique, "trays": [node for node, _line in members]})
+        write_state({"job": job.id, "list": list_path()})
         stop_daemon(settings)
         remove(files.PERSIST_FILE)
         # imex_job checked the lines.
@@ -111,8 +115,23 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
         log(f"job {job.id}: IMEX domain of {len(members)} trays of clique {settings.clique} ready in {waited:.1f} s")
 
 
-def _members(settings: Settings, job: Job) -> tuple[tuple[str, str], ...]:
-    return members_of(settings, [job.node] if job.trays == 1 else expand(job.nodelist))
+def _other_job(job: Job) -> str:
+    """The job that has its daemon here and that Slurm still has on this tray; empty for none.
+
+    slurmctld is asked only where a daemon of another job is left, which its epilog stops otherwise.
+    """
+    started = str((read_state() or {}).get("job") or job.id)
+    if started == job.id:
+        return ""
+    done = _squeue(f"--nodelist={job.node}", "--states=running,suspended,stopped", "--format=%A")
+    if done.rc != 0:
+        raise Failure(f"squeue --nodelist={job.node} failed ({done.reason}); start slurmctld", CLIQUE)
+    return started if started in done.stdout.split() else ""
+
+
+def _squeue(*arguments: str) -> child.Result:
+    # Its fields here contain no text of a user, as the names and comments of scontrol show job do.
+    return child.run(["squeue", "--noheader", *arguments], SLURM_TIMEOUT)
 
 
 def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -123,10 +142,9 @@ def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
     leader = environ.get("SLURM_HET_JOB_ID", "")
     if not leader:
         return
-    # By squeue, whose fields here contain no text of a user, as the names and comments of scontrol show job do.
-    done = child.run(["squeue", "--noheader", f"--jobs={leader}", "--states=all", "--format=%i %N"], SLURM_TIMEOUT)
+    done = _squeue(f"--jobs={leader}", "--states=all", "--format=%i %N")
     if done.rc != 0:
-        raise Failure(f"squeue --jobs={leader} failed ({reason_of(done)}); start slurmctld", CLIQUE)
+        raise Failure(f"squeue --jobs={leader} failed ({done.reason}); start slurmctld", CLIQUE)
     found: dict[str, tuple[tuple[str, str], ...]] = {}
     for line in done.stdout.splitlines():
         component, _blank, nodelist = line.strip().partition(" ")
@@ -149,8 +167,8 @@ def _check_clique(settings: Settings, members: Sequence[tuple[str, str]]) -> Non
     finds the other. A tray that is down does not answer, and has no domain.
     """
     others = [member for member in settings.members if member not in members]
-    port = int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
-    listening = _listening([line for _node, line in others], port)
+    port = int(config().get("SERVER_PORT") or 50000)
+    listening = ask([line for _node, line in others], port, _PROBE_TIMEOUT)
     names = [node for node, line in others if line in listening]
     if names:
         raise Failure(
@@ -159,32 +177,6 @@ def _check_clique(settings: Settings, members: Sequence[tuple[str, str]]) -> Non
             " --exclusive=topo",
             CLIQUE,
         )
-
-
-def _listening(addresses: Sequence[str], port: int) -> set[str]:
-    """The addresses that accept a connection on the port; all are probed at once."""
-    found = set()
-    with selectors.DefaultSelector() as selector:
-        for address in addresses:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            link = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            try:
-                link.connect_ex((address, port))
-            except OSError:  # a name that does not resolve
-                link.close()
-                continue
-            selector.register(link, selectors.EVENT_WRITE, address)
-        deadline = time.monotonic() + _PROBE_TIMEOUT
-        while selector.get_map() and time.monotonic() < deadline:
-            for key, _events in selector.select(max(0.0, deadline - time.monotonic())):
-                link = key.fileobj  # type: ignore[assignment]
-                if link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-                    found.add(key.data)
-                selector.unregister(link)
-                link.close()
-        for key in list(selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-    return found
 
 
 def _channel0(settings: Settings) -> None:
@@ -199,7 +191,7 @@ def _channel0(settings: Settings) -> None:
 def epilog(settings: Settings, environ: Mapping[str, str]) -> None:
     """Stop the job's daemon and remove its files; does nothing where the daemon is not of this job."""
     job = job_of(environ)
-    with Lock(time.monotonic() + settings.stop_wait):
+    with lock(time.monotonic() + settings.stop_wait):
         started = read_state()
         if started is not None and started.get("job") == job.id:
             clear(settings)
@@ -209,7 +201,7 @@ def epilog(settings: Settings, environ: Mapping[str, str]) -> None:
 def task(environ: Mapping[str, str]) -> None:
     """TaskProlog: print the prolog's note into the job's log, once per tray and step."""
     if environ.get("SLURM_LOCALID", "0") == "0":
-        note = read_text(os.path.join(RUN, f"note.{environ.get('SLURM_JOB_ID', '')}"))
+        note = atomic.read_text(os.path.join(RUN, f"note.{environ.get('SLURM_JOB_ID', '')}"))
         if note:
             sys.stdout.write(f"print {note}")
 
@@ -227,7 +219,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     failure = None
     try:
         if entry == "prolog" or os.path.exists(SETTINGS_FILE):
-            settings = settings_of(read_text(SETTINGS_FILE))
+            settings = settings_of(atomic.read_text(SETTINGS_FILE) or "")
         os.environ["PATH"] = f"{settings.path}:{SYSTEM_PATH}".lstrip(":")
         (prolog if entry == "prolog" else epilog)(settings, environ)
     except Failure as error:

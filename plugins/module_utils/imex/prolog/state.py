@@ -11,10 +11,10 @@ import json
 import os
 import syslog
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 
 SETTINGS_FILE = "/etc/nvidia-imex/nvlink-job.json"
@@ -40,7 +40,8 @@ class Failure(files.ImexError):
 class Settings(NamedTuple):
     """The settings file. ``members``: (Slurm node, line of the node list) of this tray's clique, in order.
 
-    ``gpus_counted``: whether Slurm gives each GPU to one job (GresTypes). ``gpus``: the driver's folder of the GPUs.
+    ``list_port``: where each member offers this file to the others. ``gpus_counted``: whether Slurm gives each GPU to
+    one job (GresTypes). ``gpus``: the driver's folder of the GPUs.
     """
 
     clique: str
@@ -54,6 +55,7 @@ class Settings(NamedTuple):
     channel0: bool = False
     path: str = ""
     proc_devices: str = "/proc/devices"
+    list_port: int = 50006
     gpus_counted: bool = False
     gpus: str = "/proc/driver/nvidia/gpus"
 
@@ -125,14 +127,8 @@ def owns_every_gpu(settings: Settings, environ: Mapping[str, str]) -> bool:
     MIG instances are not numbers in SLURM_JOB_GPUS, and do not count.
     """
     given = environ.get("SLURM_JOB_GPUS", "").split(",")
-    return settings.gpus_counted and all(map(str.isdecimal, given)) and len(set(given)) == _gpus(settings.gpus) > 0
-
-
-def _gpus(folder: str) -> int:
-    try:
-        return len(os.listdir(folder))
-    except OSError:
-        return 0
+    gpus = os.listdir(settings.gpus) if os.path.isdir(settings.gpus) else []
+    return settings.gpus_counted and all(map(str.isdecimal, given)) and len(set(given)) == len(gpus) > 0
 
 
 def holds_whole_blocks(environ: Mapping[str, str]) -> bool:
@@ -141,19 +137,11 @@ def holds_whole_blocks(environ: Mapping[str, str]) -> bool:
 
 
 def expand(nodelist: str) -> list[str]:
-    """The names of a hostlist. scontrol, which reads slurm.conf only, expands what hostlist cannot."""
+    """The names of a hostlist; one that cannot be expanded is no fault of a tray."""
     try:
-        names = hostlist.expand(nodelist)
-    except hostlist.HostlistError:
-        names = []
-    if names:
-        return names
-    done = child.run(["scontrol", "show", "hostnames", "--", nodelist], SLURM_TIMEOUT)
-    if done.rc != 0:
-        raise Failure(
-            f"scontrol show hostnames {nodelist} failed ({reason_of(done)}); add its folder to option path of imex_job"
-        )
-    return done.stdout.split()
+        return hostlist.expand(nodelist)
+    except hostlist.HostlistError as error:
+        raise Failure(str(error).rstrip("."), JOB) from None
 
 
 def members_of(settings: Settings, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -163,8 +151,8 @@ def members_of(settings: Settings, names: Sequence[str]) -> tuple[tuple[str, str
 
 
 def read_state() -> dict[str, Any] | None:
-    """The job whose daemon this program started: job, clique, trays and channel0; None where it started none."""
-    text = read_text(os.path.join(RUN, "state.json"))
+    """The job whose daemon this program started: job, list (its path) and channel0; None where it started none."""
+    text = atomic.read_text(os.path.join(RUN, "state.json"))
     if not text:
         return None
     try:
@@ -178,8 +166,12 @@ def write_state(state: Mapping[str, Any]) -> None:
     write_text(os.path.join(RUN, "state.json"), json.dumps(state, sort_keys=True) + "\n")
 
 
+def config() -> files.Config:
+    return files.Config(atomic.read_text(files.CONFIG_FILE) or "")
+
+
 def list_path() -> str:
-    return files.Config(read_text(files.CONFIG_FILE)).get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
+    return config().get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
 
 
 def note_path(job: Job) -> str:
@@ -200,37 +192,22 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def read_text(path: str, limit: int = 1 << 20) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(limit)
-    except OSError:
-        return ""
-
-
-class Lock:
-    """A lock for one prolog or epilog at a time on a tray; the kernel releases it when a process is killed."""
-
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
-
-    def __enter__(self) -> None:
-        atomic.make_folders(RUN)
-        self._file = os.open(os.path.join(RUN, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+@contextlib.contextmanager
+def lock(deadline: float) -> Iterator[None]:
+    """One prolog or epilog at a time on a tray; the kernel releases it when a process is killed."""
+    atomic.make_folders(RUN)
+    with open(os.open(os.path.join(RUN, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as file:
         while True:
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             except OSError:
-                if time.monotonic() >= self._deadline:
-                    os.close(self._file)
+                if time.monotonic() >= deadline:
                     raise Failure(
                         "another prolog or epilog of IMEX still runs on this tray; find what it waits for with ps"
                     ) from None
                 time.sleep(0.05)
-
-    def __exit__(self, *_error: object) -> None:
-        os.close(self._file)
+        yield
 
 
 def log(text: str, warning: bool = False) -> None:
@@ -238,8 +215,3 @@ def log(text: str, warning: bool = False) -> None:
     syslog.syslog(syslog.LOG_ERR if warning else syslog.LOG_INFO, text)
     if warning:
         os.write(2, f"nvlink-imex-job: {text}\n".encode("utf-8", "replace"))
-
-
-def reason_of(done: child.Result) -> str:
-    text = (done.error or done.stderr.strip() or done.stdout.strip() or f"exit {done.rc}").splitlines()[0]
-    return text[:200]

@@ -5,48 +5,43 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import json
 import socket
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import (
-    cause,
     daemons,
     reconnect_peers,
     start_daemon,
     stop_daemon,
+    with_log,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
+    CLIQUE,
     DAEMON,
     PEER,
     Failure,
     Job,
     Settings,
-    read_text,
-    reason_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
-# nvidia-imex-ctl answers much faster; one that hangs costs this much of the wait.
+# nvidia-imex-ctl answers much faster, also with an unreachable tray; one that hangs may end this much after the wait.
 _CTL_TIMEOUT = 6.0
 # A daemon retries a peer that was not up after 15, 31, 62 s; on SIGUSR1 it reconnects at once.
 _FIRST_RECONNECT = 4.0
-# How long to wait for missing connections before each query of the ctl: all daemons of a rack start within it.
-_SOCKET_WAIT, _LATER_SOCKET_WAIT = 3.0, 2.0
 # Daemons with different lists connect only after both restarted, so both must be down at the same time.
 _MISMATCH_PAUSE = 3.0
-# Between two reads of the kernel's sockets; the kernel itself answers within microseconds.
-_FIRST_PAUSE, _LONGEST_PAUSE, _KERNEL_TIMEOUT = 0.03, 0.2, 2.0
-# Of sock_diag(7), by which the kernel lists sockets six times as fast as in /proc/net/tcp: reading that walks through
-# tables that grow with a host's memory.
-_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, _DONE, _ERROR = 4, 20, 0x301, 3, 2
-_ESTABLISHED, _HEADER = 1, 16
-# The prefix of an IPv4 address in an IPv6 socket.
-_MAPPED = bytes(10) + b"\xff\xff"
+# Between two queries of the ctl, which asks every member.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+# To the port at which a member offers its settings file, which has some kilobytes.
+_OFFER_TIMEOUT, _OFFER_SIZE = 1.0, 1 << 16
 
 
 def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, str]], deadline: float) -> None:
@@ -56,24 +51,13 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
     an earlier job: then this daemon restarts, with a pause in which the other restarts too.
     """
     own = [node for node, _line in members].index(job.node)
-    others = [line for number, (_node, line) in enumerate(members) if number != own]
-    # Earlier with a short wait, because the ctl may take some seconds with an unreachable tray.
-    first = min(_SOCKET_WAIT, settings.wait / 4)
-    pause, socket_wait, reconnect, started, observed = (
-        0.1,
-        first,
-        _FIRST_RECONNECT,
-        time.monotonic(),
-        _Status(None, {}, ""),
-    )
+    pause, reconnect, started, observed = _FIRST_PAUSE, _FIRST_RECONNECT, time.monotonic(), _Status(None, {}, "")
     while True:
-        # The ctl queries every member, so frequent calls would slow the start of all these daemons.
-        _until_connected(others, min(time.monotonic() + socket_wait, deadline))
-        left = deadline - time.monotonic()
-        if left <= 0:
+        if time.monotonic() >= deadline:
             raise _failure_of(settings, members, own, observed)
-        observed = _query_ctl(own, min(_CTL_TIMEOUT, max(0.5, left)), observed)
+        observed = _query_ctl(own)
         connections = {observed.row.get(number) for number in range(len(members)) if number != own}
+        age = time.monotonic() - started
         if observed.state == "ready":
             if connections <= {"connected"}:
                 return
@@ -81,79 +65,17 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
                 stop_daemon(settings)
                 time.sleep(_MISMATCH_PAUSE)
                 start_daemon(deadline)
-                pause, socket_wait, reconnect, started = 0.1, first, _FIRST_RECONNECT, time.monotonic()
+                pause, reconnect, started = _FIRST_PAUSE, _FIRST_RECONNECT, time.monotonic()
                 continue
-            if "version_mismatch" in connections and time.monotonic() - started > _MISMATCH_PAUSE:
+            if "version_mismatch" in connections and age > _MISMATCH_PAUSE:
                 raise _failure_of(settings, members, own, observed)
-            if time.monotonic() - started > reconnect:
+            if age > reconnect:
                 reconnect = 2 * reconnect + 2
                 reconnect_peers()
         elif observed.state is None and not daemons():
-            raise Failure(cause(f"{DAEMON} ended right after its start; see its log"))
+            raise Failure(with_log(f"{DAEMON} ended right after its start"))
         time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
-        pause, socket_wait = min(pause * 1.6, 1.0), _LATER_SOCKET_WAIT
-
-
-def _until_connected(addresses: Sequence[str], deadline: float) -> None:
-    """Wait until the kernel lists a connection of this tray to IMEX at each address, without load on other trays.
-
-    A daemon connects to every other, and its row shows its own connections. IPv4 only; returns at once where the kernel
-    does not list connections. Where a release connects in another way, it waits until the deadline.
-    """
-    try:
-        expected = {bytes(map(int, address.split("."))) for address in addresses}
-    except ValueError:
-        return
-    port = int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
-    pause = _FIRST_PAUSE
-    while time.monotonic() < deadline:
-        found = _connected_to(port)
-        if found is None or expected <= found:
-            return
-        time.sleep(pause)
-        pause = min(pause * 1.4, _LONGEST_PAUSE)
-
-
-def _connected_to(port: int) -> set[bytes] | None:
-    """The IPv4 addresses (four bytes) to whose port this host is connected; None where the kernel does not list them.
-
-    gRPC uses IPv6 sockets with mapped IPv4 addresses.
-    """
-    found = set()
-    try:
-        for family in (socket.AF_INET, socket.AF_INET6):
-            for row in _sockets(family):
-                # struct inet_diag_msg: four bytes, then ports in network order, then the addresses of 16 bytes.
-                there = row[24:40]
-                if int.from_bytes(row[6:8], "big") == port:
-                    found.add(there[:4] if family == socket.AF_INET else there.removeprefix(_MAPPED))
-    except OSError:
-        return None
-    return found
-
-
-def _sockets(family: int) -> Iterator[bytes]:
-    """struct inet_diag_msg of each established TCP connection; OSError where the kernel does not support this."""
-    order = sys.byteorder
-    # struct inet_diag_req_v2: family, protocol, extensions, padding, states, and any socket.
-    request = bytes((family, socket.IPPROTO_TCP, 0, 0)) + (1 << _ESTABLISHED).to_bytes(4, order) + bytes(48)
-    head = (_HEADER + len(request)).to_bytes(4, order) + _SOCK_DIAG_BY_FAMILY.to_bytes(2, order)
-    link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
-    try:
-        link.settimeout(_KERNEL_TIMEOUT)
-        link.send(head + _REQUEST_DUMP.to_bytes(2, order) + bytes(8) + request)
-        while True:
-            reply = link.recv(1 << 17)
-            while reply:
-                length, kind = int.from_bytes(reply[:4], order), int.from_bytes(reply[4:6], order)
-                if kind == _DONE:
-                    return
-                if kind == _ERROR or length < _HEADER:
-                    raise OSError("no sock_diag")
-                yield reply[_HEADER:length]
-                reply = reply[(length + 3) & ~3 :]
-    finally:
-        link.close()
+        pause = min(pause * 1.3, _LONGEST_PAUSE)
 
 
 class _Status(NamedTuple):
@@ -164,16 +86,14 @@ class _Status(NamedTuple):
     problem: str
 
 
-def _query_ctl(own: int, timeout: float, before: _Status) -> _Status:
-    done = child.run(["nvidia-imex-ctl", "-N", "-j"], timeout)
+def _query_ctl(own: int) -> _Status:
+    done = child.run(["nvidia-imex-ctl", "-N", "-j"], _CTL_TIMEOUT)
     if done.timed_out:
-        if timeout < _CTL_TIMEOUT and before.state is not None:
-            return before  # cut short by the deadline, which is no fault of the ctl
-        return before._replace(state=None, problem=f"nvidia-imex-ctl gave no answer within {timeout:.0f} s")
+        return _Status(None, {}, f"nvidia-imex-ctl gave no answer within {_CTL_TIMEOUT:g} s")
     try:
         row = status.parse_domain(done.stdout, own).own
     except status.StatusError as error:
-        return _Status(None, {}, f"{error} ({reason_of(done)})")
+        return _Status(None, {}, f"{error} ({done.reason})")
     if row is None:
         return _Status(None, {}, "nvidia-imex-ctl has no row of this tray")
     return _Status(row.state, row.connections, "")
@@ -187,12 +107,22 @@ def _failure_of(settings: Settings, members: Sequence[tuple[str, str]], own: int
         )
     if observed.state != "ready":
         word = observed.state or "unknown"
-        return Failure(cause(f"the daemon is {word}, not ready, after {settings.wait:g} s; see its log"))
+        return Failure(with_log(f"the daemon is {word}, not ready, after {settings.wait:g} s"))
     found: dict[str, list[str]] = {}
-    for number, (node, _line) in enumerate(members):
+    missing: dict[str, str] = {}
+    for number, (node, line) in enumerate(members):
         word = observed.row.get(number) or "unknown"
         if number != own and word != "connected":
             found.setdefault(word, []).append(node)
+            missing[node] = line
+    others = outdated(settings, missing)
+    if others:
+        # The other may be right, so neither tray is at fault.
+        return Failure(
+            f"{summarize(others)} and this tray have different members of clique {settings.clique}"
+            " (nvlink-job.json), because a run of the role imex missed one of them; run it on the whole clique",
+            CLIQUE,
+        )
     if "map_mismatch" in found:
         text = (
             f"started with another node list than this tray (!M!): {summarize(found['map_mismatch'])}; run the role"
@@ -210,3 +140,34 @@ def _failure_of(settings: Settings, members: Sequence[tuple[str, str]], own: int
             f" {', '.join(parts)}; check there whether the tray is up, its prolog ran, and the IMEX ports are open"
         )
     return Failure(text, PEER)
+
+
+def outdated(settings: Settings, trays: Mapping[str, str]) -> list[str]:
+    """The trays with other members of the clique in their settings; ``trays``: node -> its address."""
+    ours = [settings.clique, [list(member) for member in settings.members]]
+    offers = ask(list(trays.values()), settings.list_port, _OFFER_TIMEOUT, _OFFER_SIZE)
+    found = []
+    for node, address in trays.items():
+        with contextlib.suppress(ValueError):
+            theirs = json.loads(offers.get(address, b""))
+            if isinstance(theirs, dict) and [theirs.get("clique"), theirs.get("members")] != ours:
+                found.append(node)
+    return found
+
+
+def ask(addresses: Sequence[str], port: int, timeout: float, size: int = 0) -> dict[str, bytes]:
+    """Address -> at most ``size`` bytes that it sends, of those that accept a connection to the port; all at once."""
+
+    def one(address: str) -> bytes | None:
+        deadline, data = time.monotonic() + timeout, b""
+        try:
+            with socket.create_connection((address, port), timeout) as link:
+                while len(data) < size and time.monotonic() < deadline and (part := link.recv(size)):
+                    data += part
+        except OSError:
+            return None
+        return data
+
+    with concurrent.futures.ThreadPoolExecutor(max(1, min(64, len(addresses)))) as pool:
+        found = zip(addresses, pool.map(one, addresses))
+        return {address: data for address, data in found if data is not None}

@@ -26,7 +26,7 @@ from ansible.playbook.task import Task
 from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
-from ansible_collections.rackscale.nvlink.plugins.action import imex_domain
+from ansible_collections.rackscale.nvlink.plugins.action import imex_domain, imex_job
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
@@ -50,11 +50,11 @@ def fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "fabric.json")
 
 
-def action_of(play: Play, check: bool, **options: Any) -> ActionModule:
+def action_of(play: Play, check: bool, kind: type = ActionModule, **options: Any) -> Any:
     task = Task.load({"action": "rackscale.nvlink.x", "check_mode": check}, block=Block(play=play))
     task.args, loader = {"owner": "domain", **options}, DataLoader()
     connection = Connection(PlayContext(), shell=ShellModule())
-    return ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
+    return kind(task, connection, PlayContext(), loader, Templar(loader), None)
 
 
 def clique_of(fabric: str, tray: str = "r01t01") -> Clique:
@@ -430,9 +430,38 @@ def test_the_controller_fails_a_tray_by_its_findings(
     assert result["msg"].startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("hosts", "left", "allowed", "outside", "outdated"),
+    [
+        (TRAYS, TRAYS, [], [], []),
+        (["r01t01"], ["r01t01"], [], ["r01t02"], []),
+        (["r01t01"], ["r01t01"], ["r01t02"], [], ["r01t02"]),
+        (TRAYS, ["r01t01"], [], [], ["r01t02"]),
+    ],
+)
+def test_imex_job_names_a_tray_that_the_run_does_not_change(
+    fabric: str, monkeypatch: Any, hosts: Any, left: Any, allowed: list[str], outside: list[str], outdated: list[str]
+) -> None:
+    """Its module asks those that are left out for their members."""
+    given: dict[str, Any] = {}
+    answer = {"changed": True, "changes": [], "findings": []}
+    monkeypatch.setattr(
+        imex_job.ActionModule, "run_module", lambda _self, _name, task, *_: given.update(task) or answer
+    )
+    action = action_of(Play.load({"hosts": "all"}), False, imex_job.ActionModule, fabric_file=fabric)
+    action._task.args["allow_outdated"] = allowed
+    play = {"ansible_play_hosts_all": hosts, "ansible_play_hosts": left, "hostvars": {"localhost": {}}}
+    result = action.run(task_vars={"inventory_hostname": "r01t01", **play})
+    assert (given["outside"], [member["node"] for member in given["members"]]) == (outside, TRAYS)
+    found = [(entry["code"], entry["tray"]) for entry in result["findings"]]
+    assert found == [("imex_list_outdated", tray) for tray in outdated]
+    assert len(result.get("warnings", [])) == len(found)
+
+
 def test_the_role_looks_for_all_that_imex_job_leaves() -> None:
     role = Path(__file__).resolve().parents[4] / "roles" / "imex" / "vars" / "main.yml"
     left = {job_files.PROGRAM, job_files.LIBRARY, job_files.DROP_IN, job_files.BOOT, state.SETTINGS_FILE, state.RUN}
+    left |= {job_files.SOCKET_UNIT, job_files.SERVICE_UNIT}
     folders = {f"{{{{ imex_job_{name}_dir }}}}/{job_files.NAME}" for name in ("prolog", "epilog")}
     assert set(yaml.safe_load(role.read_text())["imex_job_files"]) == left | folders
 

@@ -121,7 +121,7 @@ def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "ports"),
-    [("domain", (50100, 50005, 50006)), ("job", (50100, 50005)), ("driver_managed", ()), ("none", ())],
+    [("domain", (50100, 50005, 50006)), ("job", (50100, 50005, 50006)), ("driver_managed", ()), ("none", ())],
 )
 def test_the_ports_that_each_owner_needs_open(owner: str, ports: tuple[int, ...]) -> None:
     assert desire(owner=owner, config=config_of(imex_config_extra={"SERVER_PORT": 50100})).ports_to_open == ports

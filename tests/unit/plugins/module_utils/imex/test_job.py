@@ -15,7 +15,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
+import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ OPTIONS: dict[str, Any] = {
     "channel0": "auto",
     "path": [],
     "proc_devices": "/proc/devices",
+    "list_port": 50006,
+    "outside": [],
     "prolog_dir": "/etc/slurm/prolog.d",
     "epilog_dir": "/etc/slurm/epilog.d",
     "python": "/usr/bin/python3",
@@ -121,11 +124,52 @@ def test_only_a_job_that_has_the_tray_alone_ends_the_daemon_of_another_job(
     """That of a job whose epilog did not run; a job that shares its one tray runs beside the other."""
     monkeypatch.setattr(state, "RUN", str(tmp_path))
     monkeypatch.setattr(main, "read_state", lambda: {"job": "76"})
+    _script(tmp_path / "squeue", "echo 7; echo 77")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     ended: list[state.Settings] = []
     monkeypatch.setattr(main, "clear", ended.append)
     job = _job(SLURM_JOB_OVERSUBSCRIBE=sharing, SLURM_JOB_NUM_NODES="1")
     main.prolog(state.Settings("r01", TRAYS), job.environ)
     assert bool(ended) is (sharing == "NO")
+
+
+@pytest.mark.parametrize(("trays", "rc"), [("1", 0), ("2", 0), ("2", 1)])
+def test_a_job_that_slurm_still_has_on_the_tray_keeps_its_domain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trays: str, rc: int
+) -> None:
+    """A suspended one: a job that needs a domain too is requeued, without a fault of the tray."""
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    state.write_state({"job": "76"})
+    _script(tmp_path / "squeue", f"echo $* > {tmp_path}/called; echo 76; exit {rc}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name in ("clear", "stop_daemon", "start_daemon"):
+        monkeypatch.setattr(main, name, lambda *_arguments: pytest.fail("the daemon is stopped"))
+    job = _job(SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_NUM_NODES=trays)
+    if trays == "1":
+        main.prolog(state.Settings("r01", TRAYS), job.environ)
+    else:
+        words = "start slurmctld" if rc else "job 76 has its IMEX domain on this tray and is still there"
+        with pytest.raises(state.Failure, match=words) as found:
+            main.prolog(state.Settings("r01", TRAYS), job.environ)
+        assert found.value.fault == state.CLIQUE
+    called = "--noheader --nodelist=r01t01 --states=running,suspended,stopped --format=%A\n"
+    assert (tmp_path / "called").read_text() == called
+    assert state.read_state() == {"job": "76"}
+
+
+def test_the_list_of_a_job_goes_where_config_cfg_names_another_one_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    monkeypatch.setattr(daemon, "RUN", str(tmp_path))
+    monkeypatch.setattr(daemon, "stop_daemon", lambda *_arguments, **_others: None)
+    monkeypatch.setattr(files, "PERSIST_FILE", str(tmp_path / "persist"))
+    nodes = tmp_path / "nodes"
+    nodes.write_text("10.0.0.1\n")
+    state.write_state({"job": "77", "list": str(nodes)})
+    daemon.clear(state.Settings("r01", TRAYS))
+    assert not nodes.exists()
+    assert state.read_state() is None
 
 
 @pytest.mark.parametrize(
@@ -160,7 +204,7 @@ def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
 @pytest.mark.parametrize(
     ("second", "environ", "called"),
     [
-        ("GRES=", {}, "cancel"),
+        ("GRES=", {}, "requeuehold 77"),
         # A comment of the user decides nothing about the job's state.
         ("GRES=gpu:gb200:4(IDX:0-3)\\n Comment=x JobState=CANCELLED\\n Nodes=--bogus[ GRES=no", {}, "requeue 77"),
         ("GRES=gpu:gb200:4(IDX:0-3)", {}, "requeue 77"),
@@ -175,17 +219,52 @@ def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
         f"JobId=77 JobState=RUNNING Restarts=0\\n Nodes=r01t01 GRES=gpu:gb200:4(IDX:0-3)\\n Nodes=r01t02 {second}\\n"
     )
     _script(tmp_path / "scontrol", f"case $* in *show*) printf '{shown}';; *) echo $* >> {tmp_path}/called;; esac")
-    _script(tmp_path / "scancel", f"echo cancel $* >> {tmp_path}/called")
     _script(tmp_path / "squeue", "echo 78 COMPLETED; echo 77 RUNNING")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(state, "RUN", str(tmp_path))
     notified: list[str] = []
-    monkeypatch.setattr(failure, "_notify", lambda _job, _fields, text: notified.append(text))
+    monkeypatch.setattr(failure, "_notify", lambda _job, text: notified.append(text))
     settings = state.Settings("r01", TRAYS, policy="requeue", gpus_counted=True)
     job = _job(SLURM_JOB_OVERSUBSCRIBE="OK", SLURM_JOB_GPUS="0,1,2,3", **environ)
     assert failure.apply_policy(settings, job.environ, state.Failure("r01t02 gave no answer", state.PEER)) == 0
     assert called in (tmp_path / "called").read_text()
-    assert ("the job has no GPU on r01t02" in notified[0]) is (called == "cancel")
+    assert ("the job has no GPU on r01t02" in notified[0]) is (called == "requeuehold 77")
+
+
+@pytest.mark.parametrize(
+    ("policy", "fault", "restarts", "batch", "expected"),
+    [
+        ("drain", state.TRAY, "0", True, (1, "update NodeName=r01t01 State=DRAIN")),
+        ("drain", state.CLIQUE, "0", True, (0, "requeue 77")),
+        ("drain", state.JOB, "0", True, (0, "requeuehold 77")),
+        ("drain", state.JOB, "0", False, (0, "cancel 77")),
+        ("requeue", state.TRAY, "0", True, (0, "requeue 77")),
+        ("requeue", state.TRAY, "3", True, (0, "requeuehold 77")),
+    ],
+)
+def test_the_policy_decides_about_job_and_tray(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    fault: str,
+    restarts: str,
+    batch: bool,
+    expected: tuple[int, str],
+) -> None:
+    """The reason is in the job's AdminComment; Slurm requeues batch jobs only."""
+    refuses = "" if batch else "case $1 in requeue*) exit 1;; esac"
+    _script(tmp_path / "scontrol", f"{refuses}\necho $* >> {tmp_path}/called")
+    _script(tmp_path / "scancel", f"echo cancel $* >> {tmp_path}/called")
+    _script(tmp_path / "squeue", "echo 77 RUNNING")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    job = _job(SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_RESTART_COUNT=restarts)
+    settings = state.Settings("r01", TRAYS, policy=policy)
+    assert failure.apply_policy(settings, job.environ, state.Failure("why", fault)) == expected[0]
+    comment, notice, action = (tmp_path / "called").read_text().splitlines()
+    assert comment.startswith("update JobId=77 AdminComment=IMEX on r01t01 for job 77: why; the ")
+    assert notice.startswith("notify 77 IMEX on r01t01 for job 77: why; the ")
+    assert action.startswith(expected[1])
 
 
 @pytest.mark.parametrize(
@@ -207,7 +286,7 @@ def test_a_partition_whose_multi_tray_jobs_are_all_cancelled_is_a_finding(
     conf = tmp_path / "slurm.conf"
     conf.write_text(f"PrologFlags=Alloc\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n{line}\n")
     _path, slurm = slurm_conf.read(str(conf))
-    found = job_files.evaluate(job_files.desired_state(OPTIONS, slurm), slurm, str(conf))
+    found = job_files.evaluate(job_files.settings_of(OPTIONS, slurm), OPTIONS, slurm, str(conf))
     assert [entry["code"] for entry in found[1]] == ["slurm_conf_advice"] * reported
     assert found[0] == []
 
@@ -221,21 +300,12 @@ def test_every_tray_of_a_job_writes_the_same_list(names: list[str]) -> None:
     assert members == tuple(member for member in TRAYS if member[0] in names)
 
 
-@pytest.mark.parametrize(
-    ("nodelist", "called"), [("r01t[01-02,17],r02t01", False), ("r01t[01-02", True), ("r01t[x]", True), ("", True)]
-)
-def test_scontrol_expands_a_nodelist_that_hostlist_cannot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodelist: str, called: bool
-) -> None:
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/called\nprintf "r01t02\\nr01t01\\nr01t17\\n"\n')
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    own = _job(SLURM_JOB_NODELIST=nodelist)
-    assert main._members(state.Settings("r01", TRAYS), own) == (TRAYS[0], TRAYS[1], TRAYS[16])
-    assert (tmp_path / "called").exists() is called
-    if called:
-        assert (tmp_path / "called").read_text() == f"show hostnames -- {nodelist}\n"
+@pytest.mark.parametrize("nodelist", ["r01t[01-02", "r01t[x]"])
+def test_a_hostlist_that_cannot_be_expanded_is_no_fault_of_the_tray(nodelist: str) -> None:
+    """Nothing that a user wrote reaches a program as an option."""
+    with pytest.raises(state.Failure) as found:
+        state.expand(nodelist)
+    assert found.value.fault == state.JOB
 
 
 @given(
@@ -268,9 +338,6 @@ def test_settings_with_invalid_values_fail(change: dict[str, Any]) -> None:
         state.settings_of(json.dumps(data))
 
 
-FIELDS = {"WorkDir": "/home/u", "JobName": "train", "BatchHost": "r01t01"}
-
-
 def _job(**environ: str) -> state.Job:
     known = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "r01t01", "SLURM_JOB_NODELIST": "r01t[01-02]"}
     return state.job_of({**known, "SLURM_JOB_USER": "u", **environ})
@@ -290,23 +357,6 @@ def test_an_epilog_stops_the_daemon_of_its_own_job_alone(
     assert cleared == ([settings] if stops else [])
 
 
-@pytest.mark.parametrize(
-    ("pattern", "fields", "expected"),
-    [
-        ("/home/u/slurm-%j.out", {}, "/home/u/slurm-77.out"),
-        ("slurm-%j.out", {}, "/home/u/slurm-77.out"),
-        ("/logs/%x-%5j-%N-%u.out", {}, "/logs/train-00077-r01t01-u.out"),
-        ("/logs/%A_%a", {"ArrayJobId": "70", "ArrayTaskId": "3"}, "/logs/70_3"),
-        ("/logs/%q", {}, None),
-        ("/dev/null", {}, None),
-    ],
-)
-def test_the_output_file_pattern_of_a_batch_job_is_expanded(
-    pattern: str, fields: dict[str, str], expected: str | None
-) -> None:
-    assert failure._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
-
-
 def test_slurmds_umask_of_0_makes_no_folder_that_others_can_write(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -317,82 +367,51 @@ def test_slurmds_umask_of_0_makes_no_folder_that_others_can_write(tmp_path: Path
     assert modes == ["0o755", "0o755", "0o644"]
 
 
-def test_a_line_is_written_with_the_rights_of_the_jobs_user(tmp_path: Path) -> None:
-    """Also through a link of the user: root's files do not change."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))  # other users cannot enter pytest's own
-    folder.chmod(0o777)
-    try:
-        _append_through_a_link(folder)
-    finally:
-        shutil.rmtree(folder)
-
-
-def _append_through_a_link(folder: Path) -> None:
-    assert failure.child.call(failure._append, 60.0, str(folder / "own"), "new\n", "65534").value is True
-    assert (folder / "own").read_text() == "new\n"
-    assert (folder / "own").stat().st_uid == 65534
-    secret = folder / "root's"
-    secret.write_text("old\n")
-    link = folder / "link"
-    link.symlink_to(secret)
-    reply = failure.child.call(failure._append, 60.0, str(link), "new\n", "65534")
-    assert reply.value is None
-    assert secret.read_text() == "old\n"
-
-
 def test_only_listening_addresses_are_found() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        assert main._listening(["127.0.0.1", "127.0.0.2", "::1", "not an address"], port) == {"127.0.0.1"}
-
-
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_connection_is_listed_on_the_side_that_made_it(family: socket.AddressFamily) -> None:
-    """Also with an IPv6 socket, as gRPC uses; the side that accepted lists none."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as link:
-        port = server.getsockname()[1]
-        assert wait._connected_to(port) == set()
-        link.connect(("127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1", port))
-        assert wait._connected_to(port) == {b"\x7f\x00\x00\x01"}
-        assert wait._connected_to(link.getsockname()[1]) == {b"\x7f\x00\x00\x01"}  # that of the server's own end
-        before = time.monotonic()
-        wait._until_connected(["192.0.2.1"], before + 0.2)
-        assert time.monotonic() - before >= 0.2
-
-
-def test_no_wait_where_the_kernel_does_not_list_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As without its module tcp_diag."""
-    monkeypatch.setattr(wait, "_SOCK_DIAG_BY_FAMILY", 9999)
-    assert wait._connected_to(50000) is None
-    before = time.monotonic()
-    wait._until_connected(["192.0.2.1"], before + 300)
-    assert time.monotonic() - before < 200
+        found = wait.ask(["127.0.0.1", "127.0.0.2", "::1", "not an address"], port, 1.0)
+        assert found == {"127.0.0.1": b""}
 
 
 @pytest.mark.parametrize(
-    ("full", "before", "hangs"),
+    ("offered", "differs"),
     [
-        (30.0, wait._Status("ready", {1: "never_connected"}, ""), False),
-        (30.0, wait._Status(None, {}, ""), True),
-        (0.3, wait._Status("ready", {1: "never_connected"}, ""), True),
+        (job_files.render_settings(state.Settings("r01", TRAYS, policy="requeue")), False),
+        (job_files.render_settings(state.Settings("r01", TRAYS[:2])), True),
+        (job_files.render_settings(state.Settings("r02", TRAYS)), True),
+        ('["r01"]', False),
+        ("\0" * 99, False),
+        ("", False),
     ],
 )
-def test_a_ctl_call_cut_short_by_the_deadline_keeps_the_last_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: float, before: wait._Status, hangs: bool
-) -> None:
-    """The ctl is slow with an unreachable tray; it hangs only if it had its full time, or never answered before."""
-    ctl = tmp_path / "nvidia-imex-ctl"
-    ctl.write_text("#!/bin/sh\nexec sleep 60\n")
-    ctl.chmod(0o755)
+def test_a_tray_that_missed_a_run_is_named_and_no_tray_is_at_fault(offered: str, differs: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def offer() -> None:
+            link = server.accept()[0]
+            with link:
+                link.sendall(offered.encode())
+
+        thread = threading.Thread(target=offer)
+        thread.start()
+        members = (*TRAYS[:2], ("r01t03", "127.0.0.1"))
+        settings = state.Settings("r01", TRAYS, list_port=server.getsockname()[1])
+        status = wait._Status("ready", {1: "connected", 2: "never_connected"}, "")
+        found = wait._failure_of(settings, members, 0, status)
+        thread.join()
+    assert (found.fault == state.CLIQUE) is differs
+    assert ("r01t03 and this tray have different members of clique r01" in str(found)) is differs
+    assert ("r01t03 never connected" in str(found)) is not differs
+
+
+def test_a_ctl_that_hangs_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _script(tmp_path / "nvidia-imex-ctl", "exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(wait, "_CTL_TIMEOUT", full)
-    observed = wait._query_ctl(0, 0.3, before)
-    assert ("gave no answer" in observed.problem) is hangs
-    assert (observed == before) is not hangs
+    monkeypatch.setattr(wait, "_CTL_TIMEOUT", 0.3)
+    assert "gave no answer" in wait._query_ctl(0).problem
 
 
 @pytest.mark.parametrize(
@@ -408,7 +427,8 @@ def test_a_ctl_call_cut_short_by_the_deadline_keeps_the_last_status(
 def test_a_wait_that_ends_without_a_domain_has_one_reason(
     monkeypatch: pytest.MonkeyPatch, observed: tuple[str | None, dict[int, str], str], words: str
 ) -> None:
-    monkeypatch.setattr(wait, "cause", lambda text: text)
+    monkeypatch.setattr(wait, "with_log", lambda text: text)
+    monkeypatch.setattr(wait, "ask", lambda *_arguments: {})
     assert words in str(wait._failure_of(state.Settings("r01", TRAYS), TRAYS[:3], 0, wait._Status(*observed)))
 
 
@@ -419,8 +439,9 @@ def test_a_wait_that_ends_without_a_domain_has_one_reason(
 def tray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a tray: paths of the installation are below it, systemctl does nothing, and no daemon runs."""
     monkeypatch.setattr(daemon, "daemons", list)
-    for name in ("PROGRAM", "LIBRARY", "DROP_IN", "BOOT"):
+    for name in ("PROGRAM", "LIBRARY", "DROP_IN", "BOOT", "SOCKET_UNIT", "SERVICE_UNIT"):
         monkeypatch.setattr(job_files, name, f"{tmp_path}{getattr(job_files, name)}")
+    monkeypatch.setattr(job_host, "_UNITS", (job_files.SOCKET_UNIT, job_files.SERVICE_UNIT))
     for name in ("SETTINGS_FILE", "RUN"):
         monkeypatch.setattr(state, name, f"{tmp_path}{getattr(state, name)}")
     (tmp_path / "bin").mkdir()
@@ -472,62 +493,36 @@ def test_the_program_is_installed_once_and_starts(tray: Path) -> None:
     # It has read the settings, and gives one sentence without Slurm's environment.
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert "'SLURM_JOB_ID' is not set; run this program from Prolog or Epilog of Slurm" in done.stderr
-    # Python has cached its byte code; it is that of the sources.
-    assert list((tray / "usr/local/lib").rglob("*.pyc"))
     assert _present(tray) == []
 
 
 def test_a_start_imports_exactly_the_installed_modules_and_the_standard_library(tray: Path) -> None:
     """Nothing is left to import after a failure, when the files may be of another version."""
     _present(tray)
-    text = Path(job_files.PROGRAM).read_text()
-    assert text.count("sys.exit(main(") == 1
-    text = text[: text.index("sys.exit(main(")]
-    shown = "import json; print(json.dumps([(n, getattr(m, '__file__', None)) for n, m in sys.modules.items()]))"
+    started = f"import os, {main.__name__}"
+    shown = "import json,sys; print(json.dumps([(n, getattr(m, '__file__', None)) for n, m in sys.modules.items()]))"
     done = subprocess.run(
-        [sys.executable, "-IS", "-c", text + shown], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-IS", "-c", f"import sys; sys.path.insert(0, {job_files.PROGRAM!r}); {started}; {shown}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     loaded = {name: file for name, file in json.loads(done.stdout) if file}
-    below = {file for file in loaded.values() if file.startswith(job_files.LIBRARY)}
-    (folder,) = Path(job_files.LIBRARY).iterdir()
-    assert {Path(file) for file in below} == set(folder.rglob("*.py"))
+    ours = {file.removeprefix(f"{job_files.PROGRAM}/") for file in loaded.values() if file.startswith(str(tray))}
+    with zipfile.ZipFile(job_files.PROGRAM) as archive:
+        assert {*ours, "__main__.py"} == set(archive.namelist())
+        sources = {name: archive.read(name).decode() for name in archive.namelist()}
     assert not [file for file in loaded.values() if "site-packages" in file or "dist-packages" in file]
     late = [
-        (path.name, node.lineno)
-        for path in folder.rglob("*.py")
-        for function in ast.walk(ast.parse(path.read_text()))
+        (path, node.lineno)
+        for path, text in sources.items()
+        for function in ast.walk(ast.parse(text))
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
         for node in ast.walk(function)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ansible_collections")
     ]
     assert late == []
-
-
-def test_no_other_user_can_change_the_code_that_root_runs(tray: Path) -> None:
-    """Installed and started with an umask of 0, and repaired where others may write."""
-    before = os.umask(0)
-    try:
-        _present(tray)
-        folder = Path(job_files.LIBRARY)
-        for cache in folder.rglob("__pycache__"):
-            shutil.rmtree(cache)
-        assert _start("task", umask=0).returncode == 0
-        assert list(folder.rglob("*.pyc"))
-        places = [*_all_below(folder), Path(job_files.PROGRAM)]
-        assert [place for place in places if place.stat().st_mode & 0o022] == []
-        own, nobody = os.geteuid(), 65534
-        version = next(folder.iterdir())
-        module = next(folder.rglob("main.py"))
-        cached = next(folder.rglob("main.*.pyc"))
-        wrong = [(folder, 0o020, own), (version, 0o002, own), (module, 0o002, own), (cached, 0o020, own)]
-        for place, bit, owner in (*wrong, *([(cached.parent, 0, nobody), (module, 0, nobody)] if own == 0 else [])):
-            place.chmod(place.stat().st_mode | bit)
-            os.chown(place, owner, -1)
-            assert _present(tray) == [f"write {version}"], place
-            assert [found for found in _all_below(folder) if found.stat().st_mode & 0o022] == []
-            assert {found.stat().st_uid for found in _all_below(folder)} == {own}
-    finally:
-        os.umask(before)
 
 
 def test_the_user_of_a_job_can_run_the_task_prolog_and_changes_nothing(tray: Path) -> None:
@@ -537,20 +532,17 @@ def test_the_user_of_a_job_can_run_the_task_prolog_and_changes_nothing(tray: Pat
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))  # other users cannot enter pytest's own
     before = os.umask(0o077)
     try:
-        library, program = Path(job_files.LIBRARY), Path(job_files.PROGRAM)
         _present(tray, python="/usr/bin/python3")
         os.umask(before)
         folder.chmod(0o755)
-        text = program.read_text().replace(str(library), str(folder / "library"))
-        shutil.copytree(library, folder / "library")
-        (folder / "library").chmod(library.stat().st_mode & 0o7777)
+        program = shutil.copy(job_files.PROGRAM, folder)
         (folder / "user").mkdir()
         for name in ("json.py", "signal.py", "sitecustomize.py", "ansible_collections.py"):
             (folder / "user" / name).write_text("print('hostile')")
         observed = sorted((str(path), path.stat().st_mtime_ns) for path in _all_below(folder))
         paths = {"PYTHONPATH": str(folder / "user"), "PYTHONHOME": str(folder / "user"), "HOME": str(folder / "user")}
         done = subprocess.run(
-            ["/usr/bin/python3", "-IS", "-c", text, "task"],
+            [program, "task"],
             cwd=folder / "user",
             env={**paths, "SLURM_SCRIPT_CONTEXT": "prolog_task", "SLURM_JOB_ID": "7"},
             user=65534,
@@ -566,24 +558,29 @@ def test_the_user_of_a_job_can_run_the_task_prolog_and_changes_nothing(tray: Pat
         shutil.rmtree(folder)
 
 
-def test_a_new_version_replaces_the_program_when_it_is_complete(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version that a prolog may be starting from stays until the next one; a broken one is not used."""
-    _present(tray)
-    library, used = job_files.sources(), Path(job_files.PROGRAM).read_text()
-    folders = [Path(job_files.folder_of(library))]
-    main_file = next(name for name in library if name.endswith("prolog/main.py"))
-    monkeypatch.setattr(job_files, "sources", lambda: {**library, main_file: "import nothing_of_that_name\n"})
-    with pytest.raises(files.ImexError, match=r"cannot run the program .*nothing_of_that_name.*; set option python"):
+def test_no_other_user_can_change_the_code_that_root_runs(tray: Path) -> None:
+    """Installed with an umask of 0, and repaired where others may write."""
+    before = os.umask(0)
+    try:
         _present(tray)
-    assert Path(job_files.PROGRAM).read_text() == used
-    assert list(Path(job_files.LIBRARY).iterdir()) == folders
-    for number in (1, 2):
-        version = {**library, main_file: f"{library[main_file]}# {number}\n"}
-        monkeypatch.setattr(job_files, "sources", lambda version=version: version)
-        folders.append(Path(job_files.folder_of(version)))
-        assert _present(tray) == [f"write {folders[-1]}", f"change {job_files.PROGRAM}"]
-        assert set(Path(job_files.LIBRARY).iterdir()) == set(folders[-2:])
-        assert _present(tray) == []
+        program = Path(job_files.PROGRAM)
+        own = os.geteuid()
+        for mode, owner in ((0o755, own), (0o777, own), *([(0o755, 65534)] if own == 0 else [])):
+            program.chmod(mode)
+            os.chown(program, owner, -1)
+            _present(tray)
+            assert (stat.S_IMODE(program.stat().st_mode), program.stat().st_uid) == (0o755, own)
+    finally:
+        os.umask(before)
+
+
+def test_a_new_version_replaces_the_program_at_once(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules that an earlier version of the collection has left go."""
+    _present(tray)
+    (Path(job_files.LIBRARY) / "0123").mkdir(parents=True)
+    monkeypatch.setattr(job_files, "_MAIN", f"{job_files._MAIN}# other\n")
+    assert _present(tray) == [f"change {job_files.PROGRAM}", f"remove {job_files.LIBRARY}"]
+    assert _present(tray) == []
 
 
 def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tray: Path) -> None:
@@ -591,7 +588,6 @@ def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tr
         _present(tray, python="/bin/false")
     assert not list(tray.rglob("50-nvlink-imex"))
     assert not os.path.exists(job_files.PROGRAM)
-    assert not list(Path(job_files.LIBRARY).iterdir())
 
 
 @pytest.mark.parametrize(
@@ -616,8 +612,23 @@ def test_a_slurm_conf_that_would_not_run_the_program_is_refused(tray: Path, conf
     assert os.path.exists(job_files.PROGRAM) is (codes == [])
 
 
+@pytest.mark.parametrize(("outside", "changes"), [(["r01t02"], False), ([], True)])
+def test_a_run_that_leaves_out_a_tray_with_other_members_changes_nothing(
+    tray: Path, monkeypatch: pytest.MonkeyPatch, outside: list[str], changes: bool
+) -> None:
+    older = job_files.render_settings(state.Settings("r01", TRAYS[:2])).encode()
+    monkeypatch.setattr(wait, "ask", lambda addresses, *_more: dict.fromkeys(addresses, older))
+    folders = {name: str(tray / name.replace("_dir", ".d")) for name in ("prolog_dir", "epilog_dir")}
+    given = {**OPTIONS, **folders, "python": sys.executable, "slurm_conf": str(tray / "slurm.conf"), "outside": outside}
+    host = Host(False)
+    codes = [note["code"] for note in job_host.present(given, host)]
+    assert codes == ([] if changes else ["imex_clique_partial"])
+    assert bool(host.changes) is changes
+
+
 def test_absent_leaves_nothing(tray: Path) -> None:
     _present(tray)
+    Path(job_files.LIBRARY).mkdir(parents=True)
     expected = _absent(tray, check=True)
     assert f"remove {job_files.LIBRARY}" in expected
     assert _absent(tray) == expected
@@ -652,7 +663,7 @@ def test_the_list_of_a_job_that_died_with_the_tray_goes_at_boot(tray: Path, monk
 )
 def test_channel0_is_created_where_slurm_gives_no_channel(switch: list[str], option: str, expected: bool) -> None:
     slurm = {**GOOD, "switchtype": switch}
-    assert job_files.desired_state({**OPTIONS, "channel0": option}, slurm).settings.channel0 is expected
+    assert job_files.settings_of({**OPTIONS, "channel0": option}, slurm).channel0 is expected
 
 
 @pytest.mark.parametrize(
@@ -668,7 +679,7 @@ def test_channel0_is_created_where_slurm_gives_no_channel(switch: list[str], opt
 )
 def test_a_wrong_option_is_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(files.ImexError):
-        job_files.desired_state({**OPTIONS, **change}, GOOD)
+        job_files.settings_of({**OPTIONS, **change}, GOOD)
 
 
 @pytest.mark.parametrize(
@@ -691,14 +702,14 @@ def test_missing_settings_of_slurm_conf_are_findings(
     change: dict[str, list[str]], refused: list[str], noted: list[str]
 ) -> None:
     slurm = {**GOOD, **change}
-    found = job_files.evaluate(job_files.desired_state(OPTIONS, slurm), slurm, "/etc/slurm/slurm.conf")
+    found = job_files.evaluate(job_files.settings_of(OPTIONS, slurm), OPTIONS, slurm, "/etc/slurm/slurm.conf")
     assert [[note["code"] for note in notes] for notes in found] == [refused, noted]
 
 
 def test_policy_run_needs_a_task_prolog() -> None:
-    want = job_files.desired_state({**OPTIONS, "policy": "run"}, GOOD)
-    assert [note["code"] for note in job_files.evaluate(want, GOOD, "x")[1]] == ["slurm_conf_note"]
-    assert job_files.evaluate(want, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
+    want = job_files.settings_of({**OPTIONS, "policy": "run"}, GOOD)
+    assert [note["code"] for note in job_files.evaluate(want, OPTIONS, GOOD, "x")[1]] == ["slurm_conf_note"]
+    assert job_files.evaluate(want, OPTIONS, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
 
 
 def test_slurm_conf_is_read_with_includes_and_without_partitions(tmp_path: Path) -> None:
