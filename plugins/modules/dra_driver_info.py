@@ -22,9 +22,42 @@ options:
         values without their keys, for which the role asks the chart.
       - V(checks) checks the installed driver, its pods, DeviceClasses, ResourceSlices, labels and ComputeDomains.
       - V(uninstall) returns what must be deleted before the driver is removed.
+      - V(imex) has the errors of V(preflight) before the trays are read, so before the owner of IMEX changes.
+      - V(manifest) has the API server dry-run the objects of O(manifest), and compares them and the values with those
+        of a 25.x release that they replace.
     type: str
-    choices: [preflight, checks, uninstall]
+    choices: [imex, preflight, manifest, checks, uninstall]
     required: true
+  chart_crds:
+    description: The CRDs of the chart, with which those of the cluster are compared.
+    type: list
+    elements: dict
+    default: []
+  chart_values:
+    description: The values.yaml of the chart, which has every key of O(values).
+    type: dict
+    default: {}
+  imex_pending:
+    description: Whether P(rackscale.nvlink.imex#role) will configure IMEX later, so that its state is not checked.
+    type: bool
+    default: false
+  manifest:
+    description: What the chart renders, as YAML documents.
+    type: str
+    default: ''
+  old_values:
+    description: The values of the release of a 25.x chart that is upgraded.
+    type: dict
+    default: {}
+  old_manifest:
+    description: The manifest of that release. Without it nothing is compared.
+    type: str
+    default: ''
+  claims_before:
+    description: RV(claims) of an earlier call; V(checks) has a finding on each that was in use and no longer is.
+    type: list
+    elements: dict
+    default: []
 extends_documentation_fragment:
   - rackscale.nvlink.dra_driver
   - rackscale.nvlink.dra_driver.checks
@@ -100,6 +133,11 @@ nodes:
   type: list
   elements: str
   sample: [r01t01, r01t02]
+free_nodes:
+  description: Clique to the host names of its nodes that have no ComputeDomain.
+  returned: success
+  type: dict
+  sample: {9f3c1d7a-0b2e-4c58-9d11-2f6a7e5b3c40.32766: [r01t01, r01t02]}
 upgrades_old_chart:
   description: Whether the installed release is of a 25.x chart.
   returned: success

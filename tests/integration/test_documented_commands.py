@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.domain_probe import CHANNEL
 
 from . import pages
 from .conftest import SCENARIOS, RunningLab, lab_command, running_lab
@@ -108,7 +107,7 @@ def test_the_log_of_a_pod_is_what_its_command_prints(tmp_path: Path) -> None:
     page = "docs/quick-start-kubernetes.md"
     _domain, job = yaml.safe_load_all(pages.files(page)["compute-domain.yaml"])
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    channel = tmp_path / CHANNEL.removeprefix("/")
+    channel = tmp_path / "dev/nvidia-caps-imex-channels/channel0"
     channel.parent.mkdir(parents=True)
     channel.touch()
     command = [part.replace("/dev/", f"{tmp_path}/dev/") for part in container["command"]]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the API server would refuse of a rendered chart, and why Helm failed.
+"""What the API server would refuse of a rendered chart.
 
 Helm's own dry run does not send the objects to the API server. Here each is created, or replaces the live one, with
 dryRun=All: the API server validates, defaults and admits it as it would, and stores nothing.
@@ -32,7 +32,6 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _READ_STATUSES = (403, 404)
 _WRITE_STATUSES = (201, 400, 403, 404, 405, 409, 422, 500)
 _MISSING_RIGHT = re.compile(r"User \S+ cannot ")
-_FAILED = re.compile(r"^Error: (?:(?:INSTALLATION|UPGRADE) FAILED: )?", re.MULTILINE)
 
 
 def objects(manifest: str) -> list[Object]:
@@ -41,15 +40,9 @@ def objects(manifest: str) -> list[Object]:
         # PyYAML's C loader rejects the strings with tags of which Ansible makes arguments.
         rows: Iterable[Any] = list(yaml.load_all(str(manifest), Loader=_Loader))
     except yaml.YAMLError:
-        raise DraError("The chart renders no valid YAML; correct values, or see helm template") from None
+        remedy = "correct values, or see helm template and helm get manifest"
+        raise DraError(f"The manifest of a release is not valid YAML; {remedy}") from None
     return [row for row in map(mapped, rows) if row.get("kind")]
-
-
-def release_failure(stderr: str, release: str, namespace: str) -> Finding:
-    """The finding on a failed release, with the last error that Helm printed."""
-    reason = sentence(redacted(_FAILED.split(stderr)[-1])[: 2 * MAX_REASON], MAX_REASON) or "Helm printed no reason"
-    message = f"The release {release} in namespace {namespace} failed: {reason}; correct that, then run again."
-    return finding("dra_release_failed", message)
 
 
 class DryRun:

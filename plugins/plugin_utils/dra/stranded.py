@@ -14,10 +14,16 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, domains
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Snapshot, name_of
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, domains, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
+    Snapshot,
+    Trays,
+    expected_nodes,
+    name_of,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
+CLIQUE, HOSTNAME = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
 _NEEDED = ("pods", "resourceclaims", "computedomains", "computedomaincliques")
 """The lists without which the free GPUs of a node are unknown."""
 
@@ -55,6 +61,17 @@ def cliques(snapshot: Snapshot, members: Mapping[str, Mapping[str, int]]) -> dic
         free_nodes = len(gpus.keys() - taken.keys() - closed)
         found[clique] = CliqueUse(len(gpus), free_nodes, stranded, dict(sorted(blocked_by.items())))
     return found
+
+
+def free_nodes(snapshot: Snapshot, trays: Trays) -> dict[str, list[str]]:
+    """Clique -> the host name labels of its expected nodes without a ComputeDomain; a node can have only one."""
+    taken = owners(snapshot)
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, node in sorted(expected_nodes(snapshot, trays).items()):
+        has = node_selection.labels(node or {})
+        if CLIQUE in has and name not in taken:
+            found[str(has[CLIQUE])].append(str(has.get(HOSTNAME, name)))
+    return dict(sorted(found.items()))
 
 
 def _is_cordoned(node: Object) -> bool:

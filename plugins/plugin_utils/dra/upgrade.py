@@ -9,36 +9,33 @@ no longer has. Findings contain only keys and names, never a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.linter import is_known
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NOTHING = object()
 _IMAGE_KEYS = ("image.repository", "image.tag")
 
 
 def compare(
-    old_values: Values, new_values: Values, old_manifest: str, new_manifest: str, chart: Values
+    old_values: Values, new_values: Values, old: Sequence[Object], new: Sequence[Object], chart: Values
 ) -> list[Finding]:
     """One finding for each key of the old values that is lost or changed, and one for all objects that are removed.
 
-    old_values: the values of the old release (helm get values). chart: the new chart's values.yaml.
-    Manifests: Helm's YAML; DraError for invalid YAML.
+    old_values: the values of the old release (helm get values). old, new: the objects of both releases. chart: the new
+    chart's values.yaml.
     """
     found = []
-    for key, old in _leaves(old_values):
-        new = value(new_values, key, _NOTHING)
-        if new != old:
-            message = f"The old release sets {key}, which {'is dropped' if new is _NOTHING else 'gets another value'}"
+    for key, item in _leaves(old_values):
+        kept = value(new_values, key, _NOTHING)
+        if kept != item:
+            message = f"The old release sets {key}, which {'is dropped' if kept is _NOTHING else 'gets another value'}"
             found.append(finding("dra_upgrade_drops", f"{message}; {_remedy(key, chart)}.", key=key))
-    gone = sorted(_objects(old_manifest, "old") - _objects(new_manifest, "new"))
+    gone = sorted(_names(old) - _names(new))
     if gone:
         message = f"The upgrade removes {', '.join(gone)}; check that nothing else names them."
         found.append(finding("dra_upgrade_drops", message))
@@ -59,14 +56,6 @@ def _leaves(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", item
 
 
-def _objects(manifest: str, which: str) -> set[str]:
+def _names(objects: Sequence[Object]) -> set[str]:
     """Kind/name of every object in the namespace of the release."""
-    try:
-        # PyYAML's C loader rejects the strings with tags of which Ansible makes arguments.
-        rows: Iterable[Any] = list(yaml.load_all(str(manifest), Loader=_Loader))
-    except yaml.YAMLError:
-        raise DraError(
-            f"The manifest of the {which} release is not valid YAML; run helm get manifest to see it"
-        ) from None
-    found = map(mapped, rows)
-    return {f"{row.get('kind')}/{mapped(row.get('metadata')).get('name')}" for row in found if row.get("kind")}
+    return {f"{row.get('kind')}/{mapped(row.get('metadata')).get('name')}" for row in objects}

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,8 +14,9 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
     checks,
-    domain_probe,
     domains,
+    dry_run,
+    stranded,
     upgrade,
     values,
 )
@@ -181,78 +181,24 @@ def test_a_label_is_compared_only_with_known_gpus_and_without_an_external_writer
     assert "its GPUs are in no clique" in found[0][1]
 
 
-# The trial.
+# The nodes for a probe.
 
 
-def test_a_probe_has_a_domain_and_pods_in_each_clique_on_free_nodes() -> None:
+def test_free_nodes_are_those_without_a_compute_domain_by_clique() -> None:
     cluster = world.installed()
     label(cluster, CLIQUE, OTHER, 1)
-    made = domain_probe.objects(cluster, world.trays(), "default", "busybox")
-    assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"] * 2
-    assert all(len(row["metadata"]["name"]) <= 63 and "." not in row["metadata"]["name"] for row in made)
-    assert [json.dumps(row).count('"r01t0') for row in made] == [0, 1, 0, 1]
-    assert made[0]["spec"]["numNodes"] == 0
+    assert stranded.free_nodes(cluster, world.trays()) == {OTHER: ["r01t02"], world.CLIQUE: ["r01t01"]}
     label(cluster, world.KEY, "uid-other")
-    assert len(domain_probe.objects(cluster, world.trays(), "default", "busybox")) == 2
+    assert stranded.free_nodes(cluster, world.trays()) == {OTHER: ["r01t02"]}
     trays = {"r09t01": replace(world.trays()["r01t01"], node="r09t01")}
-    assert domain_probe.objects(cluster, trays, "default", "busybox") == []
-
-
-def test_the_nodes_of_a_probe_that_was_killed_are_free_for_the_next_one() -> None:
-    cluster, made = running_probe()
-    again = domain_probe.objects(cluster, world.trays(), "default", "busybox")
-    assert [row["metadata"] for row in again] == [row["metadata"] for row in made]
-    assert domain_probe.objects(cluster, world.trays(), "another", "busybox") == []
+    assert stranded.free_nodes(cluster, trays) == {}
 
 
 def test_a_node_with_an_allocated_channel_is_not_free_before_it_has_the_label() -> None:
-    cluster, _made = running_probe()
-    cluster["compute_domains"][0]["metadata"]["name"] = "work"
-    label(cluster, world.KEY, None)
-    label(cluster, world.KEY, None, 1)
-    assert domain_probe.objects(cluster, world.trays(), "default", "busybox") == []
-
-
-def running_probe() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A cluster with a running probe, and its objects."""
-    made = domain_probe.objects(world.installed(), world.trays(), "default", "busybox")
     cluster = world.working()
-    name = made[0]["metadata"]["name"]
-    cluster["compute_domains"] = [{"metadata": {"name": name, "namespace": "default", "uid": "uid-cd"}}]
-    cluster["daemon_sets"].append({**made[1], "status": {"desiredNumberScheduled": 2, "numberReady": 2}})
-    return cluster, made
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda cluster: cluster["compute_domains"].clear(), "ComputeDomain does not exist"),
-        (lambda cluster: cluster["daemon_sets"][-1].update(status={}), "is scheduled on no node"),
-        (lambda cluster: cluster["claims"].pop(), "1 of 2 claims allocated"),
-        (
-            lambda cluster: cluster["claims"][0]["status"].update(reservedFor=[]),
-            "claims on r01t01 are allocated and not res",
-        ),
-        (lambda cluster: cluster["compute_domain_cliques"].clear(), "on node r01t01 no daemon has joined"),
-        (lambda cluster: cluster["daemon_sets"][-1]["status"].update(numberReady=1), "channel0 exists in 1 of 2 pods"),
-    ],
-)
-def test_a_probe_names_the_first_step_that_fails(change: Change, words: str) -> None:
-    cluster, made = running_probe()
-    assert domain_probe.evaluate(cluster, made, world.plan()) == []
-    change(cluster)
-    found = domain_probe.evaluate(cluster, made, world.plan())
-    assert [row["code"] for row in found] == ["dra_plugin_unready"]
-    assert words in found[0]["message"]
-    assert found[0]["message"].endswith(".")
-
-
-def test_leftovers_of_a_probe_are_named() -> None:
-    cluster, _made = running_probe()
-    found = domain_probe.find_leftovers(cluster, ["uid-cd"])
-    assert [row["code"] for row in found] == ["dra_domain_stuck"]
-    assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
-    assert domain_probe.find_leftovers(cluster, ["uid-other"]) == []
+    for number in range(2):
+        label(cluster, world.KEY, None, number)
+    assert stranded.free_nodes(cluster, world.trays()) == {}
 
 
 # The upgrade from 25.x.
@@ -267,7 +213,7 @@ class Tagged(str):
 
 def drops(old: Any, own: Any = None, manifest: str = NEW) -> list[str]:
     new = values.build("compute_domains", own or {}, "v1", True)
-    found = upgrade.compare(old, new, Tagged(manifest), Tagged(NEW), world.CHART)
+    found = upgrade.compare(old, new, *map(dry_run.objects, map(Tagged, (manifest, NEW))), world.CHART)
     assert {row["code"] for row in found} <= {"dra_upgrade_drops"}
     return [row["message"] for row in found]
 
@@ -298,5 +244,5 @@ def test_each_dropped_key_is_named_without_its_value(old: Any, words: str) -> No
 
 def test_removed_objects_are_named() -> None:
     assert drops({}, manifest=OLD) == ["The upgrade removes ConfigMap/mps-script; check that nothing else names them."]
-    with pytest.raises(DraError, match="old release is not valid YAML"):
+    with pytest.raises(DraError, match="manifest of a release is not valid YAML"):
         drops({}, manifest="a: [")

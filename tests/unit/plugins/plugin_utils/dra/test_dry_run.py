@@ -117,27 +117,5 @@ def test_a_missing_right_differs_from_a_refusal(status: int, message: str, words
 
 def test_an_invalid_manifest_is_one_sentence() -> None:
     assert dry_run.objects("---\n# nothing\n---\nkind: A\n") == [{"kind": "A"}]
-    with pytest.raises(DraError, match="renders no valid YAML"):
+    with pytest.raises(DraError, match="manifest of a release is not valid YAML"):
         dry_run.objects("a: b: c")
-
-
-@pytest.mark.parametrize(
-    ("printed", "reason"),
-    [
-        (
-            'level=WARN msg="x"\nError: INSTALLATION FAILED: ConfigMap "No_Name" is invalid: name',
-            'ConfigMap "No_Name" is',
-        ),
-        ("Error: UPGRADE FAILED: a\n\nError: UPGRADE FAILED: cannot\n  patch b", "failed: cannot patch b; correct"),
-        ("no such program", "failed: no such program; correct"),
-        ("", "failed: Helm printed no reason; correct"),
-        (f"Error: resource Deployment/{'gpu-' * 12}x/{'dra-' * 12}x not ready", f"/{'dra-' * 12}x not ready"),
-        (f"Error: with {'Ab/' * 30}", "failed: with ***; correct"),
-        ("Error: token: abc {{ x }}", "failed: token: *** { { x }}; correct"),
-    ],
-)
-def test_the_reason_of_a_failed_helm_is_its_last_error(printed: str, reason: str) -> None:
-    found = dry_run.release_failure(printed, "dra", "gpu")
-    assert found["code"] == "dra_release_failed"
-    assert found["message"].startswith("The release dra in namespace gpu failed: ")
-    assert reason in found["message"]
