@@ -143,6 +143,7 @@ def _context(options: Arguments) -> RenderContext:
         block_sizes=tuple(options["block_sizes"]),
         aggregate_blocks=options["aggregate_blocks"],
         gpus_by_dra=options["gpus_by_dra"],
+        topology_templates=options["topology_templates"],
         site=options["site"],
         version=collection_version("rackscale.nvlink") or "",
     )

@@ -61,6 +61,7 @@ class ActionModule(ControllerAction):
             [schedulers.Level(row["label"], row["name"]) for row in options["levels_above"]],
             options["name"],
             {str(key): str(value) for key, value in options["flavor_labels"].items()},
+            options["templates"],
         )
         names = options["schedulers"]
         desired = DesiredState(

@@ -74,6 +74,10 @@ options:
         from the DeviceClass C(gpu.nvidia.com), and the values of the driver's chart enable its GPU plugin.
     type: bool
     default: false
+  topology_templates:
+    description: The O(rackscale.nvlink.k8s_topology#module:templates) of the topology objects.
+    type: dict
+    default: {}
   block_sizes:
     description:
       - The block sizes of Slurm's topology files, as in M(rackscale.nvlink.slurm_topology).

@@ -137,6 +137,13 @@ options:
         wait meanwhile. With V(false) the module fails instead.
     type: bool
     default: false
+  templates:
+    description:
+      - Jinja templates of the site, by scheduler, instead of those in C(templates/schedulers) of the role
+        P(rackscale.nvlink.k8s_topology#role), which have the same variables. Each object must be of the scheduler's
+        kinds and have the label C(app.kubernetes.io/managed-by=rackscale.nvlink).
+    type: dict
+    default: {}
   runai:
     description:
       - Run:ai's control plane, where a network topology and a node pool that uses it are created, both named O(name).

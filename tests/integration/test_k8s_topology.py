@@ -282,7 +282,7 @@ def test_an_object_that_cannot_be_recreated_is_restored(site: Site) -> None:
     )
     try:
         # The server applies it after a moment; a Topology of that name exists, so this checks by admission.
-        (desired,) = schedulers.kai(wider)
+        (desired,) = schedulers.objects("kai", wider)
         until("the policy is in force", lambda: refused(site, desired))
         with pytest.raises(KubernetesError, match="was restored as it was"):
             site.apply(wider, allow_recreate=True, names=("kai",))
@@ -408,7 +408,7 @@ def test_fields_that_an_older_release_lacks_are_left_out(site: Site) -> None:
         for row in older:
             site.api.apply(f"{CRDS}/{row['metadata']['name']}", row)
         until("the schemas are published", lambda: site.inside(undeclared))
-        body = {**schedulers.kai(TOPOLOGY)[0], "apiVersion": kinds[0].api}
+        body = {**schedulers.objects("kai", TOPOLOGY)[0], "apiVersion": kinds[0].api}
         if crds.FOLDER.is_dir():  # a definition of this test's own accepts fields that it does not declare
             with pytest.raises(HttpError, match=r"HTTP 500: .*alias: field not declared in schema\)"):
                 site.inside(lambda: cluster.apply(kinds[0], body, "test", dry_run=True))

@@ -10,9 +10,11 @@ allow that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import HOSTNAME, MANAGED_BY, OWNER
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
@@ -64,6 +66,26 @@ def unchangeable(live: Object, desired: Object) -> str | None:
 
 def _labels(spec: Object) -> list[Any]:
     return [mapped(level).get("nodeLabel") for level in as_list(spec.get("levels"))]
+
+
+def flavors(queue: Object) -> set[str]:
+    """The names of the flavors of a ClusterQueue."""
+    groups = map(mapped, as_list(mapped(queue.get("spec")).get("resourceGroups")))
+    return {str(mapped(row).get("name")) for group in groups for row in as_list(group.get("flavors"))}
+
+
+def used_by_kueue(desired: Object, queues: Sequence[str]) -> Finding:
+    """A recreation of an object in use, which every release of Kueue forbids or gets wrong.
+
+    Kueue's finalizer keeps an object in use from being deleted, and Kueue loses the usage of running workloads in its
+    cache when the object is there again: of a Topology before its pull request 8755, of a flavor until issue 13878.
+    """
+    message = (
+        f"{desired['kind']} {desired['metadata']['name']} must be deleted and created again, and the ClusterQueue "
+        f"{summarize(queues)} uses it: set spec.stopPolicy: HoldAndDrain there, remove the flavor from it when its "
+        "workloads have ended, run again, then add the flavor and clear stopPolicy."
+    )
+    return finding("jobs_running", message)
 
 
 def step(live: Object | None, desired: Object, allow_recreate: bool) -> tuple[str | None, list[Finding]]:

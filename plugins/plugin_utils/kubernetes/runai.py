@@ -42,7 +42,7 @@ class RunAi:
 
     def plan(self, topology: schedulers.Topology) -> tuple[list[Step], list[Finding]]:
         """(steps to create or change objects, findings that prevent them)."""
-        desired, pool = (row["body"] for row in schedulers.runai(topology, self._cluster))
+        desired, pool = (row["body"] for row in schedulers.objects("runai", topology, self._cluster))
         steps: list[Step] = []
         live = self._named(TOPOLOGIES, topology.name)
         if live is None:
@@ -65,7 +65,7 @@ class RunAi:
 
     def apply(self, topology: schedulers.Topology) -> None:
         """Make the changes that plan() gives now."""
-        desired, pool = (row["body"] for row in schedulers.runai(topology, self._cluster))
+        desired, pool = (row["body"] for row in schedulers.objects("runai", topology, self._cluster))
         live = self._named(TOPOLOGIES, topology.name)
         if live is None:
             live = self._send("POST", TOPOLOGIES, desired)

@@ -33,6 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan i
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
+    MANAGED_BY,
     OWNER,
     SLINKY,
     Manifest,
@@ -196,8 +197,11 @@ class Planner:
     def _desired_objects(self, name: str, live: Mapping[Kind, Named], with_kai: bool) -> list[tuple[Kind, Manifest]]:
         by_name = {kind.name: kind for kind in live}
         made = []
-        for row in schedulers.SCHEDULERS[name].objects(self._topology):
-            kind = by_name[row["kind"]]
+        for row in schedulers.objects(name, self._topology):
+            kind = by_name.get(str(mapped(row).get("kind")))
+            if kind is None or not k8s_plan.is_managed(row) or k8s_labels.name(row) == "None":
+                what = f"each object must be a {' or '.join(by_name)} with a name and the label {MANAGED_BY}: {OWNER}"
+                raise schedulers.SchedulersError(f"templates, {name}: {what}; correct the template")
             row = without({**row, "apiVersion": kind.api}, self._undeclared[kind])
             if name == "grove" and with_kai:
                 # Otherwise Grove creates a second Topology for KAI.
@@ -210,9 +214,22 @@ class Planner:
         for kind, desired in self._desired_objects(name, live, with_kai):
             existing = live[kind].get(desired["metadata"]["name"])
             action, found = k8s_plan.step(existing, desired, self._desired.allow_recreate)
+            queues = self._queues(kind, desired, live) if action == RECREATE and name == "kueue" else []
+            if queues:
+                action, found = None, [k8s_plan.used_by_kueue(desired, queues)]
             self._plan.findings += found
             if action is not None:
                 self._object(action, kind, desired, existing)
+
+    def _queues(self, kind: Kind, desired: Manifest, live: Mapping[Kind, Named]) -> list[str]:
+        """The ClusterQueues of Kueue that use a ResourceFlavor, or a flavor with a Topology."""
+        name, flavors = desired["metadata"]["name"], [row for rows in live.values() for row in rows.values()]
+        if kind.name == "Topology":
+            used = {k8s_labels.name(row) for row in flavors if mapped(row.get("spec")).get("topologyName") == name}
+        else:
+            used = {name}
+        queues = self._cluster.items(Kind(kind.api, "ClusterQueue", "clusterqueues"))
+        return [k8s_labels.name(queue) for queue in queues if used & k8s_plan.flavors(queue)]
 
     def _object(self, action: str, kind: Kind, desired: Manifest, existing: Object | None) -> None:
         what = f"{kind.name} {desired['metadata']['name']} of {kind.group}"

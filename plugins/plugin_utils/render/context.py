@@ -22,8 +22,9 @@ class RenderContext:
     block_sizes, aggregate_blocks: the site's settings of the role slurm_topology, for Slurm's files and what jobs span.
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.
-    gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. site: the name of the site for the
-    report; version: that of this collection; each empty where it is unknown.
+    gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology_templates: scheduler ->
+    the site's template of its objects. site: the name of the site for the report; version: that of this collection;
+    each empty where it is unknown.
     """
 
     verdict: Verdict | None = None
@@ -33,6 +34,7 @@ class RenderContext:
     block_sizes: tuple[int, ...] = ()
     aggregate_blocks: bool = False
     gpus_by_dra: bool = False
+    topology_templates: Mapping[str, str] = field(default_factory=dict)
     site: str = ""
     version: str = ""
 

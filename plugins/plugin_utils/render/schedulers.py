@@ -1,21 +1,21 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Topology objects of a Kubernetes cluster's schedulers: one description of the cliques, one function per scheduler.
+"""Topology objects of a Kubernetes cluster's schedulers: one description of the cliques, one template per scheduler.
 
 Every scheduler finds a clique by the node label nvidia.com/gpu.clique, so most objects only name that label and are
 valid for any number of cliques. Volcano, Slinky and Topograph need an object for each clique or node.
 
-Pure. Objects are plain dictionaries in the form of JSON; the tests validate them with the schedulers' own
-CustomResourceDefinitions.
+The tests validate the objects with the schedulers' own CustomResourceDefinitions.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -23,7 +23,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import TOPOLOGY_NAME
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 CLIQUE = "nvidia.com/gpu.clique"
 HOSTNAME = "kubernetes.io/hostname"
@@ -35,22 +37,13 @@ SLINKY = "topology.slinky.slurm.net/spec"
 NAME = "nvlink"
 HEAD = "# Rendered from the fabric file. For the purpose of each object see docs/k8s-topology.md\n"
 
-TOPOGRAPH_DOMAIN = "accelerator.topograph.run/domain"
-
 Manifest = dict[str, Any]
 """An object for the Kubernetes API, as it is written."""
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _LEVEL_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-class _Dumper(_SafeDumper):
-    """Write a value out each time it occurs, where PyYAML would write an anchor and its aliases."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class SchedulersError(NvlinkError):
@@ -83,7 +76,8 @@ class Topology:
     """The topology of one Kubernetes cluster.
 
     levels go from broad to narrow; the clique is the last but one, the host the last. annotations: node -> its Slurm
-    topology, for Slinky. flavor_labels select the nodes of Kueue's flavor.
+    topology, for Slinky. flavor_labels select the nodes of Kueue's flavor. templates: scheduler -> the file that a site
+    has instead of the role's template.
     """
 
     cluster: str | None
@@ -92,6 +86,7 @@ class Topology:
     annotations: Mapping[str, str] = field(default_factory=dict)
     flavor_labels: Mapping[str, str] = field(default_factory=lambda: {GPU_PRESENT: "true"})
     name: str = NAME
+    templates: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def keys(self) -> list[str]:
@@ -114,6 +109,7 @@ def describe(
     above: Iterable[Level] = (),
     name: str = NAME,
     flavor_labels: Mapping[str, str] | None = None,
+    templates: Mapping[str, str] = MappingProxyType({}),
 ) -> Topology:
     """The topology of one cluster. above: levels above the clique, broadest first. Raises SchedulersError."""
     levels = (*above, CLIQUE_LEVEL, HOST_LEVEL)
@@ -151,7 +147,7 @@ def describe(
     unique: dict[str, Members] = {}
     for row in made:
         unique.setdefault(row.object_name, row)
-    return Topology(cluster, tuple(unique.values()), levels, annotations, labels, name)
+    return Topology(cluster, tuple(unique.values()), levels, annotations, labels, name, templates)
 
 
 def object_name(prefix: str, clique: str) -> str:
@@ -202,151 +198,51 @@ def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
     return found
 
 
-# One function per scheduler; each returns complete objects.
+TEMPLATES = Path(__file__).resolve().parents[3] / "roles" / "k8s_topology" / "templates"
+SCHEDULERS = ("kai", "kueue", "volcano", "grove", "lws", "pod-affinity", "slinky", "runai", "topograph")
+"""One template of the role k8s_topology each, in the folder schedulers."""
 
 
-def _object(api: str, kind: str, name: str, **content: Any) -> Manifest:
-    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": {MANAGED_BY: OWNER}}, **content}
-
-
-def kai(topology: Topology) -> list[Manifest]:
-    """KAI Scheduler's Topology; the list of labels is immutable, aliases (0.17 and later) are not."""
-    aliases = {CLIQUE: "nvlink"}
-    levels = [
-        {"nodeLabel": level.label, **({"alias": aliases[level.label]} if level.label in aliases else {})}
-        for level in topology.levels
-    ]
-    return [_object("kai.scheduler/v1alpha1", "Topology", topology.name, spec={"levels": levels})]
-
-
-def kueue(topology: Topology) -> list[Manifest]:
-    """Kueue's Topology and the flavor that uses it. The site creates the queues."""
-    levels = [{"nodeLabel": key} for key in topology.keys]
-    api = "kueue.x-k8s.io/v1beta2"
-    flavor = {"nodeLabels": dict(topology.flavor_labels), "topologyName": topology.name}
-    return [
-        _object(api, "Topology", topology.name, spec={"levels": levels}),
-        _object(api, "ResourceFlavor", topology.name, spec=flavor),
-    ]
-
-
-def volcano(topology: Topology) -> list[Manifest]:
-    """One HyperNode of tier 1 per clique, which selects its members by the clique label."""
-    made = []
-    for clique in topology.cliques:
-        selector = {"labelMatch": {"matchLabels": {CLIQUE: clique.text}}}
-        spec = {"tier": 1, "tierName": "nvlink", "members": [{"type": "Node", "selector": selector}]}
-        made.append(_object("topology.volcano.sh/v1alpha1", "HyperNode", clique.object_name, spec=spec))
-    return made
-
-
-def grove(topology: Topology) -> list[Manifest]:
-    """Grove's ClusterTopologyBinding, from which Grove creates the objects of its scheduler (KAI: a Topology)."""
-    levels = [{"domain": level.name, "key": level.label} for level in topology.levels]
-    return [_object("grove.io/v1alpha1", "ClusterTopologyBinding", topology.name, spec={"levels": levels})]
-
-
-def slinky(topology: Topology) -> list[Manifest]:
-    """For each Node the annotation from which Slinky sets its Slurm topology."""
-    return [_node(name, annotations={SLINKY: spec}) for name, spec in topology.annotations.items()]
-
-
-def topograph(topology: Topology) -> list[Manifest]:
-    """For each Node Topograph's clique label, for workloads that need it where Topograph does not run."""
-    return [_node(node, labels={TOPOGRAPH_DOMAIN: row.text}) for row in topology.cliques for node in row.nodes]
-
-
-def _node(name: str, **metadata: Any) -> Manifest:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}}
-
-
-def runai(topology: Topology, cluster_id: str = "") -> list[Manifest]:
-    """Requests to Run:ai's REST API: the network topology, then the node pool that uses it.
-
-    networkTopologyId is the id in the answer to the first request; cluster_id is Run:ai's UUID of the cluster.
-    """
-    label, value = next(iter(topology.flavor_labels.items()))
-    return [
-        {
-            "method": "POST",
-            "path": "/api/v1/network-topologies",
-            "body": {"name": topology.name, "clusterId": cluster_id, "levels": topology.keys},
-        },
-        {
-            "method": "POST",
-            "path": "/api/v1/node-pools",
-            "body": {
-                "name": topology.name,
-                "clusterId": cluster_id,
-                "labelKey": label,
-                "labelValue": value,
-                "networkTopologyId": "",
-                "gpuNetworkAccelerationDetection": "Auto",
-                "gpuNetworkAccelerationLabelKey": CLIQUE,
-            },
-        },
-    ]
-
-
-def lws(topology: Topology) -> list[Manifest]:
-    """A hint: the annotation with which each group of a LeaderWorkerSet gets its own clique."""
-    return [{"metadata": {"annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": CLIQUE}}}]
-
-
-def pod_affinity(topology: Topology) -> list[Manifest]:
-    """A hint: the affinity with which kube-scheduler keeps all pods with one label in one clique."""
-    return [{"spec": {"affinity": affinity({"app": "your-app"})}}]
-
-
-def affinity(labels: Mapping[str, str], cliques: Sequence[str] = ()) -> Manifest:
-    """The affinity that keeps pods with these labels in one clique: any clique, or one of the given ones."""
-    wanted = (
-        {"key": CLIQUE, "operator": "In", "values": list(cliques)} if cliques else {"key": CLIQUE, "operator": "Exists"}
+def environment(folder: str) -> Environment:
+    """The templates in a folder of the role."""
+    # YAML, not HTML: the values are label values and names of objects.
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES / folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    return {
-        # Nodes without the label would count as one topology domain.
-        "nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}},
-        "podAffinity": {required: [{"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": CLIQUE}]},
-    }
 
 
-class Row(NamedTuple):
-    """A scheduler: its objects, and the comment above them in the file."""
+def text(scheduler: str, topology: Topology, cluster_id: str = "") -> str:
+    """A comment and a scheduler's objects as YAML documents; the same topology gives the same bytes.
 
-    objects: Callable[[Topology], list[Manifest]]
-    comment: str
-
-
-SCHEDULERS: dict[str, Row] = {
-    "kai": Row(kai, "KAI Scheduler. Workloads name it in the annotation kai.scheduler/topology."),
-    "kueue": Row(
-        kueue, "Kueue. Name the flavor in a ClusterQueue; every node of it must carry every label of a level."
-    ),
-    "volcano": Row(
-        volcano, "Volcano. A job requests one clique by networkTopology {mode: hard, highestTierAllowed: 1}."
-    ),
-    "grove": Row(grove, "Grove. It needs topologyAwareScheduling in Grove's settings."),
-    "lws": Row(lws, "LeaderWorkerSet: a hint. Add these annotations to yours."),
-    "pod-affinity": Row(
-        pod_affinity,
-        "kube-scheduler alone: a hint for a pod template. The first pod binds the others to its clique, however full.",
-    ),
-    "slinky": Row(slinky, "Slinky. kubectl apply --server-side: each Node gets this annotation and nothing else."),
-    "runai": Row(runai, "Run:ai. Requests to its REST API; clusterId and networkTopologyId are the site's."),
-    "topograph": Row(topograph, "Only where workloads need Topograph's label and Topograph does not run."),
-}
+    cluster_id: Run:ai's UUID of the cluster. Raises SchedulersError for a template of a site that cannot be rendered.
+    """
+    made, path = environment("schedulers"), topology.templates.get(scheduler)
+    values = {row.name: getattr(topology, row.name) for row in fields(topology)}
+    try:
+        template = made.from_string(Path(path).read_text()) if path else made.get_template(f"{scheduler}.yaml.j2")
+        return template.render(values, cluster_id=cluster_id).rstrip() + "\n"
+    except (OSError, ValueError, TemplateError) as error:
+        raise SchedulersError(f"templates, {scheduler}: {path} cannot be rendered ({error}); correct it") from None
 
 
-def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
+def objects(scheduler: str, topology: Topology, cluster_id: str = "") -> list[Any]:
+    """A scheduler's objects as they are applied; see text()."""
+    try:
+        rows = list(yaml.load_all(text(scheduler, topology, cluster_id), Loader=_Loader))
+    except yaml.YAMLError:
+        raise SchedulersError(f"templates, {scheduler}: renders no valid YAML; correct it") from None
+    return [row for row in rows if row is not None]
+
+
+def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
     """``kubernetes/topology-<scheduler>.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
     texts = {}
     for cluster in clusters(fabric):
-        topology = describe(fabric, cluster)
-        for name, row in SCHEDULERS.items():
-            objects = row.objects(topology)
-            if objects:
-                texts[f"{folder(cluster)}/topology-{name}.yaml"] = f"{HEAD}# {row.comment}\n{dump(objects)}"
+        topology = describe(fabric, cluster, templates=context.topology_templates)
+        for name in SCHEDULERS:
+            rendered = text(name, topology)
+            if "\n---\n" in rendered:
+                texts[f"{folder(cluster)}/topology-{name}.yaml"] = HEAD + rendered
     return texts
 
 
@@ -358,18 +254,3 @@ def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
 def folder(cluster: str | None) -> str:
     """The folder of a cluster's files."""
     return f"kubernetes/{cluster}" if cluster else "kubernetes"
-
-
-def dump(objects: Iterable[Manifest]) -> str:
-    """The objects as YAML documents; the same objects give the same bytes."""
-    return "".join(f"---\n{_text(row)}" for row in objects)
-
-
-def _text(row: Manifest) -> str:
-    if row.get("kind") == "Node":
-        # There is one per tray, and PyYAML takes a millisecond for each.
-        ((kind, values),) = ((key, value) for key, value in row["metadata"].items() if key != "name")
-        lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in values.items())
-        name = json.dumps(row["metadata"]["name"])
-        return f"apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  {kind}:\n{lines}"
-    return str(yaml.dump(row, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=120))

@@ -9,25 +9,19 @@ An example that the cluster is too small for renders to nothing, so there is no 
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-TEMPLATES = Path(__file__).resolve().parents[3] / "roles" / "k8s_topology" / "templates" / "examples"
 WORKLOADS = ("statefulset", "jobset", "lws", "kai", "kueue", "nvbandwidth", "two-cliques")
 MAX_NAME = 50
 
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
     """``kubernetes/example-*.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
-    # YAML, not HTML: the values are label values and names of objects.
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = schedulers.environment("examples")
     texts = {}
     for cluster in schedulers.clusters(fabric):
         topology = schedulers.describe(fabric, cluster)

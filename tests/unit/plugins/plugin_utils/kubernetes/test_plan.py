@@ -34,12 +34,12 @@ def aliased(row: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-KAI, WIDER_KAI = schedulers.kai(TOPOLOGY)[0], schedulers.kai(WIDER)[0]
-(KUEUE, FLAVOR), WIDER_KUEUE = schedulers.kueue(TOPOLOGY), schedulers.kueue(WIDER)[0]
+KAI, WIDER_KAI = schedulers.objects("kai", TOPOLOGY)[0], schedulers.objects("kai", WIDER)[0]
+(KUEUE, FLAVOR), WIDER_KUEUE = schedulers.objects("kueue", TOPOLOGY), schedulers.objects("kueue", WIDER)[0]
 OLD_KUEUE = {**KUEUE, "apiVersion": "kueue.x-k8s.io/v1beta1"}
 OTHER_FLAVOR = {**FLAVOR, "spec": {**FLAVOR["spec"], "topologyName": "other"}}
 BARE_FLAVOR = {**FLAVOR, "spec": {"nodeLabels": FLAVOR["spec"]["nodeLabels"]}}
-HYPER_NODE = schedulers.volcano(TOPOLOGY)[0]
+HYPER_NODE = schedulers.objects("volcano", TOPOLOGY)[0]
 RETIERED = {**HYPER_NODE, "spec": {**HYPER_NODE["spec"], "tier": 2}}
 
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster, Kind
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import DesiredState, Planner
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
@@ -18,16 +21,18 @@ TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
 
 
 class Server:
-    """An API server with KAI's definition, without nodes. objects: name -> what was written."""
+    """An API server with one group of definitions, without nodes. objects: (kind, name) -> what was written."""
 
-    def __init__(self) -> None:
-        self.objects: dict[str, Any] = {}
+    def __init__(self, api: str = "kai.scheduler/v1alpha1", plurals: Collection[str] = ("topologies",)) -> None:
+        self.objects: dict[tuple[str, str], Any] = {}
+        self._api, self._plurals = api, set(plurals)
 
     def served(self) -> dict[str, list[str]]:
-        return {"kai.scheduler": ["v1alpha1"]}
+        group, _slash, version = self._api.partition("/")
+        return {group: [version]}
 
     def plurals(self, _api: str) -> set[str]:
-        return {"topologies"}
+        return self._plurals
 
     def undeclared(self, _kind: Kind, _names: Collection[str]) -> set[str]:
         return set()
@@ -39,7 +44,7 @@ class Server:
         made = copy.deepcopy(dict(body))
         made["metadata"] |= {"uid": "1", "resourceVersion": "5", "managedFields": []}
         if not dry_run:
-            self.objects[made["metadata"]["name"]] = made
+            self.objects[made["kind"], made["metadata"]["name"]] = made
         return made
 
 
@@ -50,5 +55,41 @@ def test_a_plan_writes_nothing_and_is_empty_once_it_is_applied() -> None:
     assert [change.step.action for change in plan.changes] == ["create"]
     assert server.objects == {}
     plan.apply()
-    assert list(server.objects) == [TOPOLOGY.name]
+    assert list(server.objects) == [("Topology", TOPOLOGY.name)]
     assert Planner(*planner).plan().changes == []
+
+
+def test_a_kueue_without_a_known_topology_gets_no_flavor() -> None:
+    """Kueue 0.13 serves Topology as v1alpha1 alone."""
+    server = Server("kueue.x-k8s.io/v1beta1", ["resourceflavors", "clusterqueues"])
+    plan = Planner(cast(Cluster, server), TOPOLOGY, DesiredState(names=("kueue",))).plan()
+    assert ([row["code"] for row in plan.blockers], plan.changes) == (["k8s_scheduler_missing"], [])
+
+
+@pytest.mark.parametrize(("flavor", "refused"), [("nvlink", True), ("other", False)])
+@pytest.mark.parametrize("kind", ["Topology", "ResourceFlavor"])
+def test_an_object_that_a_cluster_queue_of_kueue_uses_is_not_recreated(flavor: str, refused: bool, kind: str) -> None:
+    server = Server("kueue.x-k8s.io/v1beta1", ["topologies", "resourceflavors"])
+    wanted = (cast(Cluster, server), TOPOLOGY, DesiredState(names=("kueue",), allow_recreate=True))
+    Planner(*wanted).plan().apply()
+    server.objects[kind, "nvlink"]["spec"] |= {"topologyName": "old", "levels": []}
+    groups = [{"flavors": [{"name": flavor}]}]
+    server.objects["ClusterQueue", "q"] = {
+        "kind": "ClusterQueue",
+        "metadata": {"name": "q"},
+        "spec": {"resourceGroups": groups},
+    }
+    plan = Planner(*wanted).plan()
+    if refused:
+        assert [row["code"] for row in plan.blockers] == ["jobs_running"]
+        assert "the ClusterQueue q uses it: set spec.stopPolicy: HoldAndDrain there" in plan.blockers[0]["message"]
+    else:
+        assert [change.step.action for change in plan.changes] == ["recreate"]
+
+
+def test_a_template_of_a_site_with_another_kind_is_refused(tmp_path: Path) -> None:
+    own = tmp_path / "kai.yaml.j2"
+    own.write_text("---\nkind: Pod\n")
+    topology = replace(TOPOLOGY, templates={"kai": str(own)})
+    with pytest.raises(schedulers.SchedulersError, match="templates, kai: each object must be a Topology with a name"):
+        Planner(cast(Cluster, Server()), topology, DesiredState(names=("kai",))).plan()

@@ -65,7 +65,7 @@ def test_the_objects_are_valid_by_the_schedulers_own_definitions(fabric: model.F
 
 @needs_crds
 def test_the_check_against_the_definitions_finds_faults() -> None:
-    (topology,) = schedulers.kai(schedulers.describe(small()))
+    (topology,) = schedulers.objects("kai", schedulers.describe(small()))
     assert crds.complaint({**topology, "spec": {"levels": [{"alias": "x"}]}}) is not None
     assert crds.complaint({**topology, "spec": {**topology["spec"], "tiers": 1}}) == "Topology.spec has no field tiers"
     assert crds.complaint({**topology, "apiVersion": "kai.scheduler/v9"}) is not None
@@ -75,10 +75,11 @@ def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
     zone = schedulers.Level("topology.kubernetes.io/zone", "zone")
     topology = schedulers.describe(small(), above=[zone])
     assert topology.keys == ["topology.kubernetes.io/zone", "nvidia.com/gpu.clique", "kubernetes.io/hostname"]
-    for make in (schedulers.kai, schedulers.kueue):
-        assert [row["nodeLabel"] for row in make(topology)[0]["spec"]["levels"]] == topology.keys
-    assert [row["domain"] for row in schedulers.grove(topology)[0]["spec"]["levels"]] == ["zone", "rack", "host"]
-    assert schedulers.runai(topology)[0]["body"]["levels"] == topology.keys
+    for name in ("kai", "kueue"):
+        assert [row["nodeLabel"] for row in schedulers.objects(name, topology)[0]["spec"]["levels"]] == topology.keys
+    (grove,) = schedulers.objects("grove", topology)
+    assert [row["domain"] for row in grove["spec"]["levels"]] == ["zone", "rack", "host"]
+    assert schedulers.objects("runai", topology)[0]["body"]["levels"] == topology.keys
 
 
 @pytest.mark.parametrize(
@@ -135,10 +136,25 @@ def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
     bent = model.Fabric(fabric.domains, cliques, trays, [])
     (found,) = schedulers.findings(bent, State())
     assert (found["code"], found["clique"]) == ("name_conflict", "R02-A")
-    assert [row["metadata"]["name"] for row in schedulers.volcano(schedulers.describe(bent))] == [
+    assert [row["metadata"]["name"] for row in schedulers.objects("volcano", schedulers.describe(bent))] == [
         "nvlink-r01",
         "nvlink-r02-a",
     ]
+
+
+def test_a_site_replaces_a_template(tmp_path: Path) -> None:
+    own = tmp_path / "kai.yaml.j2"
+    own.write_text('{% from "_parts.j2" import metadata %}\n---\nkind: Topology\n{{ metadata(name) }}\n')
+    topology = schedulers.describe(small(), name="on", templates={"kai": str(own)})
+    (found,) = schedulers.objects("kai", topology)
+    assert found["metadata"]["name"] == "on"
+    for wrong, words in (("{{ nothing }}", "templates, kai: .*is undefined"), ("a: [", "renders no valid YAML")):
+        own.write_text(wrong)
+        with pytest.raises(schedulers.SchedulersError, match=words):
+            schedulers.objects("kai", topology)
+    own.unlink()
+    with pytest.raises(schedulers.SchedulersError, match="No such file"):
+        schedulers.text("kai", topology)
 
 
 @pytest.mark.parametrize(("trays", "limit"), [(18, None), (36, "36")])
