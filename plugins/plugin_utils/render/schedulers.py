@@ -114,10 +114,10 @@ def describe(
     """The topology of one cluster. above: levels above the clique, broadest first. Raises SchedulersError."""
     levels = (*above, CLIQUE_LEVEL, HOST_LEVEL)
     for level in levels:
-        if not _LABEL_KEY.fullmatch(level.label) or len(level.label.rpartition("/")[2]) > 63:
-            raise SchedulersError(
-                f"levels_above: {level.label!r} is not a label key; write one, such as topology.kubernetes.io/zone"
-            )
+        # Grove's limit for the whole key, with its prefix.
+        if not _LABEL_KEY.fullmatch(level.label) or len(level.label) > 63:
+            what = "is not a label key of at most 63 characters; write one, such as topology.kubernetes.io/zone"
+            raise SchedulersError(f"levels_above: {level.label!r} {what}")
         if not _LEVEL_NAME.fullmatch(level.name):
             raise SchedulersError(
                 f"levels_above: {level.name!r} is not a level name; use lower-case letters, digits and dashes"

@@ -90,7 +90,7 @@ def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
         ([("nvidia.com/gpu.clique", "zone")], "is used twice"),
         ([("zone", "rack")], "is used twice"),
         ([("a", "zone"), ("b", "zone")], "is used twice"),
-        ([("example.org/" + "a" * 64, "zone")], "not a label key"),
+        ([("example.org/" + "a" * 52, "zone")], "not a label key of at most 63 characters"),
     ],
 )
 def test_an_invalid_level_is_rejected(above: list[tuple[str, str]], word: str) -> None:
