@@ -152,15 +152,12 @@ def _gpus(fabric: Fabric, facts: Mapping[str, TrayFacts]) -> dict[str, str | Non
 
 
 def _diff(change: Change) -> dict[str, str]:
+    what = change.step.what
     if change.before == change.after:
         # A right field gets one more owner, which the text of the object does not show.
         return _describe(change.step)
-    return {
-        "before_header": change.step.what,
-        "after_header": f"{change.step.what} ({change.step.action})",
-        "before": _text(change.before),
-        "after": _text(change.after),
-    }
+    headers = {"before_header": what, "after_header": f"{what} ({change.step.action})"}
+    return {**headers, "before": _text(change.before), "after": _text(change.after)}
 
 
 def _describe(step: Step) -> dict[str, str]:

@@ -41,12 +41,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
+SLINKY_GROUP, KUEUE = "slinky.slurm.net", "kueue.x-k8s.io"
 # Scheduler -> its kinds as (group, supported versions with the preferred one first, kind, plural).
 KINDS: dict[str, tuple[tuple[str, tuple[str, ...], str, str], ...]] = {
     "kai": (("kai.scheduler", ("v1alpha1",), "Topology", "topologies"),),
     "kueue": (
-        ("kueue.x-k8s.io", ("v1beta2", "v1beta1"), "Topology", "topologies"),
-        ("kueue.x-k8s.io", ("v1beta2", "v1beta1"), "ResourceFlavor", "resourceflavors"),
+        (KUEUE, ("v1beta2", "v1beta1"), "Topology", "topologies"),
+        (KUEUE, ("v1beta2", "v1beta1"), "ResourceFlavor", "resourceflavors"),
     ),
     "volcano": (("topology.volcano.sh", ("v1alpha1",), "HyperNode", "hypernodes"),),
     "grove": (("grove.io", ("v1alpha1",), "ClusterTopologyBinding", "clustertopologybindings"),),
@@ -56,7 +57,6 @@ NAMES_OF_LEVELS = ("alias", "tierName")
 """Fields that KAI until 0.16 and Volcano until 1.13 lack: they name a level, and are left out there."""
 Named = Mapping[str, Object]
 """Name -> object, of one kind."""
-SLINKY_GROUP = "slinky.slurm.net"
 # Findings that prevent every write. A wrong label prevents none, since the objects are right whatever the label is.
 BLOCKING = frozenset(
     (
@@ -130,7 +130,6 @@ class Planner:
     def __init__(self, cluster: Cluster, topology: Topology, desired: DesiredState) -> None:
         self._cluster, self._topology, self._desired = cluster, topology, desired
         self._nodes: list[Any] = []
-        self._undeclared: dict[Kind, set[str]] = {}
         self._plan = Plan()
 
     def plan(self) -> Plan:
@@ -141,21 +140,18 @@ class Planner:
         installed = self._installed(served)
         plan.schedulers = list(installed)
         live = {name: self._live(kinds) for name, kinds in installed.items() if kinds}
-        all_kinds = itertools.chain.from_iterable(installed.values())
-        self._undeclared = {kind: self._cluster.undeclared(kind, NAMES_OF_LEVELS) for kind in all_kinds}
-        chosen = list(live)
+        wanted: dict[str, list[tuple[Kind, Manifest]]] = {}
         if self._desired.present:
+            wanted = {name: self._desired_objects(name, list(kinds), "kai" in live) for name, kinds in live.items()}
             self._labels()
             if "slinky" in plan.schedulers:
                 self._annotations()
-            for name in chosen:
-                self._objects(name, live[name], "kai" in chosen)
+            for name, rows in wanted.items():
+                self._objects(rows, live[name])
         else:
             self._release()
-        for name in reversed(chosen):
-            self._remove_unneeded(
-                live[name], self._desired_objects(name, live[name], False) if self._desired.present else []
-            )
+        for name in reversed(live):
+            self._remove_unneeded(live[name], wanted.get(name, ()))
         if self._desired.present:
             plan.findings += k8s_labels.deprecated(self._nodes)
         return plan
@@ -194,15 +190,16 @@ class Planner:
         """Kind -> name -> object, managed or not."""
         return {kind: {k8s_labels.name(item): item for item in self._cluster.items(kind)} for kind in kinds}
 
-    def _desired_objects(self, name: str, live: Mapping[Kind, Named], with_kai: bool) -> list[tuple[Kind, Manifest]]:
-        by_name = {kind.name: kind for kind in live}
+    def _desired_objects(self, name: str, kinds: Iterable[Kind], with_kai: bool) -> list[tuple[Kind, Manifest]]:
+        by_name = {kind.name: kind for kind in kinds}
+        undeclared = {kind: self._cluster.undeclared(kind, NAMES_OF_LEVELS) for kind in by_name.values()}
         made = []
         for row in schedulers.objects(name, self._topology):
             kind = by_name.get(str(mapped(row).get("kind")))
             if kind is None or not k8s_plan.is_managed(row) or k8s_labels.name(row) == "None":
                 what = f"each object must be a {' or '.join(by_name)} with a name and the label {MANAGED_BY}: {OWNER}"
                 raise schedulers.SchedulersError(f"templates, {name}: {what}; correct the template")
-            row = without({**row, "apiVersion": kind.api}, self._undeclared[kind])
+            row = without({**row, "apiVersion": kind.api}, undeclared[kind])
             if name == "grove" and with_kai:
                 # Otherwise Grove creates a second Topology for KAI.
                 own = {"schedulerName": "kai-scheduler", "topologyReference": self._topology.name}
@@ -210,11 +207,11 @@ class Planner:
             made.append((kind, row))
         return made
 
-    def _objects(self, name: str, live: Mapping[Kind, Named], with_kai: bool) -> None:
-        for kind, desired in self._desired_objects(name, live, with_kai):
+    def _objects(self, rows: Iterable[tuple[Kind, Manifest]], live: Mapping[Kind, Named]) -> None:
+        for kind, desired in rows:
             existing = live[kind].get(desired["metadata"]["name"])
             action, found = k8s_plan.step(existing, desired, self._desired.allow_recreate)
-            queues = self._queues(kind, desired, live) if action == RECREATE and name == "kueue" else []
+            queues = self._queues(kind, desired, live) if action == RECREATE and kind.group == KUEUE else []
             if queues:
                 action, found = None, [k8s_plan.used_by_kueue(desired, queues)]
             self._plan.findings += found
