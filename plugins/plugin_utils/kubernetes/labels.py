@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
@@ -88,13 +88,8 @@ def running_writers(daemon_sets: Iterable[Any]) -> tuple[str, ...]:
 
 def _is_gfd(container: Object) -> bool:
     # Since 0.15 it is another command in the device plugin's image.
-    words = [
-        container.get("name"),
-        container.get("image"),
-        *as_list(container.get("command")),
-        *as_list(container.get("args")),
-    ]
-    return any(isinstance(word, str) and _GFD_NAME in word for word in words)
+    words = (container.get("name"), container.get("image"), container.get("command"), container.get("args"))
+    return _GFD_NAME in str(words)
 
 
 def _is_dra(container: Object) -> bool:
@@ -153,43 +148,35 @@ def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pend
     running = tuple(sorted({*running_writers(daemon_sets), *pending}))
     past = _past_writers(nodes)
     found: list[Finding] = []
-    if len(running) > 1:
-        message = (
-            f"{TITLES[GFD]} and {TITLES[DRA]} both write the label {CLIQUE}: switch one off, with the GPU Operator's "
-            "gfd.enabled or the DRA chart's kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled."
-        )
-        return Verdict(MULTIPLE, running, [finding("k8s_clique_label_writers", message)])
     unknown = {manager: rows for manager, rows in past.items() if manager not in MANAGERS}
     automatic = running[0] if running else UNKNOWN if unknown else COLLECTION
     writer = automatic if choice == AUTO else choice
-    if writer == COLLECTION and running:
-        message = (
-            f"{TITLES[running[0]]} writes the label {CLIQUE}, so this collection does not: switch that off first, "
-            "or set label_writer to auto."
-        )
-        return Verdict(MULTIPLE, running, [finding("k8s_clique_label_writers", message)])
-    if writer in (GFD, DRA) and writer not in running:
+    problem = remedy = ""
+    if len(running) > 1:
+        problem = f"{TITLES[GFD]} and {TITLES[DRA]} both write the label {CLIQUE}"
+        switch = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled"
+        remedy = f"switch one off, with the GPU Operator's gfd.enabled or the DRA chart's {switch}"
+    elif writer == COLLECTION and running:
+        problem = f"{TITLES[running[0]]} writes the label {CLIQUE}, so this collection does not"
+        remedy = "switch that off first, or set label_writer to auto"
+    elif writer in (GFD, DRA) and writer not in running:
         other = f", but {TITLES[running[0]]} does" if running else ""
-        message = (
-            f"{TITLES[writer]} is set as the writer of the label {CLIQUE} and does not run{other}: start it, or change "
-            "label_writer."
-        )
-        message = message[0].upper() + message[1:]
-        return Verdict(NONE, running, [finding("k8s_clique_label_writers", message)])
+        problem = f"{TITLES[writer]} is set as the writer of the label {CLIQUE} and does not run{other}"
+        remedy = "start it, or change label_writer"
+    if problem:
+        writer = MULTIPLE if len(running) > 1 or writer == COLLECTION else NONE
+        message = f"{problem[0].upper()}{problem[1:]}: {remedy}."
+        return Verdict(writer, running, [finding("k8s_clique_label_writers", message)])
     for manager, rows in unknown.items():
-        message = (
-            f"The label {CLIQUE} of {summarize(rows)} was written by the unknown field manager {manager}: "
-            "remove it, or set label_writer to collection to take the label over."
-        )
-        found.append(finding("k8s_clique_label_unknown_writer", message))
+        message = f"The label {CLIQUE} of {summarize(rows)} was written by the unknown field manager {manager}: remove"
+        remedy = "it, or set label_writer to collection to take the label over."
+        found.append(finding("k8s_clique_label_unknown_writer", f"{message} {remedy}"))
     for manager, rows in past.items():
         who = MANAGERS.get(manager)
         if who in (GFD, DRA) and who not in running:
-            message = (
-                f"The label {CLIQUE} of {summarize(rows)} was written by {TITLES[who]}, which no longer "
-                f"runs: it stays as it is until {TITLES[writer]} overwrites it."
-            )
-            found.append(finding("k8s_clique_label_unknown_writer", message))
+            message = f"The label {CLIQUE} of {summarize(rows)} was written by {TITLES[who]}, which no longer runs: it"
+            remedy = f"stays as it is until {TITLES[writer]} overwrites it."
+            found.append(finding("k8s_clique_label_unknown_writer", f"{message} {remedy}"))
     return Verdict(writer, running, found)
 
 
@@ -226,76 +213,51 @@ def compare(
         message = node_names.sentence("Kubernetes", renamed, "fabric_kubernetes_node")
         found.append(finding("node_renamed", message, tray=next(iter(renamed))))
     for clique in topology.cliques:
-        absent = [node for node in clique.nodes if node not in by_name and node not in renamed]
         placed.update(clique.nodes)
+        absent = [node for node in clique.nodes if node not in by_name and node not in renamed]
         if absent:
             others = [hints[node] for node in absent if node in hints]
             hint = f" (by host name or address: {summarize(others)})" if others else ""
-            message = (
-                f"No Node exists for {summarize(absent)} of clique {clique.name}{hint}: join it, or set "
-                "fabric_kubernetes_node and run discover and accept."
-            )
-            found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0]))
-        unlabelled = [node for node in clique.nodes if node in by_name and CLIQUE not in labels(by_name[node])]
+            message = f"No Node exists for {summarize(absent)} of clique {clique.name}{hint}: join it, or set"
+            remedy = "fabric_kubernetes_node and run discover and accept."
+            found.append(finding("k8s_node_missing", f"{message} {remedy}", clique=clique.name, tray=absent[0]))
+        existing = {node: labels(by_name[node]).get(CLIQUE) for node in clique.nodes if node in by_name}
+        unlabelled = [node for node, label in existing.items() if label is None]
         if unlabelled:
-            message = (
-                f"The label {CLIQUE} is missing on {summarize(unlabelled)} of clique {clique.name}, so no scheduler "
-                "knows the clique there: see the log of the label's writer, which may be a minute late."
-            )
-            found.append(finding("k8s_clique_label_missing", message, clique=clique.name, tray=unlabelled[0]))
-        for node in clique.nodes:
-            if node in by_name and CLIQUE in labels(by_name[node]):
-                found += _compare_label(
-                    node, str(labels(by_name[node])[CLIQUE]), clique.text, clique.name, node in gpus, gpus.get(node)
-                )
+            message = f"The label {CLIQUE} is missing on {summarize(unlabelled)} of clique {clique.name}, so no"
+            remedy = "scheduler knows the clique there: see the log of the label's writer, which may be a minute late."
+            row = finding("k8s_clique_label_missing", f"{message} {remedy}", clique=clique.name, tray=unlabelled[0])
+            found.append(row)
+        for node, label in existing.items():
+            if label is not None:
+                found += _compare_label(node, str(label), clique.text, clique.name, node in gpus, gpus.get(node))
     others = natural_sorted(node for node, row in by_name.items() if node not in placed and CLIQUE in labels(row))
     if others:
-        message = (
-            f"The fabric file has no place for {summarize(others)}, which the label {CLIQUE} puts in a clique: "
-            "discover and accept the fabric."
-        )
-        found.append(finding("tray_unplaced", message, tray=others[0]))
-    lacking = [
-        node
-        for clique in topology.cliques
-        for node in clique.nodes
-        if node in by_name
-        and any(labels(by_name[node]).get(key) != want for key, want in topology.flavor_labels.items())
-    ]
+        message = f"The fabric file has no place for {summarize(others)}, which the label {CLIQUE} puts in a clique:"
+        found.append(finding("tray_unplaced", f"{message} discover and accept the fabric.", tray=others[0]))
+    selector = topology.flavor_labels.items()
+    lacking = [node for node in wanted if node in by_name and not selector <= labels(by_name[node]).items()]
     if lacking and flavored:
-        selector = ", ".join(f"{key}={value}" for key, value in topology.flavor_labels.items())
-        message = (
-            f"Kueue and Run:ai select nodes by {selector}, which is missing on {summarize(lacking)}: set "
-            "flavor_labels, or label the nodes."
-        )
-        found.append(finding("k8s_label_missing", message, tray=lacking[0]))
+        text = ", ".join(f"{key}={value}" for key, value in selector)
+        message = f"Kueue and Run:ai select nodes by {text}, which is missing on {summarize(lacking)}: set"
+        found.append(finding("k8s_label_missing", f"{message} flavor_labels, or label the nodes.", tray=lacking[0]))
     return found
 
 
 def _compare_label(node: str, label: str, fabric: str, clique: str, known: bool, gpus: str | None) -> list[Finding]:
+    """A finding unless the label, the fabric file and, where known, the GPUs agree."""
     if label == fabric and (not known or gpus == fabric):
         return []
-    subject: Subject = {"tray": node, "clique": clique}
+    reported = "its GPUs are not known"
+    if known:
+        reported = f"its GPUs report {gpus}" if gpus else "its GPUs are in no clique"
+    remedy = "discover, then accept"
     if label == fabric:
-        reported = f"report {gpus}" if gpus else "are in no clique"
-        message = f"The label of {node} names clique {clique} as the fabric file does, but its GPUs {reported}: "
-        return [
-            finding(
-                "k8s_clique_label_wrong", message + "discover again, and restart the label's writer there.", **subject
-            )
-        ]
-    if known and gpus == fabric:
-        message = f"The label of {node} is still {label}, but its GPUs and the fabric file have {fabric}: "
-        return [finding("k8s_clique_label_wrong", message + "restart the label's writer there.", **subject)]
-    agreed = (
-        "as its GPUs report"
-        if known and gpus == label
-        else "which its GPUs do not report"
-        if known
-        else "not compared with its GPUs"
-    )
-    message = f"The label of {node} is {label} ({agreed}), but the fabric file has {fabric}: discover, then accept."
-    return [finding("k8s_clique_label_wrong", message, **subject)]
+        remedy = "discover again, and restart the label's writer there"
+    elif known and gpus == fabric:
+        remedy = "restart the label's writer there"
+    message = f"The label of {node} is {label}, the fabric file has {fabric}, and {reported}: {remedy}."
+    return [finding("k8s_clique_label_wrong", message, tray=node, clique=clique)]
 
 
 def to_write(topology: Topology, nodes: Collection[Any], gpus: Mapping[str, str | None]) -> dict[str, str]:

@@ -109,12 +109,12 @@ def test_written_labels_agree_with_the_gpus(live: dict[str, str | None], gpus: d
     ("label", "gpus", "code", "words"),
     [
         (None, {}, "k8s_clique_label_missing", "a minute late"),
-        (OTHER, {}, "k8s_clique_label_wrong", "not compared with its GPUs"),
-        (OTHER, {"r01t02": OTHER}, "k8s_clique_label_wrong", "as its GPUs report"),
-        (OTHER, {"r01t02": None}, "k8s_clique_label_wrong", "which its GPUs do not report"),
-        (OTHER, {"r01t02": TEXT}, "k8s_clique_label_wrong", "is still"),
-        (TEXT, {"r01t02": OTHER}, "k8s_clique_label_wrong", f"report {OTHER}"),
-        (TEXT, {"r01t02": None}, "k8s_clique_label_wrong", "are in no clique"),
+        (OTHER, {}, "k8s_clique_label_wrong", "its GPUs are not known: discover, then accept"),
+        (OTHER, {"r01t02": OTHER}, "k8s_clique_label_wrong", f"report {OTHER}: discover, then accept"),
+        (OTHER, {"r01t02": None}, "k8s_clique_label_wrong", "in no clique: discover, then accept"),
+        (OTHER, {"r01t02": TEXT}, "k8s_clique_label_wrong", f"report {TEXT}: restart the label"),
+        (TEXT, {"r01t02": OTHER}, "k8s_clique_label_wrong", f"report {OTHER}: discover again, and restart"),
+        (TEXT, {"r01t02": None}, "k8s_clique_label_wrong", "are in no clique: discover again, and restart"),
     ],
 )
 def test_a_wrong_label_is_one_finding(label: str | None, gpus: dict[str, str | None], code: str, words: str) -> None:
