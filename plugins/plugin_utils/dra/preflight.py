@@ -9,6 +9,7 @@ Kubernetes would fail, or silently do nothing, is an error; what needs a review 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,8 +100,18 @@ Trays = Mapping[str, Tray]
 
 
 def preflight(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
-    """All findings, in the order of the checks."""
-    return [row for check in CHECKS for row in check(snapshot, trays, plan)]
+    """All findings: of the cluster, of each tray, of each clique, of the installation."""
+    found = [row for check in CLUSTER_CHECKS for row in check(snapshot, trays, plan)]
+    found += [row for name, tray in trays.items() for check in TRAY_CHECKS for row in check(name, tray, plan)]
+    found += [row for check in INSTALLATION_CHECKS for row in check(snapshot, trays, plan)]
+    if plan.compute_domains or not plan.stand_alone:
+        # P13.
+        found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
+    if plan.values is not None:
+        # P14.
+        found += linter.check_keys(plan.values, plan.chart_values, plan.extra_keys) if plan.chart_values else ()
+        found += linter.check_start(plan.values, plan.version)
+    return found
 
 
 def missing_permissions(snapshot: Snapshot) -> list[Finding]:
@@ -139,27 +150,26 @@ def name_of(item: Object) -> str:
     return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata)
 
 
-def release_version(snapshot: Snapshot, plan: Plan) -> Version | None:
-    """The chart version of the installed release, from the label of its DaemonSet; None without one."""
+def _installed_chart(snapshot: Snapshot, plan: Plan) -> tuple[str, bool]:
+    """(name-version of the chart of the installed release, whether its objects have the names of a 25.x chart)."""
     for item in snapshot["daemon_sets"]:
         if owner_of(item) == (plan.namespace, plan.release):
-            chart = str(node_selection.labels(item).get("helm.sh/chart", ""))
-            match = re.fullmatch(r".*?-(v?[0-9]+\.[0-9]+\.[0-9]+.*)", chart)
-            if match:
-                return parse(match.group(1).replace("_", "+"))
-    return None
+            has = node_selection.labels(item)
+            chart = str(has.get("helm.sh/chart", ""))
+            return chart, chart.startswith(f"{OLD_CHART}-") or has.get("app.kubernetes.io/name") == OLD_CHART
+    return "", False
+
+
+def release_version(snapshot: Snapshot, plan: Plan) -> Version | None:
+    """The chart version of the installed release, from the label of its DaemonSet; None without one."""
+    chart, _is_old = _installed_chart(snapshot, plan)
+    match = re.fullmatch(r".*?-(v?[0-9]+\.[0-9]+\.[0-9]+.*)", chart)
+    return parse(match.group(1).replace("_", "+")) if match else None
 
 
 def keeps_old_name(snapshot: Snapshot, plan: Plan) -> bool:
     """Whether the release began as a 25.x chart, so that its objects keep the names of that chart."""
-    for item in snapshot["daemon_sets"]:
-        if owner_of(item) == (plan.namespace, plan.release):
-            chart = str(node_selection.labels(item).get("helm.sh/chart", ""))
-            return (
-                chart.startswith(f"{OLD_CHART}-")
-                or node_selection.labels(item).get("app.kubernetes.io/name") == OLD_CHART
-            )
-    return False
+    return _installed_chart(snapshot, plan)[1]
 
 
 def live_host_managed(snapshot: Snapshot) -> bool | None:
@@ -183,19 +193,13 @@ def live_host_managed(snapshot: Snapshot) -> bool | None:
 def _kubernetes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P1: the chart's kubeVersion, and the version that its documentation recommends."""
     match = re.match(r"v?([0-9]+)\.([0-9]+)\.([0-9]+)", str(snapshot["version"]))
-    if match is None:
-        return
-    version = tuple(int(part) for part in match.groups())
+    version = tuple(int(part) for part in match.groups()) if match else RECOMMENDED
     if version < CHART_FLOOR:
-        message = (
-            f"Kubernetes is {snapshot['version']} and the chart needs 1.32; upgrade it, preferably to 1.34.2 or later."
-        )
-        yield finding("dra_kubernetes_too_old", message)
+        message = "and the chart needs 1.32; upgrade it, preferably to 1.34.2 or later."
+        yield finding("dra_kubernetes_too_old", f"Kubernetes is {snapshot['version']} {message}")
     elif version < RECOMMENDED:
-        message = (
-            f"Kubernetes is {snapshot['version']}; plan an upgrade to 1.34.2 or later, which the driver recommends."
-        )
-        yield finding("release_old", message)
+        message = "plan an upgrade to 1.34.2 or later, which the driver recommends."
+        yield finding("release_old", f"Kubernetes is {snapshot['version']}; {message}")
 
 
 def _api(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -216,11 +220,8 @@ def _not_readable(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Find
         yield finding("dra_not_readable", f"{sentence}.")
     silent = [name for name, tray in trays.items() if tray.fabric is None]
     if silent:
-        message = (
-            f"There are no GPU facts of {summarize(sorted(silent))}; run fabric_facts on the trays first, or repair"
-            " them."
-        )
-        yield finding("dra_not_readable", message)
+        message = f"There are no GPU facts of {summarize(sorted(silent))}; run fabric_facts on the trays first, or"
+        yield finding("dra_not_readable", f"{message} repair them.")
 
 
 def _runtime(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -228,18 +229,15 @@ def _runtime(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     for name, node in expected_nodes(snapshot, trays).items():
         text = str(mapped(mapped(mapped(node).get("status")).get("nodeInfo")).get("containerRuntimeVersion", ""))
         match = re.fullmatch(r"([a-z0-9.-]+)://v?([0-9]+)\.([0-9]+).*", text)
-        if node is None or match is None:
+        if match is None:
             continue
         runtime, version = match.group(1), (int(match.group(2)), int(match.group(3)))
-        floor = RUNTIME_FLOORS.get(runtime)
-        if floor and version >= floor:
+        by_option = runtime == "containerd" and (1, 7) <= version < (2, 0)
+        if (by_option and plan.cdi_enabled) or version >= RUNTIME_FLOORS.get(runtime, (math.inf,)):
             continue
-        if runtime == "containerd" and version >= (1, 7):
-            if not plan.cdi_enabled:
-                message = f"Node {name} runs {text}, which has CDI only with enable_cdi; set it there and"
-                yield finding("dra_node_setup", f"{message} cdi_enabled: true, or use 2.0.", node=name)
-            continue
-        message = f"Node {name} runs {text}, which has no CDI; use containerd 2.0 or CRI-O 1.27, or later."
+        problem = "has CDI only with enable_cdi; set it there and cdi_enabled: true, or use 2.0"
+        without = "has no CDI; use containerd 2.0 or CRI-O 1.27, or later"
+        message = f"Node {name} runs {text}, which {problem if by_option else without}."
         yield finding("dra_node_setup", message, node=name)
 
 
@@ -267,26 +265,19 @@ def _nodes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
 
 def _label_writers(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P11: exactly one writer of nvidia.com/gpu.clique."""
-    writers = [f"GPU Feature Discovery ({name_of(item)})" for item in snapshot["daemon_sets"] if _is_gfd(item)]
-    label = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled"
-    if not plan.stand_alone or plan.get(label, False) is True:
-        writers.append("the DRA driver")
-    if plan.external_label_writer:
-        writers.append("an external writer (external_label_writer)")
-    if len(writers) > 1:
-        message = f"The label nvidia.com/gpu.clique would be written by {' and '.join(writers)}; keep one of them."
+    switch = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled"
+    writers = {
+        "GPU Feature Discovery": labels.GFD in labels.running_writers(snapshot["daemon_sets"]),
+        "the DRA driver": not plan.stand_alone or plan.get(switch, False) is True,
+        "an external writer (external_label_writer)": plan.external_label_writer,
+    }
+    names = [name for name, writes in writers.items() if writes]
+    message = f"The label nvidia.com/gpu.clique would be written by {' and '.join(names)}; keep one of them."
+    if not names:
+        remedy = f"set {switch}: true (chart 0.5.0 or later), or deploy GPU Feature Discovery."
+        message = f"No program writes the label nvidia.com/gpu.clique; {remedy}"
+    if len(names) != 1:
         yield finding("k8s_clique_label_writers", message)
-    elif not writers:
-        message = (
-            f"No program writes the label nvidia.com/gpu.clique; set {label}: true (chart 0.5.0 or later), or deploy"
-        )
-        yield finding("k8s_clique_label_writers", f"{message} GPU Feature Discovery.")
-
-
-def _is_gfd(item: Object) -> bool:
-    if mapped(item.get("status")).get("desiredNumberScheduled") == 0:
-        return False
-    return any("gpu-feature-discovery" in f"{row.get('name')} {row.get('image')}" for row in containers(item))
 
 
 def containers(item: Object) -> list[Object]:
@@ -297,72 +288,47 @@ def containers(item: Object) -> list[Object]:
 def _other_installs(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P12: DeviceClasses have fixed names, so only one installation is possible."""
     release = (plan.namespace, plan.release)
-    for cluster in snapshot["gpu_clusters"]:
-        if plan.stand_alone:
-            message = f"GPU Operator's GPUCluster {name_of(cluster)} installs the driver; set shape: gpu_cluster,"
-            yield finding("dra_other_install", f"{message} or delete it.")
+    for cluster in snapshot["gpu_clusters"] if plan.stand_alone else ():
+        message = f"GPU Operator's GPUCluster {name_of(cluster)} installs the driver; set shape: gpu_cluster,"
+        yield finding("dra_other_install", f"{message} or delete it.")
     if not plan.stand_alone and not snapshot["gpu_clusters"]:
         message = "shape is gpu_cluster, but the cluster has no GPUCluster; deploy GPU Operator with"
         yield finding("dra_other_install", f"{message} gpuCluster.deployCR=true.")
-    others: dict[str, list[str]] = {}
+    own = release if plan.stand_alone else None
+    owners: dict[tuple[str, str] | None, list[str]] = {}
     for item in snapshot["device_classes"]:
-        if name_of(item) not in DRIVER_CLASSES:
-            continue
-        owner = owner_of(item)
-        if owner is not None and (owner != release or not plan.stand_alone):
-            others.setdefault(f"the Helm release {owner[1]} in namespace {owner[0]}", []).append(name_of(item))
-        elif owner is None and plan.stand_alone and not snapshot["gpu_clusters"]:
-            others.setdefault("a program other than Helm", []).append(name_of(item))
-    for owner_text, names in others.items():
-        owner_text = f"{owner_text[0].upper()}{owner_text[1:]}"
-        message = f"{owner_text} owns the driver's DeviceClasses ({summarize(sorted(names))}); uninstall it,"
+        if name_of(item) in DRIVER_CLASSES and owner_of(item) != own:
+            owners.setdefault(owner_of(item), []).append(name_of(item))
+    if snapshot["gpu_clusters"]:
+        owners.pop(None, None)
+    for owner, names in owners.items():
+        who = f"The Helm release {owner[1]} in namespace {owner[0]}" if owner else "A program other than Helm"
+        message = f"{who} owns the driver's DeviceClasses ({summarize(sorted(names))}); uninstall it,"
         yield finding("dra_other_install", f"{message} or set release and namespace to it.")
 
 
 def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    newest_revision: dict[str, tuple[int, str]] = {}
+    newest = (0, "")
     for item in snapshot["releases"]:
         has = node_selection.labels(item)
         if mapped(item.get("metadata")).get("namespace") == plan.namespace and has.get("name") == plan.release:
-            number = int(has.get("version", 0)) if str(has.get("version", 0)).isdecimal() else 0
-            newest_revision[plan.release] = max(
-                newest_revision.get(plan.release, (0, "")), (number, str(has.get("status")))
-            )
-    number, status = newest_revision.get(plan.release, (0, ""))
+            text = str(has.get("version", 0))
+            newest = max(newest, (int(text) if text.isdecimal() else 0, str(has.get("status"))))
+    number, status = newest
     if status in INTERRUPTED:
-        remedy = (
-            f"helm uninstall {plan.release}"
-            if number <= 1 or status == "uninstalling"
-            else f"helm rollback {plan.release}"
-        )
-        message = (
-            f"Revision {number} of release {plan.release} was interrupted ({status}); Helm rejects every change until"
-        )
-        yield finding("dra_release_failed", f"{message} you run {remedy} -n {plan.namespace}.")
+        verb = "uninstall" if number <= 1 or status == "uninstalling" else "rollback"
+        message = f"Revision {number} of release {plan.release} was interrupted ({status}); Helm rejects every change"
+        remedy = f"until you run helm {verb} {plan.release} -n {plan.namespace}."
+        yield finding("dra_release_failed", f"{message} {remedy}")
     live = release_version(snapshot, plan)
     if live is not None and plan.stand_alone:
         if live.is_old_chart:
             message = f"Release {plan.release} is of the chart {OLD_CHART}; its upgrade cannot be reverted and keeps"
             yield finding("dra_release_old", f"{message} the names of its objects by nameOverride.")
         elif live > plan.version:
-            message = (
-                f"chart_version: release {plan.release} is of a newer chart, and an older driver cannot read its nodes'"
-            )
-            yield finding("dra_release_failed", f"{message} checkpoints; set the installed version or a later one.")
-
-
-def _crds(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P13: the CRDs."""
-    if plan.compute_domains or not plan.stand_alone:
-        yield from crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
-
-
-def _values(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P14: the values."""
-    if plan.values is not None:
-        if plan.chart_values:
-            yield from linter.check_keys(plan.values, plan.chart_values, plan.extra_keys)
-        yield from linter.check_start(plan.values, plan.version)
+            message = f"chart_version: release {plan.release} is of a newer chart, and an older driver cannot read its"
+            remedy = "nodes' checkpoints; set the installed version or a later one."
+            yield finding("dra_release_failed", f"{message} {remedy}")
 
 
 def _kubelet_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -385,10 +351,8 @@ def _network(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     release = (plan.namespace, plan.release)
     for item in snapshot["network_policies"]:
         if mapped(item.get("metadata")).get("namespace") == plan.namespace and owner_of(item) != release:
-            message = (
-                f"The NetworkPolicy {name_of(item)} may block IMEX daemons; check that it allows traffic between pods"
-            )
-            yield finding("dra_network_policy", f"{message} of its namespace on TCP 50000 and 50005.")
+            message = f"The NetworkPolicy {name_of(item)} may block IMEX daemons; check that it allows traffic between"
+            yield finding("dra_network_policy", f"{message} pods of its namespace on TCP 50000 and 50005.")
 
 
 def _domains_active(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -396,81 +360,65 @@ def _domains_active(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Fi
     live = live_host_managed(snapshot)
     if plan.stand_alone and live is not None and live != plan.host_managed and snapshot["compute_domains"]:
         names = summarize(sorted([name_of(item) for item in snapshot["compute_domains"]]))
-        message = (
-            f"The owner of IMEX cannot change while ComputeDomains exist ({names}); delete them and their workloads"
-            " first."
-        )
-        yield finding("jobs_running", message)
+        message = f"The owner of IMEX cannot change while ComputeDomains exist ({names}); delete them and their"
+        yield finding("jobs_running", f"{message} workloads first.")
 
 
-# --- The trays.
+# --- Each tray.
 
 
-def _drivers(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P4: versions of the NVIDIA driver and of IMEX."""
-    cliques: dict[str, dict[str, list[str]]] = {}
-    for name, tray in trays.items():
-        text = mapped(tray.fabric).get("driver_version")
-        if not isinstance(text, str):
-            continue
+def _drivers(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
+    """P4: versions of the NVIDIA driver and of IMEX. P5: IMEX channels of the kernel."""
+    text, imex = mapped(tray.fabric).get("driver_version"), mapped(tray.imex)
+    if isinstance(text, str):
         numbers = tuple(int(part) for part in re.findall(r"[0-9]+", text)[:3])
         if numbers < DRIVER_FLOOR and plan.compute_domains and not plan.host_managed:
             message = f"Tray {name} has driver {text}, and ComputeDomains need {DRIVER_FLOOR_TEXT}; upgrade it."
             yield finding("dra_driver_unsuitable", message, tray=name)
-        clique = mapped(tray.fabric).get("clique")
-        if clique:
-            cliques.setdefault(str(clique), {}).setdefault(text, []).append(name)
-        imex = mapped(tray.imex).get("version")
-        if imex and not is_same_version(str(imex), text) and mapped(tray.imex).get("installed"):
-            message = f"Tray {name} has IMEX {imex} and driver {text}; install the IMEX of the driver's version."
+        version = str(imex.get("version") or text)
+        if imex.get("installed") and not is_same_version(version, text):
+            message = f"Tray {name} has IMEX {version} and driver {text}; install the IMEX of the driver's version."
             yield finding("imex_version_mismatch", message, tray=name)
-    for clique, versions in cliques.items():
-        if len(versions) > 1:
-            listing = ", ".join(f"{text} on {summarize(sorted(names))}" for text, names in sorted(versions.items()))
-            message = f"The trays of clique {clique} have several driver versions ({listing}); install one version."
-            yield finding("dra_driver_unsuitable", message, clique=clique)
+    if plan.compute_domains and tray.imex is not None and mapped(imex.get("channels")).get("major") is None:
+        message = f"Tray {name} has no nvidia-caps-imex-channels in /proc/devices, without which the driver exits; load"
+        remedy = "the nvidia module of a driver with IMEX channels."
+        yield finding("dra_driver_unsuitable", f"{message} {remedy}", tray=name)
 
 
-def _channels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P5: IMEX channels of the kernel."""
-    for name, tray in trays.items():
-        if plan.compute_domains and tray.imex is not None and mapped(tray.imex.get("channels")).get("major") is None:
-            message = f"Tray {name} has no nvidia-caps-imex-channels in /proc/devices, without which the driver exits;"
-            yield finding(
-                "dra_driver_unsuitable", f"{message} load the nvidia module of a driver with IMEX channels.", tray=name
-            )
-
-
-def _fabric(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+def _fabric(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
     """P6: the clique that the driver reads, and the fabric health that neither it nor GPU Feature Discovery reads."""
-    for name, tray in trays.items():
-        if tray.fabric is None or not plan.compute_domains:
-            continue
-        if not tray.fabric.get("attached"):
-            reason = next((str(row.get("message")) for row in map(mapped, as_list(tray.fabric.get("findings")))), "")
-            message = f"The GPUs of tray {name} report no clique, so the driver exits there, or runs jobs without IMEX"
-            yield finding("dra_clique_unknown", f"{message}: {reason or 'see fabric_facts.'}", tray=name)
-        unhealthy = []
-        for gpu in map(mapped, as_list(tray.fabric.get("gpus"))):
-            health = mapped(mapped(gpu.get("fabric")).get("health"))
-            if health.get("summary") == "unhealthy" or health.get("route_unhealthy") is True:
-                unhealthy.append(str(gpu.get("index")))
-        if unhealthy:
-            message = f"The fabric health of GPU {', '.join(unhealthy)} of tray {name} is unhealthy, which the driver"
-            yield finding("fabric_degraded", f"{message} does not check; drain the tray and repair it.", tray=name)
+    if tray.fabric is None or not plan.compute_domains:
+        return
+    if not tray.fabric.get("attached"):
+        reason = next((str(row.get("message")) for row in map(mapped, as_list(tray.fabric.get("findings")))), "")
+        message = f"The GPUs of tray {name} report no clique, so the driver exits there, or runs jobs without IMEX"
+        yield finding("dra_clique_unknown", f"{message}: {reason or 'see fabric_facts.'}", tray=name)
+    unhealthy = []
+    for gpu in map(mapped, as_list(tray.fabric.get("gpus"))):
+        health = mapped(mapped(gpu.get("fabric")).get("health"))
+        if health.get("summary") == "unhealthy" or health.get("route_unhealthy") is True:
+            unhealthy.append(str(gpu.get("index")))
+    if unhealthy:
+        message = f"The fabric health of GPU {', '.join(unhealthy)} of tray {name} is unhealthy, which the driver"
+        yield finding("fabric_degraded", f"{message} does not check; drain the tray and repair it.", tray=name)
 
 
-def _unit(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P7: the kernel has one IMEX session per node."""
-    for name, tray in trays.items():
-        if tray.imex is None or not plan.compute_domains or plan.imex_pending:
-            continue
-        unit = mapped(tray.imex.get("unit"))
-        problem = _host_managed_problem(tray.imex, unit, plan) if plan.host_managed else _driver_managed_problem(unit)
-        if problem:
-            owner = "host_managed" if plan.host_managed else "driver_managed"
-            message = f"On tray {name} {problem}; run the role imex with imex_owner: {owner}."
-            yield finding("imex_unit_down", message, tray=name)
+def _imex(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
+    """P7: the kernel has one IMEX session per node. P8: no other owner of it on the tray."""
+    if tray.imex is None or not plan.compute_domains or plan.imex_pending:
+        return
+    unit = mapped(tray.imex.get("unit"))
+    problem = _host_managed_problem(tray.imex, unit, plan) if plan.host_managed else _driver_managed_problem(unit)
+    if problem:
+        owner = "host_managed" if plan.host_managed else "driver_managed"
+        message = f"On tray {name} {problem}; run the role imex with imex_owner: {owner}."
+        yield finding("imex_unit_down", message, tray=name)
+    # The check of the unit reports a running service where the driver is the owner.
+    allowed = {"service"} if plan.host_managed else {"driver", "service"}
+    for row in map(mapped, as_list(tray.imex.get("owners"))):
+        if str(row.get("owner")) not in allowed:
+            message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the role imex with another"
+            yield finding("imex_two_owners", f"{message} imex_owner, or stop that owner.", tray=name)
 
 
 def _driver_managed_problem(unit: Object) -> str | None:
@@ -493,15 +441,43 @@ def _host_managed_problem(imex: Object, unit: Object, plan: Plan) -> str | None:
     return None if imex.get("ready") else "nvidia-imex is not READY"
 
 
-def _imex_owners(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P8: no other owner of IMEX, on the trays or as a pod."""
-    allowed = {"service"} if plan.host_managed else {"driver", "service"}
+def _driver_root(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
+    """P10: the driver's programs, for which the plugin's init container waits without a limit."""
+    if tray.root is False and plan.stand_alone:
+        root = plan.get("nvidiaDriverRoot", "/")
+        message = f"Tray {name} has no nvidia-smi and libnvidia-ml.so.1 below {root}; correct nvidiaDriverRoot in"
+        yield finding("dra_node_setup", f"{message} values, or install the driver there.", tray=name)
+
+
+# --- Each clique.
+
+
+def _cliques(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P4: one version of the driver in a clique. P15: the size of cliques."""
+    limit = MAX_DOMAIN_NODES
+    for row in map(mapped, as_list(plan.get("controller.containers.computeDomain.env", []))):
+        if row.get("name") == "MAX_NODES_PER_IMEX_DOMAIN" and str(row.get("value")).isdecimal():
+            limit = int(str(row.get("value")))
+    members: dict[str, dict[str, str]] = {}
     for name, tray in trays.items():
-        # The check of the unit reports a running service where the driver is the owner.
-        for row in map(mapped, as_list(mapped(tray.imex).get("owners"))):
-            if plan.compute_domains and not plan.imex_pending and str(row.get("owner")) not in allowed:
-                message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the role imex with another"
-                yield finding("imex_two_owners", f"{message} imex_owner, or stop that owner.", tray=name)
+        fabric = mapped(tray.fabric)
+        if fabric.get("clique"):
+            members.setdefault(str(fabric["clique"]), {})[name] = str(fabric.get("driver_version") or "")
+    for clique, drivers in members.items():
+        versions = sorted(set(drivers.values()) - {""})
+        if len(versions) > 1:
+            names = {text: summarize(sorted(name for name in drivers if drivers[name] == text)) for text in versions}
+            listing = ", ".join(f"{text} on {trays}" for text, trays in names.items())
+            message = f"The trays of clique {clique} have several driver versions ({listing}); install one version."
+            yield finding("dra_driver_unsuitable", message, clique=clique)
+        if len(drivers) > limit and plan.compute_domains and not plan.host_managed:
+            message = f"Clique {clique} has {len(drivers)} trays and an IMEX domain at most {limit}; set"
+            remedy = "MAX_NODES_PER_IMEX_DOMAIN in controller.containers.computeDomain.env."
+            yield finding("dra_clique_size", f"{message} {remedy}", clique=clique)
+
+
+def _imex_daemon_sets(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P8: no other owner of IMEX as a pod."""
     for item in snapshot["daemon_sets"]:
         metadata = mapped(item.get("metadata"))
         if str(metadata.get("name")).startswith(DAEMONS) or owner_of(item) == (plan.namespace, plan.release):
@@ -512,55 +488,19 @@ def _imex_owners(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Findi
                 message = f"The device plugin {name_of(item)} injects IMEX channels (IMEX_CHANNEL_IDS); set"
                 yield finding("imex_two_owners", f"{message} imex.channelIDs to [] there.")
             elif "nvidia-imex" in str(row.get("image")) or str(metadata.get("name")).endswith("imex"):
-                message = f"The DaemonSet {name_of(item)} runs its own IMEX; delete it."
-                yield finding("imex_two_owners", message)
+                yield finding("imex_two_owners", f"The DaemonSet {name_of(item)} runs its own IMEX; delete it.")
 
 
-def _driver_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P10: the driver's programs, for which the plugin's init container waits without a limit."""
-    for name, tray in trays.items():
-        if tray.root is False and plan.stand_alone:
-            root = plan.get("nvidiaDriverRoot", "/")
-            message = f"Tray {name} has no nvidia-smi and libnvidia-ml.so.1 below {root}; correct nvidiaDriverRoot in"
-            yield finding("dra_node_setup", f"{message} values, or install the driver there.", tray=name)
-
-
-def _clique_sizes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P15: the size of cliques."""
-    limit = MAX_DOMAIN_NODES
-    for row in map(mapped, as_list(plan.get("controller.containers.computeDomain.env", []))):
-        if row.get("name") == "MAX_NODES_PER_IMEX_DOMAIN" and str(row.get("value")).isdecimal():
-            limit = int(str(row.get("value")))
-    cliques: dict[str, int] = {}
-    for tray in trays.values():
-        clique = mapped(tray.fabric).get("clique")
-        if clique:
-            cliques[str(clique)] = cliques.get(str(clique), 0) + 1
-    for clique, size in cliques.items():
-        if size > limit and plan.compute_domains and not plan.host_managed:
-            message = f"Clique {clique} has {size} trays and an IMEX domain at most {limit}; set"
-            more = "MAX_NODES_PER_IMEX_DOMAIN in controller.containers.computeDomain.env."
-            yield finding("dra_clique_size", f"{message} {more}", clique=clique)
-
-
-CHECKS: tuple[Callable[[Snapshot, Trays, Plan], Iterator[Finding]], ...] = (
-    _kubernetes,
-    _api,
-    _not_readable,
-    _runtime,
-    _drivers,
-    _channels,
-    _fabric,
-    _unit,
-    _imex_owners,
+OfCluster = Callable[[Snapshot, Trays, Plan], Iterator[Finding]]
+CLUSTER_CHECKS: tuple[OfCluster, ...] = (_kubernetes, _api, _not_readable, _runtime)
+TRAY_CHECKS = (_drivers, _fabric, _imex, _driver_root)
+INSTALLATION_CHECKS: tuple[OfCluster, ...] = (
+    _cliques,
+    _imex_daemon_sets,
     _nodes,
-    _driver_root,
     _label_writers,
     _other_installs,
     _release,
-    _crds,
-    _values,
-    _clique_sizes,
     _kubelet_root,
     _network,
     _domains_active,

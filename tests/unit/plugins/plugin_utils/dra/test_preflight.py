@@ -96,7 +96,7 @@ def test_a_correct_cluster_has_no_finding() -> None:
         (
             lambda cluster: cluster["daemon_sets"].append(world.gfd()),
             "k8s_clique_label_writers",
-            "gpu-feature-discovery",
+            "written by GPU Feature Discovery and the DRA driver",
         ),
         (
             lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}),
