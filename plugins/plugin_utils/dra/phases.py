@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
@@ -14,7 +15,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import E
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
-    arguments,
     checks,
     crds,
     device_plugins,
@@ -26,13 +26,24 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 PHASES = ("imex", "preflight", "manifest", "checks", "uninstall")
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
 SPEC: dict[str, Specification] = {
-    **arguments.SPEC,
+    "kubeconfig": {"type": "path", "required": True},
+    "context": {"type": "str", "default": ""},
+    "timeout": {"type": "float", "default": 30.0},
+    "shape": {"type": "str", "default": "compute_domains"},
+    "values": {"type": "dict", "default": {}},
+    "chart_version": {"type": "str", "default": "0.5.0"},
+    "release": {"type": "str", "default": "dra-driver-nvidia-gpu"},
+    "namespace": {"type": "str", "default": "dra-driver-nvidia-gpu"},
+    "external_label_writer": {"type": "bool", "default": False},
+    "trays": {"type": "list", "elements": "str", "default": []},
+    "wait": {"type": "float", "default": 0.0},
     "kubelet_root": {"type": "path", "default": "/var/lib/kubelet"},
     "cdi_enabled": {"type": "bool", "default": False},
     "extra_keys": {"type": "list", "elements": "str", "default": []},
@@ -55,7 +66,7 @@ def run(options: Arguments, hostvars: Any) -> Result:
     version = versions.pinned(options["chart_version"])
     # A wrong shape fails before any request.
     values.build(options["shape"], options["values"])
-    trays, missing = arguments.trays(options["trays"], hostvars)
+    trays, missing = read_trays(options["trays"], hostvars)
     ends = time.monotonic() + options["wait"]
     access = login.of_kubeconfig(options, "dra_driver")
     while True:
@@ -76,19 +87,43 @@ def _errors(found: Sequence[Finding]) -> list[Finding]:
     return [row for row in found if row["severity"] == ERROR]
 
 
+def read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, preflight.Tray], list[Finding]]:
+    """(the trays with their facts, from an earlier task of this run or a fact cache; why facts are missing)."""
+    found: dict[str, preflight.Tray] = {}
+    findings: list[Finding] = []
+    for name, facts in tray_facts.read(hostvars, names).items():
+        node = facts.variables.get("nvlink_kubernetes_node") or name
+        if "{" in str(node):
+            node = hostvars[name]["nvlink_kubernetes_node"]
+        found[name] = preflight.Tray(
+            node=str(node),
+            fabric=facts.fabric,
+            imex=facts.imex,
+            root=_root(facts.variables.get("dra_driver_root_files")),
+        )
+        findings += facts.findings
+    return found, findings
+
+
+def _root(result: Any) -> bool | None:
+    """Whether the role's search below the driver root found both programs; None for a tray without a result."""
+    if not isinstance(result, Mapping) or not isinstance(result.get("stdout"), str):
+        return None
+    return {line.rpartition("/")[2] for line in result["stdout"].splitlines()} == {"nvidia-smi", "libnvidia-ml.so.1"}
+
+
 def _plan(options: Arguments, version: versions.Version, snapshot: preflight.Snapshot) -> preflight.Plan:
-    return arguments.plan(
-        options,
-        version,
-        snapshot,
-        kubelet_root=options["kubelet_root"],
-        cdi_enabled=options["cdi_enabled"],
-        extra_keys=options["extra_keys"],
-        crd_managers=options["crd_managers"],
+    blank = preflight.Plan({}, version, options["namespace"], options["release"])
+    old_name = preflight.keeps_old_name(snapshot, blank)
+    made = values.build(options["shape"], options["values"], api_version(snapshot), old_name)
+    same = ("external_label_writer", "kubelet_root", "cdi_enabled", "extra_keys", "crd_managers", "chart_values")
+    return replace(
+        blank,
+        values=None if options["shape"] == "gpu_cluster" else made,
         chart_crds={str(mapped(row.get("metadata")).get("name")): row for row in options["chart_crds"]},
-        chart_values=options["chart_values"],
         # The owner of IMEX changes after this phase.
         imex_pending=options["imex_pending"] or options["phase"] == "imex",
+        **{name: options[name] for name in same},
     )
 
 
