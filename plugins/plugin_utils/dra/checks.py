@@ -8,7 +8,7 @@ Helm waits neither for the pods of a DaemonSet nor for what they publish, and ac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -74,7 +74,7 @@ def lost_claims(before: Sequence[Claim], snapshot: Snapshot) -> list[Finding]:
 
 
 def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
-    """V1 to V8, in this order. probe.py checks the ComputeDomains of a probe."""
+    """V1 to V8, in this order."""
     found = [*_pods(snapshot, trays, plan), *_classes(snapshot, plan), *_slices(snapshot, trays, plan)]
     if plan.compute_domains:
         found += [
@@ -91,11 +91,8 @@ def blockers(snapshot: Snapshot) -> list[Finding]:
     found = []
     domains = [name_of(item) for item in snapshot["compute_domains"]]
     if domains:
-        message = (
-            f"ComputeDomains exist ({summarize(sorted(domains))}), and only the running driver can delete them; delete"
-            " them with their workloads, then run again."
-        )
-        found.append(finding("jobs_running", message))
+        message = f"ComputeDomains exist ({summarize(sorted(domains))}), and only the running driver can delete them;"
+        found.append(finding("jobs_running", f"{message} delete them with their workloads, then run again."))
     used = [f"{claim.namespace}/{claim.name}" for claim in claims(snapshot) if claim.reserved]
     if used:
         message = f"Pods still use claims of the driver ({summarize(sorted(used))}); delete those pods, then run again."
@@ -117,45 +114,27 @@ def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """V1."""
     item = plugin(snapshot, plan)
     if item is None:
-        message = (
-            f"The DaemonSet of the driver's plugin is missing in namespace {plan.namespace}; run the role with the tag"
-            " release."
-        )
-        yield finding("dra_release_failed", message)
+        message = f"The DaemonSet of the driver's plugin is missing in namespace {plan.namespace}; run the role with"
+        yield finding("dra_release_failed", f"{message} the tag release.")
         return
-    expected = expected_nodes(snapshot, trays)
-    status = mapped(item.get("status"))
-    metadata = mapped(item.get("metadata"))
+    expected, values = expected_nodes(snapshot, trays), mapped(plan.get("kubeletPlugin", {}))
+    status, metadata = mapped(item.get("status")), mapped(item.get("metadata"))
     generation, observed = metadata.get("generation"), status.get("observedGeneration")
-    desired, ready = _count(status, "desiredNumberScheduled"), _count(status, "numberReady")
-    updated = _count(status, "updatedNumberScheduled")
+    desired, ready, updated = (
+        _count(status, key) for key in ("desiredNumberScheduled", "numberReady", "updatedNumberScheduled")
+    )
     if observed is None or (generation is not None and observed != generation):
         message = f"The controller manager has not observed the DaemonSet {name_of(item)}; check that it runs."
         yield finding("dra_plugin_unready", message)
-    elif desired == 0:
-        yield finding("dra_node_not_selected", _empty(item, expected, plan))
-    elif desired < len(expected):
-        values = mapped(plan.get("kubeletPlugin", {}))
-        reasons = {
-            name: node_selection.why_excluded(node, values) for name, node in expected.items() if node is not None
-        }
-        first = next((f": node {name}: {reason}" for name, reason in sorted(reasons.items()) if reason), "")
-        nodes = f"{desired} of {count(len(expected), 'node')}{first}"
-        message = f"The DaemonSet {name_of(item)} runs on {nodes}; label or untaint the others."
-        yield finding("dra_node_not_selected", message)
+    elif desired == 0 or desired < len(expected):
+        excluded = {name: node_selection.why_excluded(node, values) for name, node in expected.items() if node}
+        first = next((f": node {name}: {reason}" for name, reason in sorted(excluded.items()) if reason), "")
+        message = f"The DaemonSet {name_of(item)} runs on {desired} of {count(len(expected), 'node')}{first}; label or"
+        yield finding("dra_node_not_selected", f"{message} untaint the others, or correct its nodeSelector.")
     elif ready < desired or updated < desired:
         pods = count(desired, "pod")
         message = f"Of {pods} of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new revision; see"
         yield finding("dra_plugin_unready", f"{message} kubectl describe and the log of the others.")
-
-
-def _empty(item: Object, expected: Mapping[str, Object | None], plan: Plan) -> str:
-    values = mapped(plan.get("kubeletPlugin", {}))
-    for name, node in sorted(expected.items()):
-        reason = node_selection.why_excluded(node, values) if node is not None else None
-        if reason:
-            return f"The DaemonSet {name_of(item)} is scheduled on no node; node {name} is excluded because {reason}."
-    return f"The DaemonSet {name_of(item)} is scheduled on no node; compare its nodeSelector with the nodes' labels."
 
 
 def _count(status: Object, key: str) -> int:
@@ -223,48 +202,33 @@ def _labels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         else:
             wrong.append((name, label, gpus[name]))
     if missing:
-        message = (
-            f"The label {CLIQUE} is missing on {summarize(sorted(missing))}, so no scheduler knows the clique there;"
-            " see the log of the label's writer, which may be a minute late."
-        )
-        yield finding("k8s_clique_label_wrong", message)
+        message = f"The label {CLIQUE} is missing on {summarize(sorted(missing))}, so no scheduler knows the clique"
+        remedy = "there; see the log of its writer, which may be a minute late."
+        yield finding("k8s_clique_label_wrong", f"{message} {remedy}")
     for name, label, clique in wrong:
         reported = f"report {clique}" if clique else "are in no clique"
-        message = (
-            f"The label {CLIQUE} of node {name} is {label}, but its GPUs {reported}; restart the label's writer there."
-        )
+        message = f"The label {CLIQUE} of node {name} is {label}, but its GPUs {reported}; restart its writer there."
         yield finding("k8s_clique_label_wrong", message, node=name)
 
 
 def _bandwidth(snapshot: Snapshot) -> Iterator[Finding]:
     """V7: the jobs of nvbandwidth; no finding without any."""
-    proven, failed, crossing, measured = set(), {}, [], False
-    for job in snapshot["mpi_jobs"]:
-        if not str(mapped(job.get("metadata")).get("name")).startswith(BANDWIDTH):
-            continue
-        measured = True
-        cliques, ended = _cliques_of(job), _ended(job)
-        if len(cliques) > 1:
-            crossing += [name_of(job)] if ended == "Succeeded" else []
-        elif ended == "Succeeded":
-            proven.update(cliques)
-        elif ended == "Failed":
-            failed.update(dict.fromkeys(cliques, name_of(job)))
+    measured = [job for job in snapshot["mpi_jobs"] if name_of(job).rpartition("/")[2].startswith(BANDWIDTH)]
+    by_state: dict[str | None, dict[str, str]] = {}
+    for job in measured:
+        cliques, state = _cliques_of(job), _ended(job)
+        if len(cliques) == 1:
+            by_state.setdefault(state, {})[cliques[0]] = name_of(job)
+        elif state == "Succeeded" and cliques:
+            message = f"{name_of(job)} succeeded across two cliques, which have no NVLink; compare the label {CLIQUE}"
+            yield finding("dra_domain_spans", f"{message} with the GPUs.")
+    proven, failed = by_state.get("Succeeded", {}), by_state.get("Failed", {})
     for clique, name in sorted(failed.items()):
         if clique not in proven:
-            message = (
-                f"The bandwidth of clique {clique} is not proven, because {name} failed; see the log of its launcher."
-            )
-            yield finding("dra_domain_spans", message, clique=clique)
-    for name in crossing:
-        message = (
-            f"{name} succeeded across two cliques, which have no NVLink; compare the label {CLIQUE} with the GPUs."
-        )
-        yield finding("dra_domain_spans", message)
-    labels = {
-        str(node_selection.labels(node)[CLIQUE]) for node in snapshot["nodes"] if CLIQUE in node_selection.labels(node)
-    }
-    unproven = labels - proven - set(failed)
+            message = f"The bandwidth of clique {clique} is not proven, because {name} failed; see the log of its"
+            yield finding("dra_domain_spans", f"{message} launcher.", clique=clique)
+    labels = {str(has[CLIQUE]) for has in map(node_selection.labels, snapshot["nodes"]) if CLIQUE in has}
+    unproven = labels - set(proven) - set(failed)
     if measured and unproven:
         message = f"No nvbandwidth job has succeeded in clique {summarize(sorted(unproven))}; run one when it is free."
         yield finding("dra_bandwidth_untested", message)

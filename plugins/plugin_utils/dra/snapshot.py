@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
@@ -138,30 +138,20 @@ class Reader:
         groups = self._client.served()
         if not isinstance(version, str) or not groups:
             self._client.fail(self._client.url, "is no Kubernetes API server", "write the address of one")
-        found: Snapshot = {
+        found = {
             "version": version,
             "read_at": read_at,
             "groups": groups,
             "nodes": self._listed("/api/v1/nodes", needed=True),
             "crds": {name: self._crd(name) for name in crds.NAMES},
-            "device_classes": self._list("device_classes", groups),
-            "slices": self._list("slices", groups),
-            "claims": self._list("claims", groups),
-            "claim_templates": self._list("claim_templates", groups),
-            "compute_domains": self._list("compute_domains", groups),
-            "compute_domain_cliques": self._list("compute_domain_cliques", groups),
-            "gpu_clusters": self._list("gpu_clusters", groups),
-            "cluster_policies": self._list("cluster_policies", groups),
-            "daemon_sets": self._list("daemon_sets", groups),
-            "mpi_jobs": self._list("mpi_jobs", groups),
-            "network_policies": self._list("network_policies", groups),
+            **{key: self._list(key, groups) for key in LISTS},
             "releases": self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, _METADATA),
             "pods": [],
             "not_readable": self._not_readable,
         }
-        if pods and found["compute_domains"] and any(map(_has_device_plugin, found["nodes"])):
+        if pods and found["compute_domains"] and any(map(_has_device_plugin, as_list(found["nodes"]))):
             found["pods"] = [_slim_pod(pod) for pod in self._listed("/api/v1/pods", _ON_NODES)]
-        return found
+        return cast(Snapshot, found)
 
     def _list(self, key: str, groups: Mapping[str, list[str]]) -> list[Object]:
         """A list of LISTS; empty where its API group is not served."""
