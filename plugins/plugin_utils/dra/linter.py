@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
@@ -146,38 +146,32 @@ FORMS: dict[str, Form] = {
 """Dotted path -> what its text or number must be, and whether one is."""
 
 
-class Gate(NamedTuple):
-    """A feature gate: its default, and the first version with it (None: 0.4.0).
-
-    Every gate that is off by default is alpha, every other one beta.
-    """
-
-    default: bool
-    since: Version | None = None
-
-
-GATES: dict[str, Gate] = {
-    "IMEXDaemonsWithDNSNames": Gate(True),
-    "ComputeDomainCliques": Gate(True),
-    "CrashOnNVLinkFabricErrors": Gate(True),
-    "TimeSlicingSettings": Gate(False),
-    "MPSSupport": Gate(False),
-    "PassthroughSupport": Gate(False),
-    "DynamicMIG": Gate(False),
-    "NVMLDeviceHealthCheck": Gate(False),
-    "DeviceMetadata": Gate(False),
-    "FabricManagerPartitioning": Gate(False, HOST_MANAGED),
-    "HostManagedIMEXDaemon": Gate(False, HOST_MANAGED),
-    "ConsumableShares": Gate(False, HOST_MANAGED),
-    "DRAListTypeAttributes": Gate(False, HOST_MANAGED),
+ALPHA, BETA = False, True
+"""Stages of a gate: an alpha one is off by default, a beta one on."""
+GATES: dict[str, bool] = {
+    "IMEXDaemonsWithDNSNames": BETA,
+    "ComputeDomainCliques": BETA,
+    "CrashOnNVLinkFabricErrors": BETA,
+    "TimeSlicingSettings": ALPHA,
+    "MPSSupport": ALPHA,
+    "PassthroughSupport": ALPHA,
+    "DynamicMIG": ALPHA,
+    "NVMLDeviceHealthCheck": ALPHA,
+    "DeviceMetadata": ALPHA,
+    "FabricManagerPartitioning": ALPHA,
+    "HostManagedIMEXDaemon": ALPHA,
+    "ConsumableShares": ALPHA,
+    "DRAListTypeAttributes": ALPHA,
     # Logging gates of Kubernetes.
-    "ContextualLogging": Gate(True),
-    "LoggingAlphaOptions": Gate(False),
-    "LoggingBetaOptions": Gate(True),
+    "ContextualLogging": BETA,
+    "LoggingAlphaOptions": ALPHA,
+    "LoggingBetaOptions": BETA,
 }
+_SINCE_0_5 = {"FabricManagerPartitioning", "HostManagedIMEXDaemon", "ConsumableShares", "DRAListTypeAttributes"}
+_UNREAD = Version(1, 0, 6, 0, False)
+"""The first version whose gates are not read yet; it may have more."""
 ALL_ALPHA, ALL_BETA = "AllAlpha", "AllBeta"
 """Set every gate of their stage that is not set itself."""
-_SETTABLE = {**GATES, ALL_ALPHA: Gate(False), ALL_BETA: Gate(True)}
 NEEDS = (("ComputeDomainCliques", "IMEXDaemonsWithDNSNames"), ("DeviceMetadata", "PassthroughSupport"))
 """The first gate needs the second."""
 EXCLUDES = (
@@ -205,20 +199,18 @@ def _forms(values: Values) -> Iterator[Finding]:
 def _gates(values: Values, version: Version) -> Iterator[Finding]:
     """Unknown gates, and pairs with which the driver's processes exit at their start, after Helm has succeeded."""
     gates = mapped(values.get("featureGates"))
+    known = {*GATES, ALL_ALPHA, ALL_BETA} - (_SINCE_0_5 if version < HOST_MANAGED else set())
     for name, on in gates.items():
-        key, known = f"featureGates.{name}", _SETTABLE.get(str(name))
-        if known is None:
-            nearest = difflib.get_close_matches(str(name), _SETTABLE, 1, 0.6)
-            remedy = f"write {nearest[0]}" if nearest else "remove it"
+        key = f"featureGates.{name}"
+        if name not in known and version < _UNREAD:
+            nearest = difflib.get_close_matches(str(name), known, 1, 0.6)
+            remedy = f"write {nearest[0]}" if nearest else "remove it, or set a chart_version that has it"
             yield _fault(key, "the driver has no such gate and would exit at its start", remedy)
-        elif known.since and version < known.since:
-            remedy = "remove it, or set chart_version to 0.5.0 or later"
-            yield _fault(key, "drivers before 0.5.0 have no such gate", remedy)
         elif not isinstance(on, bool):
             yield _fault(key, f"{shown(on)} is not true or false", "correct it")
 
     def is_on(name: str) -> bool:
-        default = GATES[name].default
+        default = GATES[name]
         on = gates.get(name, gates.get(ALL_BETA if default else ALL_ALPHA, default))
         return on if isinstance(on, bool) else default
 

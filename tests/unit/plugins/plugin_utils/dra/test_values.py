@@ -244,6 +244,12 @@ def test_gates_of_0_5_are_unknown_before() -> None:
     assert linter.check_start(GOOD, BEFORE) == []
 
 
+def test_a_gate_of_a_later_chart_is_not_refused() -> None:
+    gates: dict[str, Any] = {"featureGates": {"NewGate": True}}
+    assert [row["key"] for row in linter.check_start(gates, versions.pinned("0.5.1"))] == ["featureGates.NewGate"]
+    assert linter.check_start(gates, versions.pinned("0.6.0-rc.1")) == []
+
+
 def test_extra_keys_of_a_newer_chart_are_accepted() -> None:
     own = {"kubeletPlugin": {"newKey": 1}, "brandNew": {"deep": {"x": 1}}}
     assert {row["key"] for row in check_values(own)} == {"kubeletPlugin.newKey", "brandNew"}
