@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -148,11 +148,9 @@ class Cluster(ApiServer):
         """
         query = {"fieldManager": manager, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
         accept = _METADATA.format("") if metadata else "*/*"
-        return self._patch(kind, body["metadata"]["name"], query, body, "application/apply-patch+yaml", accept)
-
-    def merge(self, kind: Kind, name: str, patch: Object, manager: str) -> Object:
-        """The object after a merge patch, in which null removes a field."""
-        return self._patch(kind, name, {"fieldManager": manager}, patch, "application/merge-patch+json")
+        headers = {"Content-Type": "application/apply-patch+yaml", "Accept": accept}
+        url = f"{self._url(kind, body['metadata']['name'])}?{urllib.parse.urlencode(query)}"
+        return mapped(self.json(self.send("PATCH", url, body, (201,), headers)))
 
     def delete(self, kind: Kind, live: Object) -> None:
         """Delete exactly the object that was read (by its UID), not a later one of the same name."""
@@ -165,10 +163,3 @@ class Cluster(ApiServer):
 
     def _url(self, kind: Kind, name: str) -> str:
         return f"{self.url}{kind.path}/{urllib.parse.quote(name, safe='')}"
-
-    def _patch(
-        self, kind: Kind, name: str, query: Mapping[str, str], body: Any, content: str, accept: str = "*/*"
-    ) -> Object:
-        url = f"{self._url(kind, name)}?{urllib.parse.urlencode(query)}"
-        answer = self.send("PATCH", url, body, (201,), {"Content-Type": content, "Accept": accept})
-        return mapped(self.json(answer))
