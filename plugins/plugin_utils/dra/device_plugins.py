@@ -66,13 +66,6 @@ def _number(quantity: Any) -> int:
     return int(text) if text.isdecimal() else 1
 
 
-def has_gpus(pod: Object) -> bool:
-    """Whether a pod that has not ended requests GPUs by the resources of a device plugin."""
-    if mapped(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
-        return False
-    return requested(pod) > 0
-
-
 def requested(pod: Object) -> int:
     """The GPUs that a pod's containers request by the resources of a device plugin.
 

@@ -103,7 +103,7 @@ def allocated(snapshot: Snapshot) -> Counter[str]:
     used = Counter(node for node, _device in devices)
     for pod in snapshot["pods"]:
         # With DRAExtendedResource the requests of a pod are a claim, which is counted above.
-        if device_plugins.has_gpus(pod) and not mapped(pod.get("status")).get("extendedResourceClaimStatus"):
+        if not mapped(pod.get("status")).get("extendedResourceClaimStatus"):
             used[str(mapped(pod.get("spec")).get("nodeName"))] += device_plugins.requested(pod)
     return used
 

@@ -21,12 +21,12 @@ def cluster(**more: Any) -> dict[str, Any]:
     return {**world.empty(), "nodes": nodes, "pods": [], "compute_domains": [world.domain("train")]}
 
 
-def pod(node: str, gpus: int, phase: str = "Running", **status: Any) -> dict[str, Any]:
+def pod(node: str, gpus: int, **status: Any) -> dict[str, Any]:
     limits = {"limits": {"nvidia.com/gpu": str(gpus)}}
     return {
         "metadata": {"name": f"pod-{node}", "namespace": "jobs"},
         "spec": {"nodeName": node, "containers": [{"resources": limits}]},
-        "status": {"phase": phase, **status},
+        "status": {"phase": "Running", **status},
     }
 
 
@@ -37,7 +37,7 @@ def claim(node: str, *devices: str, **more: Any) -> dict[str, Any]:
 
 def test_the_gpus_that_a_domain_leaves_free_on_its_node_are_stranded() -> None:
     given = cluster(r01t01="uid-train")
-    given["pods"] = [pod("r01t01", 1), pod("r01t01", 2, "Succeeded"), pod("r01t02", 3)]
+    given["pods"] = [pod("r01t01", 1), pod("r01t02", 3)]
     found = stranded.cliques(given, MEMBERS)
     assert found["a"] == stranded.CliqueUse(2, 1, 3, {"jobs/train": ["r01t01"]})
     assert found["b"] == stranded.CliqueUse(1, 1, 0, {})
