@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
     checks,
@@ -199,6 +203,25 @@ def test_a_node_with_an_allocated_channel_is_not_free_before_it_has_the_label() 
     for number in range(2):
         label(cluster, world.KEY, None, number)
     assert stranded.free_nodes(cluster, world.trays()) == {}
+
+
+def test_the_objects_of_a_probe_are_a_domain_and_pods_on_the_free_nodes_of_each_clique() -> None:
+    folder = Path(__file__).resolve().parents[5] / "roles" / "dra_driver" / "templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder), trim_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["to_json"] = json.dumps
+    free = {"free_nodes": {world.CLIQUE: ["r01t01"], OTHER: ["r01t02", "r01t03"]}}
+    given = {"dra_driver_free": free, "dra_driver_probe_namespace": "default", "dra_driver_probe_image": "busybox"}
+    made = [*filter(None, yaml.safe_load_all(environment.get_template("probe.yaml.j2").render(given)))]
+    assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"] * 2
+    assert all(len(row["metadata"]["name"]) <= 63 and "." not in row["metadata"]["name"] for row in made)
+    assert {row["metadata"]["labels"]["app.kubernetes.io/name"] for row in made} == {"nvlink-probe"}
+    assert [json.dumps(row).count('"r01t0') for row in made] == [0, 1, 0, 2]
+    for domain, pods in (made[:2], made[2:]):
+        (claim,) = pods["spec"]["template"]["spec"]["resourceClaims"]
+        assert domain["spec"]["channel"]["resourceClaimTemplate"]["name"] == claim["resourceClaimTemplateName"]
+        assert domain["spec"]["numNodes"] == 0
 
 
 # The upgrade from 25.x.
