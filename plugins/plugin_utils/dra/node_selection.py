@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 # The labels of the chart's default affinity; a node needs any one of them (values.yaml, kubeletPlugin.affinity).
@@ -30,6 +31,7 @@ _ALWAYS_TOLERATED = frozenset(
     f"node.kubernetes.io/{word}"
     for word in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
 )
+_REQUIRED = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
@@ -62,26 +64,22 @@ def _terms(plugin: Object) -> Sequence[Any] | None:
     Helm merges mappings: the chart's own terms stay unless the list of terms itself is replaced. null removes them.
     """
     below: Any = plugin
-    for part in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"):
-        if part not in below:
+    for part in ("affinity", *_REQUIRED):
+        if part not in mapped(below):
             return DEFAULT_TERMS
         below = below[part]
         if below is None:
             return None
-        if part != "nodeSelectorTerms":
-            below = mapped(below)
     return as_list(below)
 
 
 def selects(pod: Object, node: Object) -> bool:
     """Whether a DaemonSet with this pod spec runs on a node."""
     has = labels(node)
-    required = mapped(
-        mapped(mapped(pod.get("affinity")).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
-    )
+    terms = value(pod.get("affinity"), ".".join(_REQUIRED))
     return (
-        all(has.get(key) == wanted for key, wanted in mapped(pod.get("nodeSelector")).items())
-        and ("nodeSelectorTerms" not in required or _any_matches(has, as_list(required["nodeSelectorTerms"])))
+        mapped(pod.get("nodeSelector")).items() <= has.items()
+        and (terms is None or _any_matches(has, as_list(terms)))
         and _untolerated(node, as_list(pod.get("tolerations"))) is None
     )
 
