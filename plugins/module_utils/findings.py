@@ -1051,7 +1051,7 @@ SYMPTOMS: dict[str, dict[str, Row]] = {
         ),
         "live_changes_lost": Row(
             ERROR,
-            "gate: a reconfigure would undo live changes of partitions, nodes or settings",
+            "gate: a reconfigure would undo live changes of partitions, nodes or settings, or no sandbox can show that",
             "write them into slurm.conf, or name the gate in the override that the message names",
             message="{what}: write the live values into slurm.conf, or set override (variable slurm_topology_override)"
             " to {gates} if this is intended.",

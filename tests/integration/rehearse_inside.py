@@ -6,7 +6,8 @@
 Standard input, or the file of the first argument: {conf_dir, version, style, topology, blocks: [[name, hostlist], ...],
 block_sizes, jobs, segments, timeout, writes: {path: text}, records, bin_dir}.
 Standard output: {"rehearsal": ..., "findings": [...]}. With {live: SECONDS, conf_dir, bin_dir} it asks the running
-slurmctld instead, and prints the result of live_jobs.report().
+slurmctld instead, and prints the result of live_jobs.report(); with {changes: true, conf_dir, bin_dir} that of
+live.survey().
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
@@ -26,6 +28,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology im
 def main() -> None:
     with open(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin as file:
         request = json.load(file)
+    if "changes" in request:
+        slurm = Slurm(request.get("bin_dir", ""), 20, request["conf_dir"])
+        print(json.dumps(live.survey(slurm, request["conf_dir"], {})))
+        return
     if "live" in request:
         os.chdir("/")  # sbatch must be able to name its folder
         slurm = Slurm(request.get("bin_dir", ""), 20, request["conf_dir"])

@@ -125,7 +125,7 @@ def fabric(blocks: dict[str, str]) -> dict[str, Any]:
 
 
 class Site:
-    """The playbook slurm against a sandbox."""
+    """The playbook slurm against a sandbox, whose programs cannot run in a second one."""
 
     def __init__(self, slurmctld: Slurmctld, directory: Path) -> None:
         self.slurmctld = slurmctld
@@ -141,6 +141,7 @@ class Site:
             "slurm_conf_dir": str(self.slurmctld.conf_dir),
             "slurm_topology_bin_dir": str(self.slurmctld.bin_dir),
             "slurm_topology_timeout": 60,
+            "slurm_topology_override": "live_changes_lost",
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
             "slurm_controller_hosts": "ctl",

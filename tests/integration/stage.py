@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.sandbox import FOLDER
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import FOLDER
 
 from .slurmctld import ENTER, Slurmctld
 
@@ -97,6 +97,13 @@ class Stage:
         assert output, errors
         answers: dict[str, Any] = json.loads(output)
         return answers
+
+    def changes(self) -> list[str]:
+        """The live changes that a reconfigure would undo."""
+        request = {"changes": True, "conf_dir": str(self.slurmctld.conf_dir)}
+        output, errors = self.start(request).communicate(timeout=240)
+        assert output, errors
+        return list(json.loads(output))
 
     def traces(self) -> tuple[list[str], str, list[str], dict[str, bytes]]:
         """All that a rehearsal could leave behind or change: processes, mounts, files of the host and of conf_dir."""

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import sandbox as isolation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 
 from .commands import ansible
@@ -346,7 +346,7 @@ def test_a_host_that_does_not_permit_a_sandbox_is_a_finding(
 
 PROBE = """
 import glob, json, os, signal, socket, sys
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import sandbox
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox
 
 if sys.argv[1] == "old":
     sandbox._SYS_MOUNT_SETATTR = -1  # as before Linux 5.12

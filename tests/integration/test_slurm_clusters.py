@@ -41,7 +41,7 @@ def test_a_slurmctld_gets_the_blocks_of_its_own_cluster(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
         site = Site(slurmctld, tmp_path)
-        other = {"slurm_topology_override": "block_vanishes,nodes_lose_block"}
+        other = {"slurm_topology_override": "block_vanishes,nodes_lose_block,live_changes_lost"}
 
         # The sandbox's ClusterName is sandbox; Slurm has no case there.
         write(site, "other", "Sandbox")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
     applying,
@@ -186,30 +186,6 @@ def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) 
     assert slurmctld.run("squeue", "-h", "-o", "%A").stdout.split() == [across, inside, elsewhere]
     # Nothing moves any more, so nothing stands in the way.
     assert plan(slurmctld, SPLIT, **sizes).jobs == []
-
-
-# ------------------------------------------------------------------------------------------------------ live changes
-
-
-# Lines that slurmctld prints in other words.
-PARTITIONS = (
-    "State=DRAIN MaxTime=2-0 DefaultTime=90:30 MaxNodes=3 MinNodes=2",
-    "MaxTime=1:30:0 MaxNodes=INFINITE AllowAccounts=b,A AllowGroups=root,daemon AllocNodes=ALL AllowQos=ALL",
-    "DenyAccounts=y Hidden=YES RootOnly=YES OverSubscribe=FORCE:2 PriorityTier=7 PriorityJobFactor=3",
-    "Priority=5 Shared=YES GraceTime=30 LLN=YES",
-    "OverSubscribe=EXCLUSIVE ReqResv=TRUE",
-    "OverSubscribe=YES:3 ExclusiveUser=YES",
-    "OverSubscribe=FORCE ExclusiveTopo=YES",
-    "Alternate=gpu TRESBillingWeights=CPU=1.0,Mem=0.25G AllocNodes=r01t01",
-)
-
-
-def test_a_slurmctld_that_runs_its_file_has_no_live_changes(slurmctld: Slurmctld) -> None:
-    path = slurmctld.conf_dir / "slurm.conf"
-    lines = [f"PartitionName=p{number} Nodes=r01t[01-04] {keys}\n" for number, keys in enumerate(PARTITIONS)]
-    path.write_text(path.read_text() + "".join(lines))
-    assert slurmctld.reconfigure()
-    assert live.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), {}) == []
 
 
 # --------------------------------------------------------------------------------------------------- a shrinking base
@@ -418,7 +394,7 @@ def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_pat
         variables = {
             "fabric_file": str(file),
             "slurm_topology_block_sizes": [9],
-            "slurm_topology_override": "block_shrinks",
+            "slurm_topology_override": "block_shrinks,live_changes_lost",
             "slurm_topology_rehearse": "never",
         }
         options = ("-i", str(inventory), "rackscale.nvlink.slurm", "-e", json.dumps(variables), *arguments)

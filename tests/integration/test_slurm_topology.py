@@ -311,11 +311,13 @@ def test_the_tree_of_a_topology_conf_moves_to_topology_yaml(tmp_path: Path) -> N
             "SwitchName=leaf2 Nodes=r02t[01-18] LinkSpeed=100\n"
         )
         slurmctld.start()
-        stopped = plan(slurmctld, RACKS, override=()).stopped_by()
+        stopped = plan(slurmctld, RACKS, override=("live_changes_lost",)).stopped_by()
         assert [found["code"] for found in stopped] == ["cluster_default_changes"]
-        kept = plan(slurmctld, RACKS, override=(), cluster_default="default")
+        kept = plan(slurmctld, RACKS, override=("live_changes_lost",), cluster_default="default")
         assert kept.stopped_by() == []
         moved = plan(slurmctld, RACKS)
+        # Until then topology.conf is the site's only copy.
+        assert "other_file" not in [found["case"] for found in moved.findings]
         assert "topology default: the tree of topology.conf, 3 switches, moves here" in moved.difference
         assert "cluster default: default -> nvlink" in moved.difference
         applying.apply(moved)
@@ -325,7 +327,8 @@ def test_the_tree_of_a_topology_conf_moves_to_topology_yaml(tmp_path: Path) -> N
             ("default", "tree", False),
         ]
         assert "r02t[01-18]" in json.dumps(running[1].body)
-        assert not plan(slurmctld, RACKS, override=()).changed
+        after = plan(slurmctld, RACKS, override=("live_changes_lost",))
+        assert (after.changed, "other_file" in [found["case"] for found in after.findings]) == (False, True)
         # A topology of the site is not replaced by one of its name.
         assert "slurm_topology_foreign" in [
             found["code"] for found in plan(slurmctld, RACKS, name="default").stopped_by()
@@ -343,7 +346,7 @@ def test_other_topologies_of_the_site_stay(tmp_path: Path) -> None:
             "      - switch: leaf2\n        nodes: r02t[01-18]\n"
         )
         slurmctld.start()
-        stopped = plan(slurmctld, RACKS, override=())
+        stopped = plan(slurmctld, RACKS, override=("live_changes_lost",))
         assert [found["code"] for found in stopped.stopped_by()] == ["cluster_default_changes"]
         assert "cluster default: flat -> nvlink" in stopped.difference
         applying.apply(plan(slurmctld, RACKS))
@@ -378,7 +381,7 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
         " slurm_topology_override) to" in stopped.stdout
     )
     assert state(site.slurmctld) == before
-    split = {"slurm_topology_override": "base_shrinks,block_shrinks"}
+    split = {"slurm_topology_override": "base_shrinks,block_shrinks,live_changes_lost"}
     shown = site.play("--check", "--diff", **split)
     assert shown.returncode == 0, shown.stdout + shown.stderr
     for line in ("r02t01: r02 -> r01", "r02t18: r02 -> r02b", "block r02b: new at position 2, 9 trays: r02t[10-18]"):
@@ -522,7 +525,7 @@ def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_pat
         f'[ "$1" = reconfigure ] && [ ! -e {waiting} ] && touch {waiting} && exec sleep 8\n'
         f'exec {slurmctld.real("scontrol")} "$@"',
     )
-    process = module(slurmctld, SPLIT, block_sizes=[9], override=["block_vanishes"])
+    process = module(slurmctld, SPLIT, block_sizes=[9], override=["block_vanishes", "live_changes_lost"])
     wait_for(waiting.exists)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=240)

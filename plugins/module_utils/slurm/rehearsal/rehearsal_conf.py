@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slurmctld import NO_DATABASE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 # The rehearsal's own partition: all trays of all blocks, without the site's limits.
@@ -62,12 +63,6 @@ _REPLACED = _words(
 )
 # Settings that need the accounting records.
 _OF_RECORDS = _words("qos allowqos denyqos allowaccounts denyaccounts accountingstorageenforce accountingstoragetres")
-# Nothing answers there, so slurmctld uses the saved records of the site's slurmctld.
-_NO_DATABASE = (
-    "AccountingStorageType=accounting_storage/slurmdbd",
-    "AccountingStorageHost=127.0.0.1",
-    "AccountingStoragePort=9",
-)
 _REASONS = (
     (
         "programs of the site are never run in a rehearsal",
@@ -167,7 +162,7 @@ def derive(
         for key in ("topologyplugin", "topologyparam"):
             read.settings.pop(key, None)
     text = [f"{name}={_quoted(value)}" for name, value in read.settings.values()]
-    text += _NO_DATABASE if accounting else ()
+    text += NO_DATABASE if accounting else ()
     # Before the site's, whose PartitionName=DEFAULT lines hold for all that follow.
     text += [*read.nodes, *read.sets, *open_partition, *read.partitions]
     return Derived(

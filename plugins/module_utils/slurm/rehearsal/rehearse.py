@@ -45,16 +45,19 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import history, rehearsal_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal_conf import OPEN_PARTITION
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.sandbox import (
-    ADDRESS,
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import (
     DAEMON,
-    FOLDER,
-    HOST,
-    USER,
     Sandbox,
     SandboxUnavailable,
     Timeout,
     run_inside,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slurmctld import (
+    RECORDS,
+    client,
+    load,
+    load_records,
+    read,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.planning import Plan
@@ -67,34 +70,8 @@ MAX_DETAILED = 64
 MAX_WORKERS = 4
 # Refused jobs whose reason is looked up in slurmctld's log.
 _MAX_EXPLAINED = 20
-
-_SETTINGS = f"""\
-SlurmctldHost={HOST}({ADDRESS})
-SlurmctldPort=6817
-SlurmdPort=6818
-SlurmUser=nvlink-daemon
-SlurmdUser=root
-AuthType=auth/none
-CredType=cred/none
-StateSaveLocation={FOLDER}/state
-SlurmctldPidFile={FOLDER}/state/pid
-SlurmctldLogFile={FOLDER}/state/log
-SlurmctldDebug=info
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-EnforcePartLimits=ALL
-MailProg=/bin/true
-SuspendProgram=/bin/true
-ResumeProgram=/bin/true
-SuspendTime=60
-MessageTimeout=60
-"""
-# Clients need no node definitions, so they get none.
-_CLIENT = "".join(
-    f"{line}\n"
-    for line in _SETTINGS.splitlines()
-    if line.startswith(("SlurmctldHost", "SlurmctldPort", "Slurm", "Auth"))
-)
+# What nodes of State=CLOUD need.
+_POWER_SAVING = "SuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=60\n"
 
 
 @dataclass(frozen=True)
@@ -184,8 +161,6 @@ _ALWAYS_LEFT_OUT = (
     {"setting": "states of nodes", "where": "state", "why": "in a rehearsal every tray is up"},
 )
 _NO_RECORDS = "a rehearsal has accounting records only for jobs that name a user"
-# slurmctld's saved copy of slurmdbd's records, used when it starts and slurmdbd does not answer.
-_RECORDS = ("assoc_mgr_state", "last_tres", "clustername")
 
 
 @dataclass(frozen=True)
@@ -335,7 +310,7 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
             accounting = rehearsal_conf.derive(
                 candidate.conf_dir, candidate.writes, blocks, topology, candidate.records, accounting=True
             )
-        saved = {name: host.read(os.path.join(candidate.state_dir, name)) for name in _RECORDS if candidate.users}
+        saved = {name: host.read(os.path.join(candidate.state_dir, name)) for name in RECORDS if candidate.users}
 
         def work(sandbox: Sandbox) -> dict[str, Any]:
             return _work(sandbox, derived, bare, accounting, saved, candidate)
@@ -384,7 +359,10 @@ def _work(
     why = ""
     if personal:
         sandbox.end()
-        why = _load_records(sandbox, accounting, saved)
+        why = load_records(sandbox, saved)
+        if not why:
+            fatal = _load(sandbox, accounting)
+            why = f"slurmctld does not start with its saved records ({fatal})" if fatal else ""
         if why:
             sandbox.end()
             _load(sandbox, derived)
@@ -396,73 +374,13 @@ def _work(
     return {"loaded": True, "fatal": "", "complete": complete, "outcomes": rows, "records": why}
 
 
-def _load_records(sandbox: Sandbox, accounting: rehearsal_conf.Derived, saved: Mapping[str, bytes | None]) -> str:
-    """Start slurmctld with the accounting records that the site's slurmctld has saved; the error, empty on success."""
-    for name, data in saved.items():
-        if data is None:
-            return f"the site's slurmctld has saved no {name}"
-        path = sandbox.write(f"state/{name}", data)
-        os.chmod(path, 0o600)
-        os.chown(path, DAEMON, DAEMON)
-    fatal = _load(sandbox, accounting)
-    return f"slurmctld does not start with its saved records ({fatal})" if fatal else ""
-
-
 def _load(sandbox: Sandbox, derived: rehearsal_conf.Derived) -> str:
-    """Start slurmctld with these files; its error message, empty once it answers."""
-    sandbox.owned(sandbox.path("state"))
-    sandbox.owned("/run/slurmctld")
-    for name in (*files.FILE_NAMES.values(), "state/log"):
-        if os.path.exists(sandbox.path(name)):
-            os.unlink(sandbox.path(name))
-    for name, text in derived.files.items():
-        sandbox.write(name, text)
-    sandbox.write("cgroup.conf", "CgroupPlugin=disabled\n")
-    sandbox.write("client/cgroup.conf", "CgroupPlugin=disabled\n")
-    cluster = next((line for line in derived.text.splitlines() if line.lower().startswith("clustername=")), "")
-    plugins = [line for line in derived.text.splitlines() if line.lower().startswith("plugindir=")]
-    lines = [cluster or "ClusterName=rehearsal", *plugins]
-    sandbox.write("client/slurm.conf", _CLIENT + "".join(f"{line}\n" for line in lines))
-    conf = sandbox.write("slurm.conf", ("" if cluster else "ClusterName=rehearsal\n") + _SETTINGS + derived.text)
-    daemon = sandbox.start("slurmctld", "-D", "-f", conf, output="state/output", SLURM_CONF=conf)
-    while daemon.poll() is None:
-        if sandbox.left <= 0:
-            raise Timeout(f"its slurmctld does not answer in time ({_last_error(sandbox)})")
-        if _client(sandbox, "scontrol", "ping").stdout.find(" is UP") >= 0:
-            return ""
-        time.sleep(0.02)
-    return _last_error(sandbox) or f"it ended with {daemon.returncode}"
-
-
-def _client(sandbox: Sandbox, name: str, *arguments: str, user: str = "") -> subprocess.CompletedProcess[str]:
-    number = sandbox.users.get(user, USER)
-    return sandbox.run(name, *arguments, user=number, SLURM_CONF=sandbox.path("client/slurm.conf"))
-
-
-def _read(sandbox: Sandbox, name: str, start: int = 0) -> str:
-    try:
-        with open(sandbox.path(name), "rb") as file:
-            file.seek(start)
-            return file.read(1 << 20).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def _last_error(sandbox: Sandbox) -> str:
-    """The last fatal line of the log, else the last error, else the last line; without its timestamp."""
-    lines = [
-        line for name in ("state/output", "state/log") for line in _read(sandbox, name).splitlines() if line.strip()
-    ]
-    for mark in ("fatal: ", "error: "):
-        found = [line.partition(mark)[2].strip() for line in lines if mark in line]
-        if found:
-            return found[-1][:300]
-    return re.sub(r"^\[[^]]*\]\s*", "", lines[-1])[:300] if lines else ""
+    return load(sandbox, _POWER_SAVING + derived.text, derived.files)
 
 
 def _partitions(sandbox: Sandbox) -> list[rules.Partition]:
     found = []
-    for record in files.parse_records(_client(sandbox, "scontrol", "-a", "-o", "show", "partitions").stdout):
+    for record in files.parse_records(client(sandbox, "scontrol", "-a", "-o", "show", "partitions").stdout):
         nodes, topology = record.get("Nodes", ""), record.get("Topology", "")
         try:
             names = tuple(expand("" if nodes == "(null)" else nodes))
@@ -480,7 +398,7 @@ def _submit(sandbox: Sandbox, jobs: Sequence[TestJob], topology: Topology) -> li
         if sandbox.left <= 0:
             return evaluate(job, None, "", where)
         try:
-            done = _client(sandbox, "sbatch", *job.arguments(), user=job.user)
+            done = client(sandbox, "sbatch", *job.arguments(), user=job.user)
         except (subprocess.TimeoutExpired, OSError):
             return evaluate(job, None, "", where)
         return evaluate(job, done.returncode, f"{done.stdout}\n{done.stderr}", where)
@@ -495,7 +413,7 @@ def _submit(sandbox: Sandbox, jobs: Sequence[TestJob], topology: Topology) -> li
             # Once more alone, so that the new lines of the log are about this job.
             start = os.path.getsize(sandbox.path("state/log"))
             one(job)
-            outcome.reason = explained(_read(sandbox, "state/log", start)) or outcome.reason
+            outcome.reason = explained(read(sandbox, "state/log", start)) or outcome.reason
     return outcomes
 
 

@@ -155,7 +155,9 @@ def test_a_bring_up_undoes_no_live_change(tmp_path: Path, monkeypatch: pytest.Mo
     conf = fake.conf_dir / cluster.CONF
     conf.write_text(OURS)
     (fake.conf_dir / cluster.NODES).write_text("")
-    fake.shown.write_text("PartitionName=all State=DRAIN MaxTime=UNLIMITED\n")
+    record = {"PartitionName": "all", "State": "UP"}
+    monkeypatch.setattr(cluster.live, "loaded", lambda *_arguments: cluster.live.Shown({"all": record}, {}))
+    fake.shown.write_text("PartitionName=all State=DRAIN\n")
     texts = {cluster.CONF: f"{OURS}MaxJobCount=9\n", cluster.NODES: ""}
     made_from = cluster.digest("")
     desired = cluster.DesiredState(texts, made_from, str(fake.conf_dir), "x", accounting=False, log=str(fake.log))

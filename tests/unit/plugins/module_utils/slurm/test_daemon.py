@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm
 
@@ -224,10 +224,21 @@ UNDONE = (
 
 
 @pytest.fixture
-def drained(slurm: FakeSlurm) -> FakeSlurm:
+def drained(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    up = live.Shown({"gpu": {"PartitionName": "gpu", "State": "UP"}}, {})
+    monkeypatch.setattr(live, "loaded", lambda *_arguments: up)
     (slurm.conf_dir / "slurm.conf").write_text("PartitionName=gpu\n")
     slurm.shown.write_text(DRAINED)
     return slurm
+
+
+def test_a_change_needs_a_sandbox_that_shows_what_it_would_undo(slurm: FakeSlurm) -> None:
+    slurm.shown.write_text("")
+    unknown = "(any of partitions and nodes, since no sandbox can compare them: There is no slurmctld in "
+    assert unknown in failure(change(slurm, override=OVERRIDE))
+    assert "reconfigure" not in slurm.calls("scontrol")
+    change(slurm, override="").apply()
+    assert slurm.file.read_bytes() == NEW
 
 
 def test_live_changes_stop_a_change_before_it_is_written(drained: FakeSlurm) -> None:

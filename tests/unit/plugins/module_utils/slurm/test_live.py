@@ -2,51 +2,56 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a reconfigure would undo: records of scontrol against lines of slurm.conf."""
+"""What a reconfigure would undo: records of the running slurmctld against those of one with the files."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
+
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import SandboxUnavailable
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm
 
-LINES = (
-    "DebugFlags=Backfill",
-    "PartitionName=DEFAULT MaxTime=60",
-    "NodeName=n[1-3] Weight=5 Feature=a,b Gres=gpu:4",
-    "PartitionName=gpu Nodes=n[1-3] AllowAccounts=x,y",
-)
 PARTITION = {
     "PartitionName": "gpu",
     "State": "UP",
     "MaxTime": "01:00:00",
-    "DefaultTime": "NONE",
-    "MaxNodes": "UNLIMITED",
-    "AllowAccounts": "y,x",
+    "AllowAccounts": "x,y",
     "Nodes": "n[1-3]",
-    "PriorityTier": "1",
-    "OverSubscribe": "NO",
+    "TotalNodes": "3",
+    "Exclusive": "NO",
     "JobDefaults": "(null)",
 }
-NODE = {"NodeName": "n1", "Weight": "5", "AvailableFeatures": "b,a", "Gres": "gpu:gb200:4(S:0-1)"}
+NODE = {"Weight": "5", "AvailableFeatures": "a,b", "Gres": "gpu:4", "CpuBind": ""}
+
+
+def shown(partition: dict[str, str], node: dict[str, str]) -> live.Shown:
+    record = {**PARTITION, **partition}
+    return live.Shown({record["PartitionName"]: record}, {f"n{number}": {**NODE, **node} for number in (1, 2, 3)})
 
 
 def found(
     partition: dict[str, str] | None = None,
     node: dict[str, str] | None = None,
-    settings: dict[str, str] | None = None,
-    more: tuple[str, ...] = (),
-    planned: tuple[str, ...] | None = None,
+    flags: str = "",
+    planned: dict[str, str] | None = None,
+    config: dict[str, str] | None = None,
 ) -> list[str]:
-    partitions = [{**PARTITION, **(partition or {})}]
-    after = None if planned is None else live.configured(planned)
-    shown = {"debugflags": "Backfill", "slurmctlddebug": "info", **(settings or {})}
-    return live.describe(
-        live.lost(partitions, [{**NODE, **(node or {})}], shown, live.configured((*LINES, *more)), after)
-    )
+    """The clauses where slurm.conf has PARTITION and NODE, slurmctld shows these, and the plan changes that."""
+    before, after = shown({}, {}), shown(planned or {}, {})
+    running = shown(partition or {}, node or {})
+    return live.describe(live.lost(running, before, after, config or {}, {"reconfigflags": flags}))
 
 
 def test_a_slurmctld_that_runs_its_file_loses_nothing() -> None:
     assert found() == []
+    # slurmd adds types and sockets; other nodes join a partition of all nodes by themselves.
+    for gres in ("gpu:gb200:4(S:0-1)", "gpu:a100:4(S:1,3,5,7)", "gpu:a:1,gpu:b:3"):
+        assert found(node={"Gres": gres}) == [], gres
+    assert found({"Nodes": "n[1-3],dyn1", "TotalNodes": "4"}) == []
 
 
 @pytest.mark.parametrize(
@@ -54,7 +59,8 @@ def test_a_slurmctld_that_runs_its_file_loses_nothing() -> None:
     [
         ({"State": "DRAIN"}, "State of partition gpu is DRAIN, configured UP"),
         ({"AllowAccounts": "x"}, "AllowAccounts of partition gpu is x, configured x,y"),
-        ({"OverSubscribe": "FORCE:2"}, "OverSubscribe of partition gpu is FORCE:2, configured NO"),
+        ({"Nodes": "n[1-2]"}, "Nodes of partition gpu is n[1-2], configured n[1-3]"),
+        ({"Topology": "flat"}, "Topology of partition gpu is flat, configured unset"),
         ({"PartitionName": "new"}, "partition new is not in slurm.conf"),
     ],
 )
@@ -65,65 +71,98 @@ def test_a_live_setting_of_a_partition_is_lost(partition: dict[str, str], clause
 @pytest.mark.parametrize(
     ("node", "clause"),
     [
-        ({"Weight": "9"}, "Weight of node n1 is 9, configured 5"),
-        ({"AvailableFeatures": "(null)"}, "AvailableFeatures of node n1 is unset, configured a,b"),
-        ({"Gres": "gpu:2"}, "Gres of node n1 is gpu:2, configured gpu:4"),
+        ({"Weight": "9"}, "Weight of node n[1-3] is 9, configured 5"),
+        ({"AvailableFeatures": "(null)"}, "AvailableFeatures of node n[1-3] is unset, configured a,b"),
+        ({"Gres": "gpu:2"}, "Gres of node n[1-3] is gpu:2, configured gpu:4"),
     ],
 )
 def test_a_live_setting_of_a_node_is_lost(node: dict[str, str], clause: str) -> None:
     assert found(node=node) == [clause]
 
 
+def test_features_that_a_plugin_changes_are_not_compared() -> None:
+    assert found(node={"AvailableFeatures": "a"}, config={"nodefeaturesplugins": "node_features/helpers"}) == []
+
+
+def settings(live_values: dict[str, str], **configured: str) -> list[str]:
+    return live.describe(live.lost_settings({"debugflags": "Backfill", **live_values}, configured, configured))
+
+
 def test_a_live_debug_flag_is_lost() -> None:
-    assert found(settings={"debugflags": "Backfill,Gres"}) == ["DebugFlags is Backfill,Gres, configured Backfill"]
-    assert found(settings={"slurmctlddebug": "debug2"}) == ["SlurmctldDebug is debug2, configured info"]
-    assert found(settings={"slurmctlddebug": "debug"}, more=("SlurmctldDebug=5",)) == []
+    assert settings({}, debugflags="backfill") == []
+    flags = settings({"debugflags": "Backfill,Gres"}, debugflags="Backfill")
+    assert flags == ["DebugFlags is Backfill,Gres, configured Backfill"]
+    level = settings({"slurmctlddebug": "debug2"}, debugflags="Backfill")
+    assert level == ["SlurmctldDebug is debug2, configured unset"]
+    assert settings({"slurmctlddebug": "debug"}, debugflags="Backfill", slurmctlddebug="5") == []
 
 
 def test_reconfigflags_keep_what_they_name() -> None:
     drained = {"State": "DRAIN", "MaxTime": "02:00:00"}
     assert len(found(drained)) == 2
-    assert len(found(drained, more=("ReconfigFlags=KeepPartState",))) == 1
-    assert found(drained, more=("ReconfigFlags=KeepPartInfo",)) == []
-    assert found({"JobDefaults": "DefCpuPerGPU=2"}, more=("ReconfigFlags=KeepPartInfo",)) != []
+    assert len(found(drained, flags="KeepPartState")) == 1
+    assert found(drained, flags="KeepPartInfo") == []
+    assert found({"JobDefaults": "DefCpuPerGPU=2"}, flags="KeepPartInfo") != []
     excluded = {"suspendexcnodes": "n1"}
-    assert len(found(settings=excluded)) == 1
-    assert found(settings=excluded, more=("ReconfigFlags=KeepPowerSaveSettings",)) == []
-
-
-def test_what_the_plan_sets_or_changes_is_no_loss() -> None:
-    longer = tuple(line.replace("MaxTime=60", "MaxTime=120") for line in LINES)
-    assert found({"MaxTime": "02:00:00"}, planned=longer) == []
-    assert found({"MaxTime": "01:00:00"}, planned=longer) == []
-    assert found({"MaxTime": "03:00:00"}, planned=longer) == ["MaxTime of partition gpu is 03:00:00, configured 120"]
-
-
-def test_node_sets_and_dynamic_nodes_are_not_compared() -> None:
-    lines = ("NodeSet=ns Feature=a", LINES[2], "PartitionName=gpu Nodes=ns MaxTime=60 AllowAccounts=x,y", LINES[0])
-    partition = {**PARTITION, "Nodes": "n[1-3]"}
-    known = live.configured(lines)
-    records = [{**NODE, "NodeName": "dyn1", "Weight": "7"}]
-    assert live.lost([partition], records, {"debugflags": "backfill"}, known) == []
-
-
-def test_a_hostlist_is_compared_by_its_hosts() -> None:
-    line = "PartitionName=gpu Nodes=n[1-3] AllowAccounts=x,y AllocNodes=n1,n2"
-    assert found({"AllocNodes": "n[1-2]"}, more=(line,)) == []
-    assert found({"AllocNodes": "n1"}) == ["AllocNodes of partition gpu is n1, configured unset"]
-
-
-def test_exclusive_of_26_05_is_compared_with_the_older_keys() -> None:
-    for keys, live_value in (
-        ("OverSubscribe=EXCLUSIVE", "NODE"),
-        ("ExclusiveTopo=YES", "TOPO"),
-        ("Exclusive=no", "NO"),
-    ):
-        line = f"PartitionName=gpu Nodes=n[1-3] AllowAccounts=x,y {keys}"
-        assert found({"Exclusive": live_value}, more=(line,)) == []
-    assert found({"Exclusive": "USER"}) == ["Exclusive of partition gpu is USER, configured unset"]
+    assert len(settings(excluded, debugflags="Backfill")) == 1
+    assert settings(excluded, debugflags="Backfill", reconfigflags="KeepPowerSaveSettings") == []
 
 
 def test_no_flag_keeps_the_state_where_26_05_cannot_read_its_own() -> None:
-    flags = ("ReconfigFlags=KeepPartState",)
-    assert found({"State": "DRAIN", "Exclusive": "NO"}, more=flags) == []
-    assert len(found({"State": "DRAIN", "Exclusive": "TOPO"}, more=flags)) == 2
+    assert found({"State": "DRAIN"}, flags="KeepPartState") == []
+    assert len(found({"State": "DRAIN", "Exclusive": "TOPO"}, flags="KeepPartState")) == 2
+
+
+def test_what_the_plan_sets_or_changes_is_no_loss() -> None:
+    longer = {"MaxTime": "02:00:00"}
+    assert found({"MaxTime": "02:00:00"}, planned=longer) == []
+    assert found({"MaxTime": "01:00:00"}, planned=longer) == []
+    lost = ["MaxTime of partition gpu is 03:00:00, configured 02:00:00"]
+    assert found({"MaxTime": "03:00:00"}, planned=longer) == lost
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> FakeSlurm:
+    """A slurmctld with a drained partition and a live debug flag."""
+    fake = FakeSlurm(tmp_path)
+    (fake.conf_dir / "slurm.conf").write_text("DebugFlags=Backfill\nPartitionName=gpu\n")
+    fake.shown.write_text("PartitionName=gpu State=DRAIN\nDebugFlags = Gres\n")
+    return fake
+
+
+def survey(fake: FakeSlurm, writes: dict[str, bytes] | None = None, own: Collection[str] = ()) -> list[str]:
+    return live.survey(Slurm(str(fake.bin_dir)), str(fake.conf_dir), writes or {}, own)
+
+
+def test_any_change_may_be_lost_where_no_sandbox_can_run(running: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(*_arguments: object) -> live.Shown:
+        raise SandboxUnavailable("it needs root")
+
+    monkeypatch.setattr(live, "loaded", unavailable)
+    assert survey(running, own={"gpu"}) == [
+        "any of partitions and nodes, since no sandbox can compare them: it needs root",
+        "DebugFlags is Gres, configured Backfill",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "writes", "sandboxes", "clauses"),
+    [
+        ("DRAIN", b"PartitionName=gpu State=DRAIN\n", 1, 1),
+        ("UP", b"PartitionName=gpu\n", 1, 2),
+        ("UP", b"PartitionName=gpu State=DRAIN\n", 2, 2),
+    ],
+    ids=["as its file", "the same partitions", "other partitions"],
+)
+def test_the_planned_files_are_loaded_only_where_something_was_changed(
+    running: FakeSlurm, monkeypatch: pytest.MonkeyPatch, state: str, writes: bytes, sandboxes: int, clauses: int
+) -> None:
+    texts = []
+
+    def loaded(_slurm: Slurm, text: str, *_more: object) -> live.Shown:
+        texts.append(text)
+        return live.Shown({"gpu": {"PartitionName": "gpu", "State": state}}, {})
+
+    monkeypatch.setattr(live, "loaded", loaded)
+    found = survey(running, {str(running.conf_dir / "slurm.conf"): writes})
+    assert (len(texts), len(found)) == (sandboxes, clauses)
