@@ -194,7 +194,16 @@ options:
   tls:
     description: The contents of O(tls_files). Set by the action plugin.
     type: dict
-    default: {}
+    suboptions:
+      key:
+        description: The private key.
+        type: str
+      certificate:
+        description: The certificate of the tray.
+        type: str
+      authority:
+        description: The certificate of the authority.
+        type: str
 seealso:
   - module: rackscale.nvlink.fabric_facts
   - module: rackscale.nvlink.imex_job
@@ -401,7 +410,14 @@ ARGUMENT_SPEC: dict[str, Specification] = {
 }
 TRAY_SPEC: dict[str, Specification] = {
     "plan": {"type": "dict", "default": {}},
-    "tls": {"type": "dict", "default": {}, "no_log": True},
+    "tls": {
+        "type": "dict",
+        "options": {
+            "key": {"type": "str", "no_log": True},
+            "certificate": {"type": "str"},
+            "authority": {"type": "str"},
+        },
+    },
 }
 """What the action plugin adds for the tray."""
 PLAN: Arguments = {
