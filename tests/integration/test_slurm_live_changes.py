@@ -66,6 +66,8 @@ def chosen(values: str, number: int, rng: random.Random) -> list[str]:
 def load(stage: Stage, text: list[str]) -> bool:
     """Have slurmctld load a slurm.conf of these lines; whether it accepts it."""
     stage.slurmctld.configure(*text)
+    if "fatal: " in stage.slurmctld.run("scontrol", "ping").stderr:
+        return False  # not even a client reads it
     # One that hung and was ended may have refused the last file.
     return stage.slurmctld.reconfigure() if stage.slurmctld.answers(0) else stage.slurmctld.launch(check=False)
 
