@@ -626,7 +626,7 @@ WALKS = {
     "r01t04": ["driver_managed", "none", "host_managed", "driver_managed", "host_managed", "domain"],
 }
 OF_SERVICE = {
-    *(domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT, domain.TMPFILES, domain.START_APPROVAL),
+    *(domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT, domain.START_APPROVAL),
     *(files.RECORD_FILE, files.NODES_FILE),
     f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}",
 }

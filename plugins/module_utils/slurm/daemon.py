@@ -55,7 +55,7 @@ CALM = 1.0
 RESTART_SECONDS = 150.0
 RESTARTED = (
     "slurmctld did not answer after scontrol reconfigure and was restarted with the new files; jobs continue. Slurm"
-    " before 24.11.6 may hang so: upgrade it."
+    " before 24.11.6 may hang at a reconfigure: upgrade it."
 )
 
 
@@ -145,16 +145,17 @@ class Transaction:
         if result.rc == 0 and not result.timed_out:
             return ""
         gave_up = result.timed_out or "timed out" in result.stderr
-        if gave_up and not self._wait():
-            # One that hangs does not come back by itself.
-            if not restart(self.slurm.timeout) or not self._wait():
-                return f"slurmctld does not answer since scontrol reconfigure ({result.reason})"
-            warn(RESTARTED)
+        answers = self._wait() if gave_up else self.slurm.answers()
         fatal = last_fatal(cursor.text())
         if fatal:
             return f"slurmctld refused {self.what} ({fatal})"
-        # Where scontrol gave up, what now runs decides.
-        return "" if gave_up else f"scontrol reconfigure failed ({result.reason})"
+        if not answers:
+            # One that hangs or has ended for another reason than the files does not come back by itself.
+            if not restart(self.slurm.timeout) or not self._wait():
+                return f"slurmctld does not answer since scontrol reconfigure ({result.reason})"
+            warn(RESTARTED)
+        # Where scontrol gave up, or slurmctld was restarted, what now runs decides.
+        return "" if gave_up or not answers else f"scontrol reconfigure failed ({result.reason})"
 
     def wait_until_running(self) -> str:
         """Wait until slurmctld runs what was written; the problem in a clause if it does not in time."""

@@ -292,7 +292,7 @@ def test_a_slurmctld_that_does_not_answer_has_no_live_changes_to_lose(drained: F
 
 
 def test_a_slurmctld_that_exits_after_a_refused_reconfigure_is_started(slurm: FakeSlurm) -> None:
-    slurm.on_reconfigure(f"{slurm.exits}; exit 1", times=1)
+    slurm.on_reconfigure(f"echo '[x] fatal: bad block' >> {slurm.log}; {slurm.exits}; exit 1", times=1)
     assert failure(change(slurm)).endswith(
         "; the old files were restored, and slurmctld, which had exited and was started again, runs as before."
     )
@@ -309,6 +309,12 @@ def test_a_slurmctld_that_hangs_is_restarted_with_the_new_files(
     change(slurm, patience=NEVER).apply()
     assert (slurm.file.read_bytes(), slurm.runs()) == (NEW, NEW.decode())
     assert warned == [daemon.RESTARTED]
+
+
+def test_a_slurmctld_that_exits_for_another_reason_is_started_with_the_new_files(slurm: FakeSlurm) -> None:
+    slurm.on_reconfigure(f"{slurm.exits}; echo 'Connection reset by peer' >&2; exit 1", times=1)
+    change(slurm).apply()
+    assert (slurm.file.read_bytes(), slurm.runs()) == (NEW, NEW.decode())
 
 
 def test_a_slurmctld_that_hangs_and_does_not_start_with_the_new_files_gets_the_old_ones(slurm: FakeSlurm) -> None:
