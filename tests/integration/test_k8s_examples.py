@@ -137,7 +137,9 @@ def imex_domains(api: Any, count: int) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
         for row in api.items(CLIQUES):
             uid, _dot, clique = row["metadata"]["name"].partition(".")
-            found[names[uid], clique] = len(row["daemons"])
+            # Those of a domain that is being deleted go after it.
+            if uid in names:
+                found[names[uid], clique] = len(row["daemons"])
         return found
 
     return until(f"{count} daemons", lambda: (found := daemons()) and found.total() == count and found)

@@ -106,9 +106,9 @@ def test_a_wrong_key_and_a_closed_port_have_different_reasons(
     lines = [line for line in config.read_text().splitlines() if "IdentityFile" not in line]
     strange = tmp_path / "ssh_config"
     strange.write_text("\n".join([*lines, f"  IdentityFile {key}"]) + "\n")
-    assert "authentication refused: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
+    assert "4 trays (r01t[01-04]): authentication refused" in errors_of(inventory(tmp_path, strange))
     strange.write_text(config.read_text().replace(str(config.parent / "known_hosts"), "/dev/null"))
-    assert "its host key is not known: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
+    assert "4 trays (r01t[01-04]): its host key is not known" in errors_of(inventory(tmp_path, strange))
     assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=10))
 
 
