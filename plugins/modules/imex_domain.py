@@ -128,7 +128,7 @@ options:
     type: path
     default: /proc/devices
   channel_count:
-    description: The driver's option C(NVreg_ImexChannelCount). Not changed if omitted.
+    description: The driver's option C(NVreg_ImexChannelCount), from 0 to 1048575. Not changed if omitted.
     type: int
   create_channel0:
     description: The driver's option C(NVreg_CreateImexChannel0). Not changed if omitted.
@@ -155,7 +155,7 @@ options:
     type: bool
     default: true
   list_port:
-    description: The port on which a member reports the generation and hash of its node list.
+    description: The port on which a member reports the generation and hash of its node list, from 1 to 65535.
     type: int
     default: 50006
   allow_jobs:
@@ -170,15 +170,16 @@ options:
     elements: path
     default: []
   timeout:
-    description: Seconds for one call to C(nvidia-imex-ctl).
+    description: Seconds for one call to C(nvidia-imex-ctl), from 1 to 600.
     type: float
     default: 10
   ready_wait:
-    description: Seconds that O(phase=wait) waits for the clique.
+    description: Seconds that O(phase=wait) waits for the clique, from 1 to 3600.
     type: float
     default: 60
   start_wait:
-    description: Seconds that O(phase=start) waits for the unit. O(phase=wait) waits for a unit that still starts then.
+    description: Seconds that O(phase=start) waits for the unit, from 1 to 3600. O(phase=wait) waits for a unit that
+      still starts then.
     type: float
     default: 15
   extra_changes:
