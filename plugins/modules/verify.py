@@ -207,7 +207,7 @@ verdict:
           description: What disagrees, in one sentence.
           type: str
         cause:
-          description: The likely cause.
+          description: The likely cause, by default what the code stands for.
           type: str
         remediation:
           description: The command or action that fixes it.

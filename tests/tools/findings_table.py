@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+from itertools import groupby, starmap
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import SYMPTOMS, Row
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, Row, general
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 
@@ -24,23 +25,24 @@ NVLink jobs, or what is to be written is wrong. Warning: it can, and somebody sh
 A finding whose meaning starts with *gate* stops `discover -e fabric_accept=gates`. To accept it all the same, name its
 code in `fabric_override`; the fabric file then records the date and what the gate would have reported.
 
-Search this page for the code, or start at the symptom. Each code is an anchor: `findings.md#gpu_lost`. A command is
-what `verify` prints as remediation, with the names filled in. [Upgrade](upgrading.md#codes-of-findings) lists the codes
-of earlier versions.
+Search this page for the code or for words of a message, or start at the symptom. Each code is an anchor:
+`findings.md#gpu_lost`. Words in angle brackets are values. A command is what `verify` prints as remediation, with the
+names filled in; without one it prints the remedy. The lines below it are the messages of a code in further cases.
+[Upgrade](upgrading.md#codes-of-findings) lists the codes of earlier versions.
 """
 _SEVERITIES = {"error": "Error", "warning": "Warning", "info": "Info"}
 
 
 def text() -> str:
     """The whole page: a heading for each symptom, below it a heading for each code."""
-    sections = (f"\n## {symptom}\n{''.join(map(_entry, rows, rows.values()))}" for symptom, rows in SYMPTOMS.items())
-    return _HEAD + "".join(sections)
+    sections = groupby(CATALOGUE.items(), key=lambda item: item[1].symptom.title)
+    return _HEAD + "".join(f"\n## {title}\n{''.join(starmap(_entry, rows))}" for title, rows in sections)
 
 
 def _entry(code: str, row: Row) -> str:
     lines = [f"{_SEVERITIES[row.severity]}: {_words(row.sentence)}.", "", f"- Remedy: {_words(row.remedy)}"]
-    lines += [f"- Likely cause: {_words(row.cause)}"] if row.cause else []
     lines += [f"- Command: `{row.command}`"] if row.command else []
+    lines += [f"- {_words(general(text))}" for case, text in row.messages.items() if case]
     return f'\n<a id="{code}"></a>\n### `{code}`\n\n' + "\n".join(lines) + "\n"
 
 

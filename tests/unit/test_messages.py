@@ -171,7 +171,7 @@ def test_messages_name_what_exists() -> None:
 
 
 def test_remedies_of_the_catalogue_and_of_verify_name_what_exists() -> None:
-    texts = {code: f"{row.sentence} {row.remedy}; {row.cause} {row.command}" for code, row in CATALOGUE.items()}
+    texts = {code: f"{row.sentence} {row.remedy}; {row.command}" for code, row in CATALOGUE.items()}
     assert {code: names for code, text in texts.items() if (names := unknown(text))} == {}
 
 

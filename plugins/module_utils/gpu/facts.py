@@ -212,7 +212,7 @@ def _place(gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, note
     probed = [fabric for fabric in fabrics if fabric["state"] == "completed" and fabric["status"] == "success"]
     if all(fabric["state"] == "not_supported" for fabric in fabrics):
         in_rack = chassis_serial is not None and len(gpus) >= _GPUS_OF_A_TRAY
-        notes.append(gpu_finding("fabric_missing") if in_rack else gpu_finding("fabric_not_supported", "none"))
+        notes.append(gpu_finding("fabric_missing" if in_rack else "fabric_not_supported"))
     elif probed and len(probed) == len(fabrics) and all(fabric["cluster_uuid"] is None for fabric in fabrics):
         # An HGX baseboard has the readings of a tray whose fabric has lost its UUID, but without a chassis serial.
         is_hgx = chassis_serial is None

@@ -53,7 +53,7 @@ _FAILED = ("unknown error", "err!", "[unknown error]", "requested functionality 
 # Texts that nvidia-smi prints instead of XML -> the code and case of the finding.
 TEXTS = {
     "couldn't communicate with the nvidia driver": ("driver_missing", ""),
-    "driver/library version mismatch": ("version_mismatch", "nvidia_smi"),
+    "driver/library version mismatch": ("version_mismatch", ""),
     "couldn't find libnvidia-ml": ("driver_missing", "smi_not_linked"),
     "no devices were found": ("no_gpu", ""),
     "gpu is lost": ("gpu_lost", "smi_lost"),

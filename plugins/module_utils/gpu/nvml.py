@@ -397,7 +397,7 @@ def _failure(error: Raw) -> HostFinding:
     if code == DRIVER_NOT_LOADED:
         return gpu_finding("driver_missing")
     if code == LIB_RM_VERSION_MISMATCH:
-        return gpu_finding("version_mismatch", "nvml")
+        return gpu_finding("version_mismatch")
     if code == NO_PERMISSION:
         return gpu_finding("no_permission")
     return gpu_finding("driver_unreadable", "nvml_status", call=call, status=_status(code), number=code)

@@ -328,7 +328,7 @@ def findings_of(desired: DesiredState, facts: Facts, driver: str | None) -> list
 
 def unused_channels() -> HostFinding:
     """The finding for option channels together with Slurm's plugin."""
-    return host_finding("imex_channel_slurm_conflict", "option")
+    return host_finding("imex_channel_slurm_conflict", devices="those of option channels")
 
 
 def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> HostFinding:

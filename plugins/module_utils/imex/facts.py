@@ -309,12 +309,10 @@ def _check_channels(facts: Facts, slurm_gives_channels: bool, notes: list[HostFi
     """Slurm's plugin creates its devices where only the job has them: those in the folder are not Slurm's."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
-        names = [device["name"] for device in devices]
-        notes.append(host_finding("imex_channel_slurm_conflict", "devices", devices=names, folder=boot.CHANNELS))
+        notes.append(host_finding("imex_channel_slurm_conflict", devices=[device["name"] for device in devices]))
     stale = [device["name"] for device in devices if major is not None and device["major"] != major]
     if stale:
-        words = f"{summarize(stale)} {'has' if len(stale) == 1 else 'have'}"
-        notes.append(host_finding("imex_channel_stale", devices=words, major=major))
+        notes.append(host_finding("imex_channel_stale", devices=stale, major=major))
     if not facts["running"]:
         return
     if major is None:

@@ -4,7 +4,7 @@
 """Compare hardware, fabric file, Slurm, IMEX and Kubernetes: evidence in, a verdict out. Pure functions.
 
 Each layer has one module with a `check`. correlation.py decides which failure is the root cause of which, failure.py
-holds the likely cause and the command for each code. docs/verify.md describes the verdict.
+takes the cause and the command of each code from the findings. docs/verify.md describes the verdict.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The verdict of one run and its failures: disagreements with layer, likely cause and remedy from the findings."""
+"""The verdict of one run and its failures: disagreements with layer, cause and remedy from the findings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def failure(
     severity: str | None = None,
     cause: str | None = None,
 ) -> Failure:
-    """One failure. The code's row decides the layer; `layer` applies to a row without one.
+    """One failure. The code's symptom decides the layer; `layer` applies to one without.
 
     trays: all trays it is about, where there are several. severity: that of the catalogue by default.
     """
@@ -68,11 +68,11 @@ def failure(
     return {
         "code": code,
         "severity": severity or row.severity,
-        "layer": row.layer or layer,
+        "layer": row.symptom.layer or layer,
         "tray": tray,
         "clique": clique,
         "trays": list(trays) or ([tray] if tray else []),
         "message": message if message.endswith(".") else f"{message}.",
-        "cause": cause or row.cause or row.sentence,
+        "cause": cause or row.sentence,
         "remediation": row.command or row.remedy,
     }

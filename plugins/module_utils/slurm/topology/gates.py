@@ -117,7 +117,7 @@ def check_live(clauses: Sequence[str], override: Collection[str]) -> list[HostFi
 def _findings(step: Step, override: Collection[str]) -> list[HostFinding]:
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    case = "default" if set(found) == {DEFAULT} else ""
+    case = "default" if set(found) == {DEFAULT} else "gate"
     return [
         host_finding("slurm_gate_overridden", "gate", gate=name, what=what)
         if name in override

@@ -416,7 +416,7 @@ NO_START = facts(processes=[], answers={}, version="570.172.08")
         ),
         (
             {"failed": True, "msg": "nvidia-imex.service does not start", "findings": [], "row": {"facts": NO_START}},
-            "nvidia-imex is version 570.172.08 and the driver 580.173.02, so it does not start;",
+            "nvidia-imex 570.172.08 does not start with driver 580.173.02;",
         ),
         ({"failed": True, "msg": "The disk is full.", "findings": [], "row": {"facts": None}}, "The disk is full."),
     ],

@@ -9,7 +9,7 @@ import re
 import string
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, SHARED
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
 from ansible_collections.rackscale.nvlink.tests.tools import findings_table
 
@@ -24,13 +24,14 @@ def test_every_row_is_complete() -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", code)
         or entry.severity not in ("error", "warning", "info")
         or not (entry.sentence and entry.remedy)
+        or not all(text.endswith(".") for text in entry.messages.values())
     ]
     assert incomplete == []
 
 
 def test_placeholders_of_a_message_are_plain_names() -> None:
     """No attribute, index, conversion or format of a value."""
-    texts = [text for entry in CATALOGUE.values() for text in (entry.message, *entry.messages.values())]
+    texts = [text for entry in CATALOGUE.values() for text in entry.messages.values()] + [*SHARED.values()]
     fields = [field for text in texts for field in string.Formatter().parse(text) if field[1] is not None]
     assert [field for field in fields if not field[1].isidentifier() or field[2] or field[3]] == []
 
@@ -46,7 +47,7 @@ def test_a_host_states_cases_that_exist_with_the_values_of_their_messages() -> N
             given = {keyword.arg for keyword in call.keywords} | {"gpu"}
             if code is None or case is None or None in given:
                 continue  # from a variable
-            text = CATALOGUE[code].messages.get(case, "") if case else CATALOGUE[code].message
+            text = CATALOGUE[code].messages.get(case) or SHARED.get(case, "")
             if path.parent.name in ("topology", "tiers") and path.name != "info.py":
                 assert code in gates.HARMLESS or CATALOGUE[code].severity == "error", f"{code} would stop an apply"
             needed = {name for _text, name, _form, _conversion in string.Formatter().parse(text) if name}

@@ -26,7 +26,7 @@ def codes(candidate: Candidate) -> list[str]:
     found = rules.lint(candidate)
     # Each has its message, with a value for each placeholder.
     rows = [(CATALOGUE[row["code"]], row) for row in found]
-    texts = [(entry.messages[row["case"]] if row["case"] else entry.message, row) for entry, row in rows]
+    texts = [(entry.messages[row["case"]], row) for entry, row in rows]
     assert all(text.format(**{**row, **row["values"]}) for text, row in texts)
     return [row["code"] for row in found]
 

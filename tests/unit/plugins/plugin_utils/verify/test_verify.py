@@ -631,7 +631,7 @@ def test_every_code_of_the_tables_is_in_the_catalogue() -> None:
     codes = {*correlation.EXPLAINS, *(code for row in correlation.EXPLAINS.values() for code in row)}
     assert codes <= set(CATALOGUE)
     assert not [code for code, row in correlation.EXPLAINS.items() if code in row], "no code explains itself"
-    assert {row.layer for row in CATALOGUE.values()} == {"", *LAYERS}
+    assert {row.symptom.layer for row in CATALOGUE.values()} == {"", *LAYERS}
 
 
 def test_a_root_cause_has_the_worst_severity_of_its_consequences(world: World) -> None:
