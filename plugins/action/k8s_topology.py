@@ -68,7 +68,6 @@ class ActionModule(ControllerAction):
             names=None if "auto" in names else tuple(names),
             present=options["state"] == "present",
             label_writer=options["label_writer"],
-            allow_recreate=options["allow_recreate"],
             runai=bool(options["runai"]),
             pending=(options["pending_label_writer"],) if options["pending_label_writer"] else (),
             gpus=_gpus(fabric, facts),
@@ -82,7 +81,7 @@ class ActionModule(ControllerAction):
         steps: list[Any] = []
         if options["runai"] and desired.present:
             runai = RunAi(options["runai"])
-            steps, found = runai.plan(topology)
+            steps, found = runai.apply(topology, dry_run=True)
             plan.findings += found
         result = self._result(plan, steps)
         if plan.blockers:
@@ -115,7 +114,7 @@ class ActionModule(ControllerAction):
             "changed": bool(rows),
             "schedulers": plan.schedulers,
             "label_writer": plan.writer,
-            "changes": [row.as_dict() for row in rows],
+            "changes": [row._asdict() for row in rows],
             "findings": plan.findings,
             "warnings": [row["message"] for row in plan.findings if row["severity"] == WARNING],
         }

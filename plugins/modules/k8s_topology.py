@@ -131,12 +131,6 @@ options:
     type: list
     elements: str
     default: []
-  allow_recreate:
-    description:
-      - Whether an object may be deleted and created again where it cannot be changed in place. Workloads that name it
-        wait meanwhile. With V(false) the module fails instead.
-    type: bool
-    default: false
   templates:
     description:
       - Jinja templates of the site, by scheduler, instead of those in C(templates/schedulers) of the role
@@ -234,7 +228,7 @@ changes:
   sample: [{action: create, what: Topology nvlink of kai.scheduler, why: ""}]
   contains:
     action:
-      description: V(create), V(update), V(recreate) or V(delete).
+      description: V(create), V(update) or V(delete).
       type: str
     what:
       description: The object.

@@ -46,7 +46,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import sch
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 from nvlab import network
 from nvlab.kubernetes import users
-from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import environment
@@ -240,66 +239,25 @@ def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
     assert (steps(again), again.findings) == ([], [])
 
 
-def test_an_immutable_change_needs_allow_recreate(site: Site) -> None:
+def test_a_person_deletes_an_object_whose_immutable_field_changes(site: Site) -> None:
     site.apply()
-    before = site.api.get(f"{KAI}/nvlink")["metadata"]["uid"]
     wider = schedulers.describe(FABRIC, above=[ZONE])
-    blocked = site.apply(wider)
-    assert codes(blocked) == ["jobs_running"]
-    assert site.api.get(f"{KAI}/nvlink")["metadata"]["uid"] == before
-    done = site.apply(wider, allow_recreate=True)
-    assert ("recreate", "Topology nvlink of kai.scheduler") in steps(done)
+    assert codes(site.apply(wider)) == ["jobs_running"]
+    assert site.levels() == TOPOLOGY.keys
+    site.api.delete(f"{KAI}/nvlink")
+    done = site.apply(wider)
+    assert ("create", "Topology nvlink of kai.scheduler") in steps(done)
     assert ("update", "Topology nvlink of kueue.x-k8s.io") in steps(done)
     assert site.levels() == wider.keys
     assert steps(site.apply(wider)) == []
 
 
-def test_a_recreate_that_the_server_rejects_deletes_nothing(site: Site) -> None:
-    site.apply()
+def test_nothing_is_written_where_the_server_rejects_an_object(site: Site) -> None:
     broken = schedulers.Topology(None, TOPOLOGY.cliques, tuple(schedulers.Level(f"l{n}", f"l{n}") for n in range(17)))
     with pytest.raises(HttpError, match="HTTP 422"):
-        site.apply(broken, allow_recreate=True, names=("kai",))
-    assert site.levels() == TOPOLOGY.keys
-
-
-def test_an_object_that_cannot_be_recreated_is_restored(site: Site) -> None:
-    site.apply()
-    wider = schedulers.describe(FABRIC, above=[ZONE])
-    group = "apis/admissionregistration.k8s.io/v1"
-    # The dry run, which is about another name, passes it: as a webhook could that has changed its mind meanwhile.
-    rule = {"apiGroups": ["kai.scheduler"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["topologies"]}
-    spec = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": "object.metadata.name != 'nvlink' || size(object.spec.levels) < 3"}],
-    }
-    policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
-    binding = {**policy, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "few"}}
-    site.api.create(f"{group}/validatingadmissionpolicies", {**policy, "metadata": {"name": "few"}, "spec": spec})
-    site.api.create(
-        f"{group}/validatingadmissionpolicybindings",
-        {**binding, "spec": {"policyName": "few", "validationActions": ["Deny"]}},
-    )
-    try:
-        # The server applies it after a moment; a Topology of that name exists, so this checks by admission.
-        (desired,) = schedulers.objects("kai", wider)
-        until("the policy is in force", lambda: refused(site, desired))
-        with pytest.raises(KubernetesError, match="was restored as it was"):
-            site.apply(wider, allow_recreate=True, names=("kai",))
-        assert site.levels() == TOPOLOGY.keys
-        assert site.plan(names=("kai",)).changes == []
-    finally:
-        site.api.delete(f"{group}/validatingadmissionpolicybindings/few")
-        site.api.delete(f"{group}/validatingadmissionpolicies/few")
-
-
-def refused(site: Site, desired: dict[str, Any]) -> bool:
-    """Whether admission, which comes before the check of the name, rejects an object."""
-    try:
-        site.api.create(f"{KAI}?dryRun=All", desired)
-    except ApiError as error:
-        return error.status == 422
-    return False
+        site.apply(broken, names=("kai",))
+    assert site.api.find(f"{KAI}/nvlink") is None
+    assert all(CLIQUE not in site.labels(node) for node in TEXTS)
 
 
 def test_unmanaged_objects_are_reported_and_not_changed(site: Site) -> None:
@@ -576,15 +534,16 @@ class Interrupting(Cluster):
 
 @pytest.mark.long
 @OLDEST_KUBERNETES
-def test_the_next_run_continues_after_the_server_stopped_during_a_recreate(site: Site) -> None:
-    site.apply()
-    wider = schedulers.describe(FABRIC, above=[ZONE])
-    cluster = Interrupting(site.plane, 0)
-    plan = site.inside(lambda: Planner(cluster, wider, DesiredState(names=("kai",), allow_recreate=True)).plan())
+def test_the_next_run_continues_after_the_server_stopped_between_writes(site: Site) -> None:
+    cluster = Interrupting(site.plane, 1)
+    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState(names=("kai",))).plan())
     try:
-        with pytest.raises(KubernetesError, match="is deleted and could not be restored, so run again"):
+        with pytest.raises(KubernetesError):
             site.inside(plan.apply)
     finally:
         site.plane.start()
-    assert steps(site.apply(wider, names=("kai",))) == [("create", "Topology nvlink of kai.scheduler")]
-    assert site.levels() == wider.keys
+    assert len(plan.done) < len(plan.changes)
+    site.apply(names=("kai",))
+    assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
+    assert site.levels() == TOPOLOGY.keys
+    assert steps(site.apply(names=("kai",))) == []

@@ -43,6 +43,7 @@ REMOVED = frozenset(
         "capture_hosts",
         "dra_driver_waves",
         "fabric_conflict_policy",
+        "k8s_topology_allow_recreate",
         "k8s_topology_topograph",
         "k8s_topology_tray_cliques",
         "rollout_slurm_conf_dir",

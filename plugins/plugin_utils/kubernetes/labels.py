@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
     OWNER,
+    SLINKY,
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
@@ -37,8 +38,7 @@ AUTO, GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE = (
 )
 CHOICES = (AUTO, GFD, DRA, COLLECTION)
 
-# Each concern on a Node has its own field manager, so that one can be released without the others.
-CLIQUE_MANAGER, SLINKY_MANAGER = f"{OWNER}-clique", f"{OWNER}-slinky"
+CLIQUE_MANAGER = f"{OWNER}-clique"
 MANAGERS = {
     "nfd-master": GFD,
     "gpu-feature-discovery": GFD,
@@ -111,15 +111,34 @@ def managers(node: Any, path: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def owned(node: Any, part: str, manager: str) -> list[str]:
-    """The keys of a node's "labels" or "annotations" that a field manager owns, alone or with others."""
-    live = mapped(mapped(mapped(node).get("metadata")).get(part))
-    return [key for key in live if manager in managers(node, ("metadata", part, key))]
-
-
 def label_managers(node: Any, key: str) -> tuple[str, ...]:
     """The field managers that own a label of a node."""
     return managers(node, ("metadata", "labels", key))
+
+
+class Field(NamedTuple):
+    """A label or annotation of Nodes that the collection owns by a field manager of its own.
+
+    part: "labels" or "annotations". force: whether it is taken from other managers.
+    """
+
+    part: str
+    key: str
+    manager: str
+    force: bool
+
+    def live(self, node: Any) -> Any:
+        """Its value on a node; None without one."""
+        return mapped(mapped(mapped(node).get("metadata")).get(self.part)).get(self.key)
+
+    def owners(self, node: Any) -> set[str]:
+        """The field managers that own it on a node."""
+        return set(managers(node, ("metadata", self.part, self.key)))
+
+
+# Each has its own field manager, so that one can be released without the other.
+CLIQUE_LABEL = Field("labels", CLIQUE, CLIQUE_MANAGER, True)
+SLINKY_ANNOTATION = Field("annotations", SLINKY, f"{OWNER}-slinky", False)
 
 
 def labels(node: Any) -> Object:
@@ -269,11 +288,6 @@ def to_write(topology: Topology, nodes: Collection[Any], gpus: Mapping[str, str 
         for node in clique.nodes
         if node in existing and gpus.get(node, clique.text) == clique.text
     }
-
-
-def to_release(nodes: Iterable[Any], key: str, manager: str) -> list[Any]:
-    """The nodes whose label `key` is owned by `manager` and by another one too, so a release does not remove it."""
-    return [node for node in nodes if (own := label_managers(node, key)) and manager in own and set(own) != {manager}]
 
 
 def deprecated(nodes: Iterable[Any]) -> list[Finding]:

@@ -40,13 +40,14 @@ class RunAi:
         self._client = http.Client(SOURCE, http.client_config(checked, "url", "as in https://runai.example.org"))
         self._url = self._client.url
 
-    def plan(self, topology: schedulers.Topology) -> tuple[list[Step], list[Finding]]:
-        """(steps to create or change objects, findings that prevent them)."""
+    def apply(self, topology: schedulers.Topology, dry_run: bool = False) -> tuple[list[Step], list[Finding]]:
+        """(steps that create or change objects, findings that prevent them)."""
         desired, pool = (row["body"] for row in schedulers.objects("runai", topology, self._cluster))
         steps: list[Step] = []
         live = self._named(TOPOLOGIES, topology.name)
         if live is None:
             steps.append(Step(CREATE, f"Run:ai network topology {topology.name}"))
+            live = {"id": _PENDING_ID} if dry_run else self._send("POST", TOPOLOGIES, desired)
         elif live.get("levels") != desired["levels"]:
             levels = ", ".join(map(str, as_list(live.get("levels")))) or "none"
             message = (
@@ -54,32 +55,18 @@ class RunAi:
                 f"{', '.join(desired['levels'])}: choose another name, or remove it there when no node pool needs it."
             )
             return [], [finding("object_unmanaged", message)]
-        existing = self._named(POOLS, topology.name)
-        if existing is None:
-            steps.append(Step(CREATE, f"Run:ai node pool {topology.name}"))
-        else:
-            changes = self._changes(existing, {**pool, "networkTopologyId": live["id"] if live else _PENDING_ID})
-            if changes:
-                steps.append(Step(UPDATE, f"Run:ai node pool {topology.name}", ", ".join(sorted(changes))))
-        return steps, []
-
-    def apply(self, topology: schedulers.Topology) -> None:
-        """Make the changes that plan() gives now."""
-        desired, pool = (row["body"] for row in schedulers.objects("runai", topology, self._cluster))
-        live = self._named(TOPOLOGIES, topology.name)
-        if live is None:
-            live = self._send("POST", TOPOLOGIES, desired)
         pool = {**pool, "networkTopologyId": live["id"]}
+        method, path, changes, why = "POST", POOLS, pool, ""
         existing = self._named(POOLS, topology.name)
-        if existing is None:
-            self._send("POST", POOLS, pool)
-            return
-        changes = self._changes(existing, pool)
+        if existing is not None:
+            method, path = "PATCH", f"{POOLS}/{urllib.parse.quote(str(existing.get('id')), safe='')}"
+            changes = {key: pool[key] for key in _TOPOLOGY_FIELDS if existing.get(key) != pool[key]}
+            why = ", ".join(sorted(changes))
         if changes:
-            self._send("PATCH", f"{POOLS}/{urllib.parse.quote(str(existing['id']), safe='')}", changes)
-
-    def _changes(self, existing: Object, pool: Object) -> Object:
-        return {key: pool[key] for key in _TOPOLOGY_FIELDS if existing.get(key) != pool[key]}
+            steps.append(Step(UPDATE if existing else CREATE, f"Run:ai node pool {topology.name}", why))
+            if not dry_run:
+                self._send(method, path, changes)
+        return steps, []
 
     def _named(self, path: str, name: str) -> Object | None:
         """The object of that name in this cluster; None without one."""

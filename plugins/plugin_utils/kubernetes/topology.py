@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
@@ -29,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     KubernetesError,
     run_concurrently,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, RECREATE, UPDATE, Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, KUEUE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
@@ -41,7 +40,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
-SLINKY_GROUP, KUEUE = "slinky.slurm.net", "kueue.x-k8s.io"
+SLINKY_GROUP = "slinky.slurm.net"
 # Scheduler -> its kinds as (group, supported versions with the preferred one first, kind, plural).
 KINDS: dict[str, tuple[tuple[str, tuple[str, ...], str, str], ...]] = {
     "kai": (("kai.scheduler", ("v1alpha1",), "Topology", "topologies"),),
@@ -79,7 +78,6 @@ class DesiredState:
     names: tuple[str, ...] | None = None
     present: bool = True
     label_writer: str = k8s_labels.AUTO
-    allow_recreate: bool = False
     runai: bool = False
     pending: tuple[str, ...] = ()
     gpus: Mapping[str, str | None] = field(default_factory=dict)
@@ -210,58 +208,16 @@ class Planner:
     def _objects(self, rows: Iterable[tuple[Kind, Manifest]], live: Mapping[Kind, Named]) -> None:
         for kind, desired in rows:
             existing = live[kind].get(desired["metadata"]["name"])
-            action, found = k8s_plan.step(existing, desired, self._desired.allow_recreate)
-            queues = self._queues(kind, desired, live) if action == RECREATE and kind.group == KUEUE else []
-            if queues:
-                action, found = None, [k8s_plan.used_by_kueue(desired, queues)]
+            action, found = k8s_plan.step(existing, desired)
             self._plan.findings += found
-            if action is not None:
-                self._object(action, kind, desired, existing)
-
-    def _queues(self, kind: Kind, desired: Manifest, live: Mapping[Kind, Named]) -> list[str]:
-        """The ClusterQueues of Kueue that use a ResourceFlavor, or a flavor with a Topology."""
-        name, flavors = desired["metadata"]["name"], [row for rows in live.values() for row in rows.values()]
-        if kind.name == "Topology":
-            used = {k8s_labels.name(row) for row in flavors if mapped(row.get("spec")).get("topologyName") == name}
-        else:
-            used = {name}
-        queues = self._cluster.items(Kind(kind.api, "ClusterQueue", "clusterqueues"))
-        return [k8s_labels.name(queue) for queue in queues if used & k8s_plan.flavors(queue)]
-
-    def _object(self, action: str, kind: Kind, desired: Manifest, existing: Object | None) -> None:
-        what = f"{kind.name} {desired['metadata']['name']} of {kind.group}"
-        before = k8s_plan.content(existing) if existing else None
-        if action == RECREATE:
-            # The server cannot dry-run a creation after a deletion, so the same object is dry-run under another name.
-            probe = {**desired, "metadata": {**desired["metadata"], "name": f"{desired['metadata']['name']}-dry-run"}}
-            self._cluster.apply(kind, probe, OWNER, dry_run=True)
-            after: Any = desired
-            why = f"{k8s_plan.unchangeable(existing or {}, desired)} cannot be changed in place"
-        else:
-            after = k8s_plan.content(self._cluster.apply(kind, desired, OWNER, force=True, dry_run=True))
-            why = ""
-            if after == before:
-                return
-        self._add(Step(action, what, why), before, after, partial(self._make, action, kind, desired, existing))
-
-    def _make(self, action: str, kind: Kind, desired: Manifest, existing: Object | None) -> None:
-        if action != RECREATE or existing is None:
-            self._cluster.apply(kind, desired, OWNER, force=True)
-            return
-        self._cluster.delete(kind, existing)
-        try:
-            self._cluster.apply(kind, desired, OWNER, force=True)
-        except NvlinkError as error:
-            raise KubernetesError(f"{error}; {self._restore(kind, existing)}") from None
-
-    def _restore(self, kind: Kind, existing: Object) -> str:
-        """Create the deleted object again; returns the outcome as a clause."""
-        what = f"{kind.name} {k8s_labels.name(existing)}"
-        try:
-            self._cluster.apply(kind, k8s_plan.content(existing), OWNER, force=True)
-        except NvlinkError:
-            return f"{what} is deleted and could not be restored, so run again to create the new one"
-        return f"{what} was restored as it was"
+            if action is None:
+                continue
+            before = k8s_plan.content(existing) if existing else None
+            apply = partial(self._cluster.apply, kind, desired, OWNER, force=True)
+            after = k8s_plan.content(apply(dry_run=True))
+            if after != before:
+                step = Step(action, f"{kind.name} {desired['metadata']['name']} of {kind.group}")
+                self._add(step, before, after, apply)
 
     def _remove_unneeded(self, live: Mapping[Kind, Named], desired: Iterable[tuple[Kind, Manifest]]) -> None:
         """Delete managed objects that are not desired any more: those of a removed clique, or all of them."""
@@ -277,94 +233,74 @@ class Planner:
 
     def _release(self) -> None:
         """Release all labels and annotations of Nodes; those that another manager owns too stay."""
-        concerns = [(k8s_labels.CLIQUE_MANAGER, "labels")]
+        self._own(k8s_labels.CLIQUE_LABEL, {})
         if self._desired.names is None or "slinky" in self._desired.names:
-            concerns.append((k8s_labels.SLINKY_MANAGER, "annotations"))
-        for node in self._nodes:
-            for manager, part in concerns:
-                if k8s_labels.owned(node, part, manager):
-                    self._node(node, manager, part, {}, False)
+            self._own(k8s_labels.SLINKY_ANNOTATION, {})
 
     def _labels(self) -> None:
+        field = k8s_labels.CLIQUE_LABEL
         running = self._cluster.items(DAEMON_SET)
         verdict = k8s_labels.decide(self._desired.label_writer, running, self._nodes, self._desired.pending)
         self._plan.writer = verdict.writer
         self._plan.findings += verdict.findings
         if verdict.by_collection:
-            after = self._write_labels()
+            texts = k8s_labels.to_write(self._topology, self._nodes, self._desired.gpus)
+            kept = {node for clique in self._topology.cliques for node in clique.nodes}
         else:
             # A label that only the collection owns stays until its writer owns it too: no Node is left without a label.
-            after, manager = self._nodes, k8s_labels.CLIQUE_MANAGER
-            for node in k8s_labels.to_release(after, CLIQUE, manager):
-                self._node(node, manager, "labels", {}, False)
+            texts, kept = {}, {k8s_labels.name(node) for node in self._nodes if field.owners(node) == {field.manager}}
+        self._own(field, texts, kept)
+        changed = {change.node: change.after["labels"] for change in self._plan.changes}
+        after = [_labelled(node, changed.get(k8s_labels.name(node))) for node in self._nodes]
         flavored = self._desired.runai or "kueue" in self._plan.schedulers
         self._plan.findings += k8s_labels.compare(self._topology, after, self._desired.gpus, flavored)
 
-    def _write_labels(self) -> list[Any]:
-        """The Nodes as they will be after the change."""
-        manager = k8s_labels.CLIQUE_MANAGER
-        texts = k8s_labels.to_write(self._topology, self._nodes, self._desired.gpus)
-        placed = {node for clique in self._topology.cliques for node in clique.nodes}
-        after = []
-        for node in self._nodes:
-            name, labels = k8s_labels.name(node), k8s_labels.labels(node)
-            own = manager in k8s_labels.label_managers(node, CLIQUE)
-            if name in texts:
-                if not own or labels.get(CLIQUE) != texts[name]:
-                    self._node(node, manager, "labels", {CLIQUE: texts[name]}, True)
-                node = _labelled(node, {**labels, CLIQUE: texts[name]})
-            elif own and name not in placed:
-                self._node(node, manager, "labels", {}, False)
-                if set(k8s_labels.label_managers(node, CLIQUE)) == {manager}:
-                    node = _labelled(node, {key: value for key, value in labels.items() if key != CLIQUE})
-            after.append(node)
-        return after
-
     def _annotations(self) -> None:
-        manager = k8s_labels.SLINKY_MANAGER
-        desired = self._topology.annotations
+        field, texts = k8s_labels.SLINKY_ANNOTATION, dict(self._topology.annotations)
         for node in self._nodes:
-            name = k8s_labels.name(node)
-            live = mapped(mapped(node["metadata"]).get("annotations")).get(SLINKY)
-            owners = k8s_labels.managers(node, ("metadata", "annotations", SLINKY))
-            if name in desired:
-                if live is not None and live != desired[name] and manager not in owners:
-                    owner = ", ".join(owners) or "another writer"
-                    message = (
-                        f"Node {name} has the annotation {SLINKY}: {live} from {owner}, so it is not changed: remove "
-                        "it, or remove slinky from schedulers."
-                    )
-                    self._plan.findings.append(finding("object_unmanaged", message, tray=name))
-                elif live != desired[name] or manager not in owners:
-                    self._node(node, manager, "annotations", {SLINKY: desired[name]}, False)
-            elif manager in owners:
-                self._node(node, manager, "annotations", {}, False)
+            name, live, owners = k8s_labels.name(node), field.live(node), field.owners(node)
+            if name in texts and live not in (None, texts[name]) and field.manager not in owners:
+                owner = ", ".join(sorted(owners)) or "another writer"
+                message = (
+                    f"Node {name} has the annotation {SLINKY}: {live} from {owner}, so it is not changed: remove "
+                    "it, or remove slinky from schedulers."
+                )
+                self._plan.findings.append(finding("object_unmanaged", message, tray=name))
+                del texts[name]
+        self._own(field, texts)
 
-    def _node(self, node: Any, manager: str, part: str, values: Mapping[str, str], force: bool) -> None:
-        """Let `manager` own exactly these labels or annotations of a Node."""
-        name = k8s_labels.name(node)
-        # With the uid the server rejects the apply if the Node was deleted meanwhile, instead of creating one. An empty
-        # map would be owned as such, and the manager would not disappear.
-        metadata = {"name": name, "uid": node["metadata"]["uid"], **({part: dict(values)} if values else {})}
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        live = mapped(node["metadata"].get(part))
-        owned = k8s_labels.owned(node, part, manager)
-        keys = {*values, *owned}
-        before = {key: live[key] for key in keys if key in live}
-        shared = {key for key in owned if set(k8s_labels.managers(node, ("metadata", part, key))) != {manager}}
-        after = {**{key: live[key] for key in shared}, **values}
-        if values:
-            text = ", ".join(f"{key}: {value}" for key, value in values.items())
-            why = f"own {text}, which is already set" if before == after else text
-        else:
-            why = f"release {', '.join(sorted(owned))}" + (", which other managers keep" if shared else "")
-        self._add(
-            Step(UPDATE, f"Node {name}", why),
-            {part: before},
-            {part: after},
-            partial(self._cluster.apply, NODE, body, manager, force=force, metadata=True),
-            name,
-        )
+    def _own(self, field: k8s_labels.Field, texts: Mapping[str, str], kept: Collection[str] = ()) -> None:
+        """Let the collection own these values of a field, by Node, and release it on all others but `kept`."""
+        for node in self._nodes:
+            name, live, owners = k8s_labels.name(node), field.live(node), field.owners(node)
+            value = texts.get(name)
+            is_own, is_shared = field.manager in owners, bool(owners - {field.manager})
+            if (is_own and live == value) or (value is None and (not is_own or name in kept)):
+                continue
+            # With the uid the server rejects the apply if the Node was deleted meanwhile, instead of creating one. An
+            # empty map would be owned as such, and the manager would not disappear.
+            metadata = {"name": name, "uid": node["metadata"]["uid"]}
+            if value is None:
+                after = live if is_shared else None
+                why = f"release {field.key}" + (", which other managers keep" if is_shared else "")
+            else:
+                after, metadata[field.part] = value, {field.key: value}
+                why = f"{field.key}: {value}"
+                why = f"own {why}, which is already set" if live == value else why
+            self._add(
+                Step(UPDATE, f"Node {name}", why),
+                {field.part: {field.key: live} if live is not None else {}},
+                {field.part: {field.key: after} if after is not None else {}},
+                partial(
+                    self._cluster.apply,
+                    NODE,
+                    {"apiVersion": "v1", "kind": "Node", "metadata": metadata},
+                    field.manager,
+                    force=field.force,
+                    metadata=True,
+                ),
+                name,
+            )
 
     def _add(self, step: Step, before: Any, after: Any, make: Callable[[], Any], node: str | None = None) -> None:
         self._plan.changes.append(Change(step, before, after, make, node))
@@ -377,6 +313,9 @@ def without(value: Any, names: Collection[str]) -> Any:
     return [without(item, names) for item in value] if isinstance(value, list) else value
 
 
-def _labelled(node: Any, labels: Mapping[str, Any]) -> Any:
-    """The node with these labels; the rest is shared, not copied, since there may be ten thousand nodes."""
-    return {**node, "metadata": {**node["metadata"], "labels": labels}}
+def _labelled(node: Any, clique: Mapping[str, str] | None) -> Any:
+    """The node with this clique label; the rest is shared, not copied, since there may be ten thousand nodes."""
+    if clique is None:
+        return node
+    labels = {key: value for key, value in k8s_labels.labels(node).items() if key != CLIQUE}
+    return {**node, "metadata": {**node["metadata"], "labels": {**labels, **clique}}}

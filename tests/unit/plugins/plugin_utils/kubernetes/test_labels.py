@@ -170,13 +170,3 @@ def test_a_flavor_that_selects_no_node_is_a_finding() -> None:
     assert found["code"] == "k8s_label_missing"
     assert k8s_labels.compare(TOPOLOGY, nodes, {}, flavored=False) == []
     assert all(name in found["message"] for name in TOPOLOGY.cliques[0].nodes)
-
-
-def test_only_a_label_with_another_owner_is_released() -> None:
-    manager = k8s_labels.CLIQUE_MANAGER
-    nodes = [
-        node("both", {CLIQUE: TEXT}, manager, "nfd-master"),
-        node("alone", {CLIQUE: TEXT}, manager),
-        node("other", {CLIQUE: TEXT}, "nfd-master"),
-    ]
-    assert [k8s_labels.name(row) for row in k8s_labels.to_release(nodes, CLIQUE, manager)] == ["both"]

@@ -64,25 +64,25 @@ def test_a_changed_immutable_field_is_named(
 
 
 @pytest.mark.parametrize(
-    ("existing", "desired", "allowed", "action", "code"),
+    ("existing", "desired", "action", "code"),
     [
-        (None, KAI, False, "create", None),
-        (live(KAI), KAI, False, "update", None),
-        (live(KAI), WIDER_KAI, False, None, "jobs_running"),
-        (live(KAI), WIDER_KAI, True, "recreate", None),
-        ({**live(KAI), "metadata": {"name": "nvlink"}}, WIDER_KAI, True, None, "object_unmanaged"),
-        (
-            {**live(KAI), "metadata": {"labels": {schedulers.MANAGED_BY: "Helm"}}},
-            KAI,
-            True,
-            None,
-            "object_unmanaged",
-        ),
+        (None, KAI, "create", None),
+        (live(KAI), KAI, "update", None),
+        (live(KAI), WIDER_KAI, None, "jobs_running"),
+        ({**live(KAI), "metadata": {"name": "nvlink"}}, WIDER_KAI, None, "object_unmanaged"),
+        ({**live(KAI), "metadata": {"labels": {schedulers.MANAGED_BY: "Helm"}}}, KAI, None, "object_unmanaged"),
     ],
 )
-def test_one_step_or_a_finding(
-    existing: Any, desired: Any, allowed: bool, action: str | None, code: str | None
-) -> None:
+def test_one_step_or_a_finding(existing: Any, desired: Any, action: str | None, code: str | None) -> None:
     assert k8s_plan.content(live(KAI)) == KAI
-    found, findings = k8s_plan.step(existing, desired, allowed)
+    found, findings = k8s_plan.step(existing, desired)
     assert (found, [row["code"] for row in findings]) == (action, [code] if code else [])
+
+
+def test_an_immutable_field_of_kueue_is_changed_without_running_workloads() -> None:
+    _action, (found,) = k8s_plan.step(live(OTHER_FLAVOR), FLAVOR)
+    assert found["message"] == (
+        "ResourceFlavor nvlink of kueue.x-k8s.io must be deleted and created again to change spec.topologyName: where "
+        "a ClusterQueue uses it, set spec.stopPolicy: HoldAndDrain there, and remove the flavor from it when its "
+        "workloads have ended; delete it, run again, then add the flavor and clear stopPolicy."
+    )

@@ -35,7 +35,7 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
 
 
 def test_a_topology_and_its_pool_are_created_once(standin: Standin) -> None:
-    steps, found = standin.client().plan(TOPOLOGY)
+    steps, found = standin.client().apply(TOPOLOGY, dry_run=True)
     assert [(row.action, row.what) for row in steps] == [
         ("create", "Run:ai network topology nvlink"),
         ("create", "Run:ai node pool nvlink"),
@@ -46,7 +46,7 @@ def test_a_topology_and_its_pool_are_created_once(standin: Standin) -> None:
     assert topology == {"name": "nvlink", "clusterId": CLUSTER, "levels": TOPOLOGY.keys}
     assert pool["networkTopologyId"] == "id-1"
     assert (pool["labelKey"], pool["labelValue"]) == ("nvidia.com/gpu.present", "true")
-    assert standin.client().plan(TOPOLOGY) == ([], [])
+    assert standin.client().apply(TOPOLOGY, dry_run=True) == ([], [])
     standin.client().apply(TOPOLOGY)
     assert len(standin.changes) == 2
 
@@ -55,7 +55,7 @@ def test_only_the_topology_fields_of_an_existing_pool_are_set(standin: Standin) 
     mine = {"id": 5, "name": "nvlink", "clusterId": CLUSTER, "labelKey": "a", "labelValue": "b"}
     standin.rows[runai.POOLS] = [{**mine, "id": 4, "clusterId": "another"}, mine]
     client = standin.client()
-    assert [row.action for row in client.plan(TOPOLOGY)[0]] == ["create", "update"]
+    assert [row.action for row in client.apply(TOPOLOGY, dry_run=True)[0]] == ["create", "update"]
     client.apply(TOPOLOGY)
     method, path, body = standin.changes[1]
     assert (method, path) == ("PATCH", f"{runai.POOLS}/5")
@@ -64,12 +64,12 @@ def test_only_the_topology_fields_of_an_existing_pool_are_set(standin: Standin) 
         "gpuNetworkAccelerationDetection": "Auto",
         "gpuNetworkAccelerationLabelKey": "nvidia.com/gpu.clique",
     }
-    assert client.plan(TOPOLOGY) == ([], [])
+    assert client.apply(TOPOLOGY, dry_run=True) == ([], [])
 
 
 def test_a_topology_with_other_levels_is_not_changed(standin: Standin) -> None:
     standin.rows[runai.TOPOLOGIES] = [{"id": "1", "name": "nvlink", "clusterId": CLUSTER, "levels": ["a", "b"]}]
-    steps, (found,) = standin.client().plan(TOPOLOGY)
+    steps, (found,) = standin.client().apply(TOPOLOGY, dry_run=True)
     assert (steps, found["code"]) == ([], "object_unmanaged")
     assert "a, b" in found["message"]
 
@@ -83,7 +83,7 @@ def test_all_pages_and_bare_lists_are_read(standin: Standin, bare: bool, monkeyp
         *others,
         {"id": "9", "name": "nvlink", "clusterId": CLUSTER, "levels": TOPOLOGY.keys},
     ]
-    assert [row.what for row in standin.client().plan(TOPOLOGY)[0]] == ["Run:ai node pool nvlink"]
+    assert [row.what for row in standin.client().apply(TOPOLOGY, dry_run=True)[0]] == ["Run:ai node pool nvlink"]
 
 
 def test_a_rejected_token_is_not_in_the_message(standin: Standin, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_rejected_token_is_not_in_the_message(standin: Standin, tmp_path: Path
     file.write_text(f"{SECRET}-old\n")
     client = runai.RunAi({"url": standin.url, "cluster_id": CLUSTER, "token_file": str(file)})
     with pytest.raises(HttpError, match="rejects the credentials") as caught:
-        client.plan(TOPOLOGY)
+        client.apply(TOPOLOGY, dry_run=True)
     assert SECRET not in str(caught.value)
 
 

@@ -66,27 +66,6 @@ def test_a_kueue_without_a_known_topology_gets_no_flavor() -> None:
     assert ([row["code"] for row in plan.blockers], plan.changes) == (["k8s_scheduler_missing"], [])
 
 
-@pytest.mark.parametrize(("flavor", "refused"), [("nvlink", True), ("other", False)])
-@pytest.mark.parametrize("kind", ["Topology", "ResourceFlavor"])
-def test_an_object_that_a_cluster_queue_of_kueue_uses_is_not_recreated(flavor: str, refused: bool, kind: str) -> None:
-    server = Server("kueue.x-k8s.io/v1beta1", ["topologies", "resourceflavors"])
-    wanted = (cast(Cluster, server), TOPOLOGY, DesiredState(names=("kueue",), allow_recreate=True))
-    Planner(*wanted).plan().apply()
-    server.objects[kind, "nvlink"]["spec"] |= {"topologyName": "old", "levels": []}
-    groups = [{"flavors": [{"name": flavor}]}]
-    server.objects["ClusterQueue", "q"] = {
-        "kind": "ClusterQueue",
-        "metadata": {"name": "q"},
-        "spec": {"resourceGroups": groups},
-    }
-    plan = Planner(*wanted).plan()
-    if refused:
-        assert [row["code"] for row in plan.blockers] == ["jobs_running"]
-        assert "the ClusterQueue q uses it: set spec.stopPolicy: HoldAndDrain there" in plan.blockers[0]["message"]
-    else:
-        assert [change.step.action for change in plan.changes] == ["recreate"]
-
-
 def test_a_template_of_a_site_with_another_kind_is_refused(tmp_path: Path) -> None:
     own = tmp_path / "kai.yaml.j2"
     own.write_text("---\nkind: Pod\n")
