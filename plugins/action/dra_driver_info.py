@@ -5,22 +5,18 @@
 
 from __future__ import annotations
 
-from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.modules.dra_driver_info import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import phases
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
+
+OPTIONS = schemas.arguments(DOCUMENTATION)
 
 
-class ActionModule(GuardedAction):
-    """Runs on the controller."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
+class ActionModule(ControllerAction):
+    """Reads one cluster, on the controller."""
 
     def act(self, task_vars: Variables) -> Result:
-        _spec, options = self.validate_argument_spec(argument_spec=phases.SPEC)
-        try:
-            return phases.run(options, task_vars.get("hostvars") or {})
-        except NvlinkError as error:
-            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
+        _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
+        return phases.run(options, task_vars.get("hostvars") or {})

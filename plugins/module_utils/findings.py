@@ -908,11 +908,9 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_DOMAINS, WARNING): {
         "k8s_domain_daemon_down": "The IMEX daemon of a ComputeDomain is not ready on a node; check the log of its pod",
         "dra_domain_leftovers": "A deleted ComputeDomain left objects behind; wait, then delete them",
-        "dra_domain_spans": "A ComputeDomain spans several cliques, or an nvbandwidth job failed or succeeded across"
-        " two; bind its workload to one clique, and check the log of the launcher",
+        "dra_domain_spans": "A ComputeDomain spans several cliques; bind its workload to one clique",
     },
     (_DOMAINS, INFO): {
-        "dra_bandwidth_untested": "No nvbandwidth job has succeeded in a clique yet; run nvbandwidth in it",
         "dra_dcgm_imex": "DCGM monitors IMEX, which the driver owns; exclude IMEX from its health watches",
     },
 }

@@ -16,13 +16,84 @@ description:
   - The facts of the trays are read from their variables C(nvlink_fabric) and C(nvlink_imex). Gather them before with
     M(rackscale.nvlink.fabric_facts) and C(gather_subset=gpu,imex). Checks without facts are skipped.
 options:
+  kubeconfig:
+    description: A kubeconfig file, or C(in-cluster) for the service account of the pod that Ansible runs in.
+    type: path
+    required: true
+  context:
+    description: A context of that file. Default is its current context.
+    type: str
+    default: ''
+  timeout:
+    description: Seconds for one request to the API server.
+    type: float
+    default: 30
+  shape:
+    description:
+      - The shape of the cluster, which sets the values that it needs. One of V(compute_domains), V(all_dra),
+        V(host_managed), V(gpu_cluster), V(upgrade) and V(mock), as in the role P(rackscale.nvlink.dra_driver#role).
+    type: str
+    default: compute_domains
+  values:
+    description: Values of the chart, which override those of O(shape) key by key.
+    type: dict
+    default: {}
+  chart_version:
+    description: The exact version of the chart, from 0.4.0 on.
+    type: str
+    default: 0.5.0
+  release:
+    description: The name of the Helm release.
+    type: str
+    default: dra-driver-nvidia-gpu
+  namespace:
+    description: The namespace of the Helm release.
+    type: str
+    default: dra-driver-nvidia-gpu
+  external_label_writer:
+    description:
+      - Whether a program other than GPU Feature Discovery and the driver writes the label C(nvidia.com/gpu.clique),
+        such as M(rackscale.nvlink.k8s_topology).
+    type: bool
+    default: false
+  trays:
+    description: The inventory names of the trays. Without any, the nodes with a GPU label are used.
+    type: list
+    elements: str
+    default: []
+  wait:
+    description: Seconds to wait for errors to disappear.
+    type: float
+    default: 0
+  kubelet_root:
+    description: The folder of the kubelet on the trays, below which the values have the paths of the plugin.
+    type: path
+    default: /var/lib/kubelet
+  cdi_enabled:
+    description: Whether C(enable_cdi) is set in the configuration of every containerd 1.7.
+    type: bool
+    default: false
+  extra_keys:
+    description: Dotted keys that only the templates of the chart read.
+    type: list
+    elements: str
+    default: []
+  crd_managers:
+    description: Field managers from which the CRDs may be taken over.
+    type: list
+    elements: str
+    default: []
+  fail:
+    description: Whether an error finding fails the task.
+    type: bool
+    default: true
   phase:
     description:
       - V(preflight) runs all checks that are possible before an installation or upgrade, including those of the
         values without their keys, for which the role asks the chart.
       - V(checks) checks the installed driver, its pods, DeviceClasses, ResourceSlices, labels and ComputeDomains.
       - V(uninstall) returns what must be deleted before the driver is removed.
-      - V(imex) has the errors of V(preflight) before the trays are read, so before the owner of IMEX changes.
+      - V(imex) has the errors of V(preflight) before the owner of IMEX changes.
       - V(manifest) has the API server dry-run the objects of O(manifest), and compares them and the values with those
         of a 25.x release that they replace.
     type: str
@@ -59,8 +130,6 @@ options:
     elements: dict
     default: []
 extends_documentation_fragment:
-  - rackscale.nvlink.dra_driver
-  - rackscale.nvlink.dra_driver.checks
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.info_module
 attributes:

@@ -27,8 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 CLIQUE = "nvidia.com/gpu.clique"
-BANDWIDTH = "nvbandwidth"
-"""The prefix of the names of MPIJobs that measure a clique's bandwidth, such as the collection's examples."""
 PLUGIN = "-kubelet-plugin"
 """The suffix of the name of the plugin's DaemonSet, also of GPU Operator's."""
 
@@ -74,15 +72,15 @@ def lost_claims(before: Sequence[Claim], snapshot: Snapshot) -> list[Finding]:
 
 
 def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
-    """V1 to V8, in this order."""
+    """V1 to V7, in this order."""
     found = [*_pods(snapshot, trays, plan), *_classes(snapshot, plan), *_slices(snapshot, trays, plan)]
     if plan.compute_domains:
         found += [
             *_labels(snapshot, trays, plan),
             *domains.check_active(snapshot, plan),
             *domains.check_deleted(snapshot),
+            *_alarms(snapshot, plan),
         ]
-        found += [*_bandwidth(snapshot), *_alarms(snapshot, plan)]
     return found
 
 
@@ -211,51 +209,8 @@ def _labels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         yield finding("k8s_clique_label_wrong", message, node=name)
 
 
-def _bandwidth(snapshot: Snapshot) -> Iterator[Finding]:
-    """V7: the jobs of nvbandwidth; no finding without any."""
-    measured = [job for job in snapshot["mpi_jobs"] if name_of(job).rpartition("/")[2].startswith(BANDWIDTH)]
-    by_state: dict[str | None, dict[str, str]] = {}
-    for job in measured:
-        cliques, state = _cliques_of(job), _ended(job)
-        if len(cliques) == 1:
-            by_state.setdefault(state, {})[cliques[0]] = name_of(job)
-        elif state == "Succeeded" and cliques:
-            message = f"{name_of(job)} succeeded across two cliques, which have no NVLink; compare the label {CLIQUE}"
-            yield finding("dra_domain_spans", f"{message} with the GPUs.")
-    proven, failed = by_state.get("Succeeded", {}), by_state.get("Failed", {})
-    for clique, name in sorted(failed.items()):
-        if clique not in proven:
-            message = f"The bandwidth of clique {clique} is not proven, because {name} failed; see the log of its"
-            yield finding("dra_domain_spans", f"{message} launcher.", clique=clique)
-    labels = {str(has[CLIQUE]) for has in map(node_selection.labels, snapshot["nodes"]) if CLIQUE in has}
-    unproven = labels - set(proven) - set(failed)
-    if measured and unproven:
-        message = f"No nvbandwidth job has succeeded in clique {summarize(sorted(unproven))}; run one when it is free."
-        yield finding("dra_bandwidth_untested", message)
-
-
-def _cliques_of(job: Object) -> list[str]:
-    """The cliques to which a job's workers are bound."""
-    worker = mapped(mapped(mapped(job.get("spec")).get("mpiReplicaSpecs")).get("Worker"))
-    affinity = mapped(mapped(mapped(worker.get("template")).get("spec")).get("affinity"))
-    required = mapped(mapped(affinity.get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution"))
-    return [
-        str(value)
-        for term in map(mapped, as_list(required.get("nodeSelectorTerms")))
-        for row in map(mapped, as_list(term.get("matchExpressions")))
-        if row.get("key") == CLIQUE and row.get("operator") == "In"
-        for value in as_list(row.get("values"))
-    ]
-
-
-def _ended(job: Object) -> str | None:
-    rows = map(mapped, as_list(mapped(job.get("status")).get("conditions")))
-    true = {str(row.get("type")) for row in rows if row.get("status") == "True"}
-    return next((state for state in ("Succeeded", "Failed") if state in true), None)
-
-
 def _alarms(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
-    """V8: DCGM monitors nvidia-imex.service, which is masked where the driver's daemons run IMEX."""
+    """V7: DCGM monitors nvidia-imex.service, which is masked where the driver's daemons run IMEX."""
     if plan.host_managed:
         return
     for item in snapshot["daemon_sets"]:

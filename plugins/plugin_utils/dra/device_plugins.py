@@ -127,7 +127,7 @@ def _deployed(node: Object) -> bool:
 
 
 def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
-    """P18 and V9: no device plugin on the nodes whose GPUs the driver allocates.
+    """P17 and V8: no device plugin on the nodes whose GPUs the driver allocates.
 
     These are the trays, and other nodes on which the driver's plugin runs or would.
     """

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
@@ -29,36 +29,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
-PHASES = ("imex", "preflight", "manifest", "checks", "uninstall")
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
-SPEC: dict[str, Specification] = {
-    "kubeconfig": {"type": "path", "required": True},
-    "context": {"type": "str", "default": ""},
-    "timeout": {"type": "float", "default": 30.0},
-    "shape": {"type": "str", "default": "compute_domains"},
-    "values": {"type": "dict", "default": {}},
-    "chart_version": {"type": "str", "default": "0.5.0"},
-    "release": {"type": "str", "default": "dra-driver-nvidia-gpu"},
-    "namespace": {"type": "str", "default": "dra-driver-nvidia-gpu"},
-    "external_label_writer": {"type": "bool", "default": False},
-    "trays": {"type": "list", "elements": "str", "default": []},
-    "wait": {"type": "float", "default": 0.0},
-    "kubelet_root": {"type": "path", "default": "/var/lib/kubelet"},
-    "cdi_enabled": {"type": "bool", "default": False},
-    "extra_keys": {"type": "list", "elements": "str", "default": []},
-    "crd_managers": {"type": "list", "elements": "str", "default": []},
-    "fail": {"type": "bool", "default": True},
-    "phase": {"type": "str", "choices": list(PHASES), "required": True},
-    "chart_crds": {"type": "list", "elements": "dict", "default": []},
-    "chart_values": {"type": "dict", "default": {}},
-    "imex_pending": {"type": "bool", "default": False},
-    "manifest": {"type": "str", "default": ""},
-    "old_values": {"type": "dict", "default": {}},
-    "old_manifest": {"type": "str", "default": ""},
-    "claims_before": {"type": "list", "elements": "dict", "default": []},
-}
-"""Arguments of the module."""
 
 
 def run(options: Arguments, hostvars: Any) -> Result:
@@ -79,7 +51,7 @@ def run(options: Arguments, hostvars: Any) -> Result:
         time.sleep(PAUSE)
     if options["phase"] in ("preflight", "checks"):
         found = [*missing, *found]
-    result: Result = {"changed": False, "changes": [], "ok": not _errors(found), "findings": found}
+    result: Result = {"ok": not _errors(found), "findings": found}
     return {**result, **_facts(snapshot, trays, plan), **_messages(found, options["fail"])}
 
 
@@ -115,8 +87,9 @@ def _root(result: Any) -> bool | None:
 def _plan(options: Arguments, version: versions.Version, snapshot: preflight.Snapshot) -> preflight.Plan:
     blank = preflight.Plan({}, version, options["namespace"], options["release"])
     old_name = preflight.keeps_old_name(snapshot, blank)
-    made = values.build(options["shape"], options["values"], api_version(snapshot), old_name)
-    same = ("external_label_writer", "kubelet_root", "cdi_enabled", "extra_keys", "crd_managers", "chart_values")
+    root = options["kubelet_root"]
+    made = values.build(options["shape"], options["values"], api_version(snapshot), old_name, root)
+    same = ("external_label_writer", "cdi_enabled", "extra_keys", "crd_managers", "chart_values")
     return replace(
         blank,
         values=None if options["shape"] == "gpu_cluster" else made,

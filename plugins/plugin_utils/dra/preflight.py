@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The preflight of the DRA driver: findings before it is installed, as a pure function of a snapshot and tray facts.
 
-The checks are P1 to P17 of docs/dra-driver.md; each function names its own. A cause for which the driver, the chart or
+The checks are P1 to P16 of docs/dra-driver.md; each function names its own. A cause for which the driver, the chart or
 Kubernetes would fail, or silently do nothing, is an error; what needs a review is a warning.
 """
 
@@ -71,7 +71,6 @@ class Plan:
     version: Version
     namespace: str
     release: str
-    kubelet_root: str = "/var/lib/kubelet"
     cdi_enabled: bool = False
     external_label_writer: bool = False
     extra_keys: Sequence[str] = ()
@@ -331,21 +330,8 @@ def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
             yield finding("dra_release_failed", f"{message} {remedy}")
 
 
-def _kubelet_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P16: the kubelet's folder."""
-    root = plan.kubelet_root.rstrip("/")
-    for key, below in (
-        ("kubeletRegistrarDirectoryPath", "plugins_registry"),
-        ("kubeletPluginsDirectoryPath", "plugins"),
-    ):
-        path = plan.get(f"kubeletPlugin.{key}", f"/var/lib/kubelet/{below}")
-        if plan.stand_alone and isinstance(path, str) and path.rstrip("/") != f"{root}/{below}":
-            message = f"values, kubeletPlugin.{key}: is {path}, but the kubelet's folder is"
-            yield finding("dra_node_setup", f"{message} {root}; write {root}/{below}.")
-
-
 def _network(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P17: the daemons of one domain communicate on TCP 50000 and 50005."""
+    """P16: the daemons of one domain communicate on TCP 50000 and 50005."""
     if plan.host_managed or not plan.compute_domains:
         return
     release = (plan.namespace, plan.release)
@@ -376,7 +362,9 @@ def _drivers(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
             message = f"Tray {name} has driver {text}, and ComputeDomains need {DRIVER_FLOOR_TEXT}; upgrade it."
             yield finding("dra_driver_unsuitable", message, tray=name)
         version = str(imex.get("version") or text)
-        if imex.get("installed") and not is_same_version(version, text):
+        # With host_managed the role imex installs the package.
+        is_pending = plan.imex_pending and plan.host_managed
+        if imex.get("installed") and not is_pending and not is_same_version(version, text):
             message = f"Tray {name} has IMEX {version} and driver {text}; install the IMEX of the driver's version."
             yield finding("imex_version_mismatch", message, tray=name)
     if plan.compute_domains and tray.imex is not None and mapped(imex.get("channels")).get("major") is None:
@@ -501,7 +489,6 @@ INSTALLATION_CHECKS: tuple[OfCluster, ...] = (
     _label_writers,
     _other_installs,
     _release,
-    _kubelet_root,
     _network,
     _domains_active,
 )

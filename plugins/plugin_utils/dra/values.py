@@ -19,6 +19,10 @@ API_GROUP = "resource.k8s.io"
 API_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Preferred first."""
 HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
+KUBELET_ROOT = "/var/lib/kubelet"
+"""The kubelet's folder in the chart's values."""
+KUBELET_FOLDERS = {"kubeletRegistrarDirectoryPath": "plugins_registry", "kubeletPluginsDirectoryPath": "plugins"}
+"""Key below kubeletPlugin -> the folder in the kubelet's."""
 
 _WITH_DEVICE_PLUGIN = {"resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}}
 _MOCK = "/var/lib/nvml-mock"
@@ -55,12 +59,15 @@ def merged(base: Values, over: Values) -> dict[str, Any]:
     return result
 
 
-def build(shape: str, own: Any, api_version: str | None = None, keep_name: bool = False) -> dict[str, Any]:
+def build(
+    shape: str, own: Any, api_version: str | None = None, keep_name: bool = False, kubelet_root: str = KUBELET_ROOT
+) -> dict[str, Any]:
     """The values of a shape, overridden by a site's own.
 
     api_version: the version of resource.k8s.io to set (v1), since the chart would derive it from Helm's build when
     rendered offline. keep_name: whether the release began as a 25.x chart, whose objects keep their names only with
-    nameOverride. DraError if the shape is unknown or the values are no mapping.
+    nameOverride. kubelet_root: the kubelet's folder on the trays. DraError if the shape is unknown or the values are no
+    mapping.
     """
     if shape not in SHAPES:
         raise DraError(f"shape: {shown(shape)} is none of {', '.join(SHAPES)}; choose one of them")
@@ -73,6 +80,9 @@ def build(shape: str, own: Any, api_version: str | None = None, keep_name: bool 
     )
     if keep_name:
         result["nameOverride"] = OLD_CHART
+    if kubelet_root.rstrip("/") != KUBELET_ROOT:
+        folders = {key: f"{kubelet_root.rstrip('/')}/{below}" for key, below in KUBELET_FOLDERS.items()}
+        result["kubeletPlugin"] = folders
     return merged(result, own)
 
 

@@ -144,18 +144,6 @@ def working() -> dict[str, Any]:
     return {**cluster, "compute_domains": [domain()], "compute_domain_cliques": cliques, "claims": claims}
 
 
-def mpi_job(name: str, ended: str | None, *cliques: str) -> dict[str, Any]:
-    """A job of nvbandwidth whose workers are bound to cliques."""
-    terms = [{"matchExpressions": [{"key": "nvidia.com/gpu.clique", "operator": "In", "values": [*cliques]}]}]
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    worker = {"template": {"spec": {"affinity": affinity}}}
-    return {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"mpiReplicaSpecs": {"Worker": worker}},
-        "status": {"conditions": [{"type": ended, "status": "True"}] if ended else []},
-    }
-
-
 def secret(revision: int, status: str) -> dict[str, Any]:
     labels = {"name": RELEASE, "owner": "helm", "status": status, "version": str(revision)}
     return {"metadata": {"name": f"sh.helm.release.v1.{RELEASE}.v{revision}", "namespace": NAMESPACE, "labels": labels}}
@@ -170,7 +158,7 @@ def empty() -> dict[str, Any]:
         "nodes": [node(name) for name in names()],
         "crds": {f"{kind}.resource.nvidia.com": None for kind in ("computedomains", "computedomaincliques")},
         "read_at": NOW,
-        **{key: [] for key in (*lists, "gpu_clusters", "cluster_policies", "daemon_sets", "mpi_jobs")},
+        **{key: [] for key in (*lists, "gpu_clusters", "cluster_policies", "daemon_sets")},
         **{key: [] for key in ("network_policies", "releases", "not_readable")},
     }
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of a running driver beyond its pods: labels, ComputeDomains, probes, bandwidth, alarms, upgrades."""
+"""Checks of a running driver beyond its pods: labels, ComputeDomains, probes, alarms, upgrades."""
 
 from __future__ import annotations
 
@@ -113,21 +113,6 @@ def dcgm(count: int = 2) -> Any:
             "in deletion since 11:30 UTC (remaining: ComputeDomainClique",
         ),
         (
-            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Failed", world.CLIQUE)]),
-            "dra_domain_spans",
-            "because default/nvbandwidth-r01 failed",
-        ),
-        (
-            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-x", "Succeeded", world.CLIQUE, OTHER)]),
-            "dra_domain_spans",
-            "succeeded across two cliques",
-        ),
-        (
-            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", None, world.CLIQUE)]),
-            "dra_bandwidth_untested",
-            f"in clique {world.CLIQUE}; run one",
-        ),
-        (
             lambda cluster: cluster["daemon_sets"].append(dcgm()),
             "dra_dcgm_imex",
             "gpu-operator/nvidia-dcgm-exporter runs DCGM",
@@ -139,7 +124,7 @@ def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> No
     assert found[0][0] == code
     assert words in found[0][1]
     # A domain that is evaluated there is one of a node of another as well, whose UID then is of none that lives.
-    assert {other for other, _words in found} <= {code, "dra_bandwidth_untested", "dra_domain_leftovers"}
+    assert {other for other, _words in found} <= {code, "dra_domain_leftovers"}
 
 
 def test_a_member_without_a_slice_is_not_ready_before_its_plugin_is() -> None:
@@ -155,15 +140,6 @@ def test_a_member_without_a_slice_is_not_ready_before_its_plugin_is() -> None:
     [
         lambda cluster: None,
         lambda cluster: cluster["daemon_sets"].append(dcgm(count=0)),
-        lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Succeeded", world.CLIQUE)]),
-        # Between two cliques it must fail.
-        lambda cluster: cluster.update(
-            mpi_jobs=[
-                world.mpi_job("nvbandwidth-two", "Failed", world.CLIQUE, OTHER),
-                world.mpi_job("nvbandwidth-r01", "Succeeded", world.CLIQUE),
-            ]
-        ),
-        lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("pi", "Failed", world.CLIQUE)]),
         # It is being deleted for a minute only.
         lambda cluster: cluster.update(compute_domains=[world.domain(deleted="2026-11-21T11:59:00Z")]),
         # Without readable ComputeDomains every object would count as left over.

@@ -308,20 +308,6 @@ def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
     assert codes(preflight.preflight(both, world.trays(), plan)) == ["dra_other_install"]
 
 
-def test_kubelet_paths_are_below_its_folder() -> None:
-    moved = replace(world.plan(), kubelet_root="/var/lib/k0s/kubelet")
-    assert codes(preflight.preflight(world.empty(), world.trays(), moved)) == ["dra_node_setup"] * 2
-    paths = {
-        "kubeletRegistrarDirectoryPath": "/var/lib/k0s/kubelet/plugins_registry",
-        "kubeletPluginsDirectoryPath": "/var/lib/k0s/kubelet/plugins/",
-    }
-    own = {**world.LABELLED, "kubeletPlugin": {**world.LABELLED["kubeletPlugin"], **paths}}
-    assert (
-        preflight.preflight(world.empty(), world.trays(), replace(world.plan(own), kubelet_root=moved.kubelet_root))
-        == []
-    )
-
-
 def test_without_trays_the_nodes_are_those_with_gpus() -> None:
     cluster = spoilt(lambda cluster: cluster["nodes"].append({"metadata": {"name": "ctl", "labels": {}}}))
     assert sorted(preflight.expected_nodes(cluster, {})) == world.names()

@@ -76,6 +76,16 @@ def test_own_values_win_over_the_shape_key_by_key() -> None:
     assert made["resourceApiVersion"] == "resource.k8s.io/v1"
 
 
+def test_the_paths_of_the_plugin_are_below_the_folder_of_the_kubelet() -> None:
+    own = {"kubeletPlugin": {"priorityClassName": ""}}
+    assert "kubeletPlugin" not in values.build("compute_domains", {}, kubelet_root="/var/lib/kubelet/")
+    assert values.build("compute_domains", own, kubelet_root="/var/lib/k0s/kubelet")["kubeletPlugin"] == {
+        "kubeletRegistrarDirectoryPath": "/var/lib/k0s/kubelet/plugins_registry",
+        "kubeletPluginsDirectoryPath": "/var/lib/k0s/kubelet/plugins",
+        "priorityClassName": "",
+    }
+
+
 @pytest.mark.parametrize(
     ("shape", "own", "words"),
     [
