@@ -37,9 +37,12 @@ class Racks:
     def __init__(self, lab: RunningLab, folder: Path) -> None:
         self.lab, self.cluster = lab, ControlPlane(lab.name)
         self.fabric, self.folder = folder / "fabric.json", folder
-        write = f"printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}"
         for tray in TRAYS:
-            lab.exec(tray, "sh", "-c", write)
+            self.devices(tray, "4 nvidia-caps-imex-channels")
+
+    def devices(self, tray: str, row: str) -> None:
+        """Let a tray's kernel have this device."""
+        self.lab.exec(tray, "sh", "-c", f"printf 'Character devices:\\n  {row}\\n' > {DEVICES}")
 
     def discover(self) -> None:
         given = {"fabric_file": str(self.fabric), "fabric_accept": "gates"}
@@ -119,6 +122,11 @@ def test_the_owner_of_imex_changes_trays_first_and_never_with_a_compute_domain(r
         broken = racks.run(check=False, dra_driver_shape="host_managed", **more)
         assert broken.returncode != 0
         assert (racks.units(), racks.mode()) == DRIVERS
+    racks.devices(TRAYS[1], "1 mem")
+    broken = racks.run(check=False, dra_driver_shape="host_managed")
+    assert f"Tray {TRAYS[1]} has no nvidia-caps-imex-channels" in printed(broken)
+    assert (racks.units(), racks.mode()) == DRIVERS
+    racks.devices(TRAYS[1], "4 nvidia-caps-imex-channels")
     for shape, after in (("host_managed", HOSTS), ("compute_domains", DRIVERS)):
         done = racks.run(dra_driver_shape=shape)
         assert (racks.units(), racks.mode()) == after, printed(done)
