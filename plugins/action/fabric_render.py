@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext, TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import rehearsed
@@ -143,7 +143,7 @@ def _context(options: Arguments) -> RenderContext:
         block_sizes=tuple(options["block_sizes"]),
         aggregate_blocks=options["aggregate_blocks"],
         gpus_by_dra=options["gpus_by_dra"],
-        topology_templates=options["topology_templates"],
+        topology=TopologySettings.of_options(options["topology"]),
         site=options["site"],
         version=collection_version("rackscale.nvlink") or "",
     )

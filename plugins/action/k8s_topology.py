@@ -31,6 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topolo
     Planner,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 NAME = "k8s_topology"
@@ -55,14 +56,7 @@ class ActionModule(ControllerAction):
     def _run(self, path: str, options: Arguments, facts: Mapping[str, TrayFacts]) -> Result:
         fabric = fabric_file.load(path)
         chosen = _cluster(fabric, options["kubernetes_cluster"], path)
-        topology = schedulers.describe(
-            fabric,
-            chosen,
-            [schedulers.Level(row["label"], row["name"]) for row in options["levels_above"]],
-            options["name"],
-            {str(key): str(value) for key, value in options["flavor_labels"].items()},
-            options["templates"],
-        )
+        topology = schedulers.describe(fabric, chosen, TopologySettings.of_options(options))
         names = options["schedulers"]
         desired = DesiredState(
             names=None if "auto" in names else tuple(names),

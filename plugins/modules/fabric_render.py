@@ -74,10 +74,37 @@ options:
         from the DeviceClass C(gpu.nvidia.com), and the values of the driver's chart enable its GPU plugin.
     type: bool
     default: false
-  topology_templates:
-    description: The O(rackscale.nvlink.k8s_topology#module:templates) of the topology objects.
+  topology:
+    description: The options of M(rackscale.nvlink.k8s_topology) of the same names, for what is rendered for Kubernetes.
     type: dict
     default: {}
+    suboptions:
+      name:
+        description: The name of the objects.
+        type: str
+        default: nvlink
+      levels_above:
+        description: Topology levels above the clique, the broadest first.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          label:
+            description: The node label.
+            type: str
+            required: true
+          name:
+            description: The name of the level in Grove.
+            type: str
+            required: true
+      flavor_labels:
+        description: The node labels by which Kueue's flavor selects the trays.
+        type: dict
+        default: {nvidia.com/gpu.present: "true"}
+      templates:
+        description: Jinja templates of the site, by scheduler.
+        type: dict
+        default: {}
   block_sizes:
     description:
       - The block sizes of Slurm's topology files, as in M(rackscale.nvlink.slurm_topology).

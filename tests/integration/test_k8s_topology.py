@@ -241,7 +241,7 @@ def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
 
 def test_a_person_deletes_an_object_whose_immutable_field_changes(site: Site) -> None:
     site.apply()
-    wider = schedulers.describe(FABRIC, above=[ZONE])
+    wider = schedulers.describe(FABRIC, settings=schedulers.TopologySettings(levels_above=(ZONE,)))
     assert codes(site.apply(wider)) == ["jobs_running"]
     assert site.levels() == TOPOLOGY.keys
     site.api.delete(f"{KAI}/nvlink")
@@ -269,8 +269,8 @@ def test_unmanaged_objects_are_reported_and_not_changed(site: Site) -> None:
     # Nothing at all was written.
     assert site.api.items(HYPER_NODES) == []
     assert CLIQUE not in site.labels("r01t01")
-    site.apply(schedulers.describe(FABRIC, name="cliques"))
-    removed = site.apply(schedulers.describe(FABRIC, name="cliques"), present=False)
+    site.apply(schedulers.describe(FABRIC, settings=schedulers.TopologySettings("cliques")))
+    removed = site.apply(schedulers.describe(FABRIC, settings=schedulers.TopologySettings("cliques")), present=False)
     assert {action for action, what in steps(removed) if "Node" not in what.split()[0]} == {"delete"}
     assert site.levels() == ["example.org/row"]
     assert site.api.items(HYPER_NODES) == []

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -46,6 +47,18 @@ def folder(tmp_path: Path) -> Path:
     fabric = fabrics.fabric(racks=1, trays=4, first_index=1)
     (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabric))
     return tmp_path
+
+
+def test_the_settings_of_the_role_k8s_topology_are_rendered(folder: Path) -> None:
+    zone = {"label": "topology.kubernetes.io/zone", "name": "zone"}
+    labels = {"gb": "1"}
+    given = {"k8s_topology_name": "site", "k8s_topology_levels_above": [zone], "k8s_topology_flavor_labels": labels}
+    play(folder, "render", "-e", json.dumps(given))
+    topology, flavor = yaml.safe_load_all((folder / "kubernetes" / "topology-kueue.yaml").read_text())
+    assert (topology["metadata"]["name"], flavor["spec"]["topologyName"]) == ("site", "site")
+    assert topology["spec"]["levels"][0] == {"nodeLabel": zone["label"]}
+    assert flavor["spec"]["nodeLabels"] == labels
+    assert "queue-name: site\n" in (folder / "kubernetes" / "example-kueue.yaml").read_text()
 
 
 def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:

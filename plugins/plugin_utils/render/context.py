@@ -7,10 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
+
+GPU_PRESENT = "nvidia.com/gpu.present"
+
+
+class Level(NamedTuple):
+    """One topology level: nodes in one domain of the level share the value of `label`."""
+
+    label: str
+    name: str
+
+
+@dataclass(frozen=True)
+class TopologySettings:
+    """A site's settings of the topology of Kubernetes' schedulers, as the module k8s_topology documents them.
+
+    name: of the objects. levels_above: the clique, broadest first. templates: scheduler -> the file that a site has
+    instead of the role's template.
+    """
+
+    name: str = "nvlink"
+    levels_above: tuple[Level, ...] = ()
+    flavor_labels: Mapping[str, str] = field(default_factory=lambda: {GPU_PRESENT: "true"})
+    templates: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> TopologySettings:
+        """Those of a module's options of the same names."""
+        levels = tuple(Level(row["label"], row["name"]) for row in options["levels_above"])
+        labels = {str(key): str(value) for key, value in options["flavor_labels"].items()}
+        return cls(options["name"], levels, labels, options["templates"])
 
 
 @dataclass(frozen=True)
@@ -22,9 +52,9 @@ class RenderContext:
     block_sizes, aggregate_blocks: the site's settings of the role slurm_topology, for Slurm's files and what jobs span.
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.
-    gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology_templates: scheduler ->
-    the site's template of its objects. site: the name of the site for the report; version: that of this collection;
-    each empty where it is unknown.
+    gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology: the settings of
+    the role k8s_topology. site: the name of the site for the report; version: that of this collection; each empty where
+    it is unknown.
     """
 
     verdict: Verdict | None = None
@@ -34,7 +64,7 @@ class RenderContext:
     block_sizes: tuple[int, ...] = ()
     aggregate_blocks: bool = False
     gpus_by_dra: bool = False
-    topology_templates: Mapping[str, str] = field(default_factory=dict)
+    topology: TopologySettings = field(default_factory=TopologySettings)
     site: str = ""
     version: str = ""
 

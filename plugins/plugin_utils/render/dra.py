@@ -39,7 +39,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
     """``kubernetes/dra-values.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
     texts = {}
     for cluster in schedulers.clusters(fabric):
-        made = values(schedulers.describe(fabric, cluster), context.gpus_by_dra)
+        made = values(schedulers.describe(fabric, cluster, context.topology), context.gpus_by_dra)
         text = yaml.safe_dump(made, sort_keys=False, default_flow_style=False)
         texts[f"{schedulers.folder(cluster)}/dra-values.yaml"] = f"{schedulers.HEAD}---\n{text}"
     return texts

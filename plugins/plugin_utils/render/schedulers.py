@@ -12,10 +12,9 @@ The tests validate the objects with the schedulers' own CustomResourceDefinition
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -23,18 +22,22 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import (
+    DEFAULT,
+    GPU_PRESENT,
+    Level,
+    RenderContext,
+    TopologySettings,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import TOPOLOGY_NAME
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 CLIQUE = "nvidia.com/gpu.clique"
 HOSTNAME = "kubernetes.io/hostname"
-GPU_PRESENT = "nvidia.com/gpu.present"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OWNER = "rackscale.nvlink"
 """The value of MANAGED_BY on every managed object, and the field manager."""
 SLINKY = "topology.slinky.slurm.net/spec"
-NAME = "nvlink"
 HEAD = "# Rendered from the fabric file. For the purpose of each object see docs/k8s-topology.md\n"
 
 Manifest = dict[str, Any]
@@ -48,13 +51,6 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 class SchedulersError(NvlinkError):
     """A wrong option for the topology of a Kubernetes cluster."""
-
-
-class Level(NamedTuple):
-    """One topology level: nodes in one domain of the level share the value of `label`."""
-
-    label: str
-    name: str
 
 
 CLIQUE_LEVEL = Level(CLIQUE, "rack")
@@ -85,7 +81,7 @@ class Topology:
     levels: tuple[Level, ...] = (CLIQUE_LEVEL, HOST_LEVEL)
     annotations: Mapping[str, str] = field(default_factory=dict)
     flavor_labels: Mapping[str, str] = field(default_factory=lambda: {GPU_PRESENT: "true"})
-    name: str = NAME
+    name: str = DEFAULT.topology.name
     templates: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -106,13 +102,10 @@ def clusters(fabric: model.Fabric) -> list[str | None]:
 def describe(
     fabric: model.Fabric,
     cluster: str | None = None,
-    above: Iterable[Level] = (),
-    name: str = NAME,
-    flavor_labels: Mapping[str, str] | None = None,
-    templates: Mapping[str, str] = MappingProxyType({}),
+    settings: TopologySettings = DEFAULT.topology,
 ) -> Topology:
-    """The topology of one cluster. above: levels above the clique, broadest first. Raises SchedulersError."""
-    levels = (*above, CLIQUE_LEVEL, HOST_LEVEL)
+    """The topology of one cluster. Raises SchedulersError."""
+    levels, name = (*settings.levels_above, CLIQUE_LEVEL, HOST_LEVEL), settings.name
     for level in levels:
         # Grove's limit for the whole key, with its prefix.
         if not _LABEL_KEY.fullmatch(level.label) or len(level.label) > 63:
@@ -140,14 +133,14 @@ def describe(
             block = fabric.block_of(tray)
             if block is not None:
                 annotations[fabric.trays[tray]["kubernetes_node"]] = f"{TOPOLOGY_NAME}:{block['name']}"
-    labels = {GPU_PRESENT: "true"} if flavor_labels is None else dict(flavor_labels)
-    if not labels:
+    if not settings.flavor_labels:
         raise SchedulersError("flavor_labels: is empty, but Kueue needs one for a flavor with a topology; set one")
     # If the object names of two cliques are equal, the first clique keeps the name, see problems().
     unique: dict[str, Members] = {}
     for row in made:
         unique.setdefault(row.object_name, row)
-    return Topology(cluster, tuple(unique.values()), levels, annotations, labels, name, templates)
+    cliques = tuple(unique.values())
+    return Topology(cluster, cliques, levels, annotations, settings.flavor_labels, name, settings.templates)
 
 
 def object_name(prefix: str, clique: str) -> str:
@@ -185,7 +178,7 @@ def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
             )
         if len(placed) == len(wrong):
             continue
-        named = object_name(NAME, clique)
+        named = object_name(DEFAULT.topology.name, clique)
         if owner.setdefault(named, clique) != clique:
             found.append(
                 finding(
@@ -238,7 +231,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
     """``kubernetes/topology-<scheduler>.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
     texts = {}
     for cluster in clusters(fabric):
-        topology = describe(fabric, cluster, templates=context.topology_templates)
+        topology = describe(fabric, cluster, context.topology)
         for name in SCHEDULERS:
             rendered = text(name, topology)
             if "\n---\n" in rendered:

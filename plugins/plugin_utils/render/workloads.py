@@ -24,7 +24,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
     environment = schedulers.environment("examples")
     texts = {}
     for cluster in schedulers.clusters(fabric):
-        topology = schedulers.describe(fabric, cluster)
+        topology = schedulers.describe(fabric, cluster, context.topology)
         if not topology.cliques:
             continue
         values = {**_values(topology), "gpus_by_dra": context.gpus_by_dra}

@@ -12,7 +12,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import sch
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
-WIDER = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()), above=[schedulers.Level("zone", "zone")])
+WIDER = schedulers.describe(
+    fabrics.fabric(racks=1, trays=2, split=()),
+    settings=schedulers.TopologySettings(levels_above=(schedulers.Level("zone", "zone"),)),
+)
 
 
 def live(row: dict[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def test_the_check_against_the_definitions_finds_faults() -> None:
 
 def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
     zone = schedulers.Level("topology.kubernetes.io/zone", "zone")
-    topology = schedulers.describe(small(), above=[zone])
+    topology = schedulers.describe(small(), settings=schedulers.TopologySettings(levels_above=(zone,)))
     assert topology.keys == ["topology.kubernetes.io/zone", "nvidia.com/gpu.clique", "kubernetes.io/hostname"]
     for name in ("kai", "kueue"):
         assert [row["nodeLabel"] for row in schedulers.objects(name, topology)[0]["spec"]["levels"]] == topology.keys
@@ -94,8 +94,9 @@ def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
     ],
 )
 def test_an_invalid_level_is_rejected(above: list[tuple[str, str]], word: str) -> None:
+    settings = schedulers.TopologySettings(levels_above=tuple(schedulers.Level(*row) for row in above))
     with pytest.raises(schedulers.SchedulersError, match=word):
-        schedulers.describe(small(), above=[schedulers.Level(*row) for row in above])
+        schedulers.describe(small(), settings=settings)
 
 
 def test_clusters_of_one_fabric_get_only_their_own_trays() -> None:
@@ -145,7 +146,7 @@ def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
 def test_a_site_replaces_a_template(tmp_path: Path) -> None:
     own = tmp_path / "kai.yaml.j2"
     own.write_text('{% from "_parts.j2" import metadata %}\n---\nkind: Topology\n{{ metadata(name) }}\n')
-    topology = schedulers.describe(small(), name="on", templates={"kai": str(own)})
+    topology = schedulers.describe(small(), settings=schedulers.TopologySettings("on", templates={"kai": str(own)}))
     (found,) = schedulers.objects("kai", topology)
     assert found["metadata"]["name"] == "on"
     for wrong, words in (("{{ nothing }}", "templates, kai: .*is undefined"), ("a: [", "renders no valid YAML")):
