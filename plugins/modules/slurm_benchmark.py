@@ -17,7 +17,8 @@ description:
   - Two concurrent jobs on the two halves of a block print where they run and which IMEX channels they have. The site's
     own programs follow on the whole block, with one task on each tray. Their output is parsed and compared with
     thresholds.
-  - Run it on the Slurm controller, as root. In check mode it only lists the blocks.
+  - Run it on the Slurm controller, as root. It fails where Slurm is too old for blocks. In check mode it only lists
+    the blocks.
 options:
   fabric_file:
     description:
@@ -168,7 +169,7 @@ text:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark, programs, rules
 
 PROGRAM: dict[str, Specification] = {
     "name": {"type": "str", "required": True},
@@ -196,6 +197,8 @@ def main() -> None:
     rows = []
     try:
         slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+        # Jobs would run on the trays there too, without any block.
+        rules.require_supported(slurm.version())
         for block in [] if module.check_mode else params["blocks"]:
             rows.append(benchmark.run_on_block(slurm, block["name"], block["nodes"], params["programs"]))
     except NvlinkError as error:

@@ -55,8 +55,9 @@ def _placement(
         for node, address, devices in (match.groups() for match in placed):
             ran.append(node)
             tray = tray_of.get(node)
-            block = address.partition(".")[0]
-            if tray is None or block not in ("", row["block"]):
+            # Where no blocks run, the address is the node alone.
+            block = address.partition(".")[0] if "." in address else ""
+            if tray is None or (address and block != row["block"]):
                 message = (
                     f"A job for block {row['block']} ran on {node} of {f'block {block}' if block else 'no block'}."
                 )

@@ -153,6 +153,10 @@ def test_where_and_with_which_channels_jobs_ran() -> None:
     other = row()
     other["placement"][1]["tasks"]["0"] = place("n3", "r02", "channel1,")
     assert evaluated(other) == [("benchmark_failed", "r01t03", ["r01t03"])]
+    unblocked = row()
+    unblocked["placement"][1]["tasks"]["0"] = "node=n3 address=n3 channels=channel1,\n"
+    (found,) = benchmarks.evaluate(unblocked, "r01", TRAY_OF, PROGRAMS, True)
+    assert found["message"] == "A job for block r01 ran on n3 of no block."
     short = row()
     del short["placement"][0]["tasks"]["1"]
     assert evaluated(short) == [("benchmark_failed", None, ["r01t02"])]
