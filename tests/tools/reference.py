@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write docs/reference.md and the variables in the roles' READMEs.
+"""Write docs/reference.md; `make reference` runs it.
 
-`make reference` runs it. The sources are the argument_specs of playbooks and roles, the header comments of playbooks
-and the documentation of plugins. A module whose short description begins with [INTERNAL] is left out.
+The sources are the argument_specs of playbooks and roles, the header comments of playbooks and the documentation of
+plugins. A module whose short description begins with [INTERNAL] is left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ _HEAD = """\
 `ansible-doc rackscale.nvlink.NAME` prints every option and return value of a module, with `-t inventory`, `-t lookup`,
 `-t callback` or `-t role` those of another plugin or a role. `make docs` builds the same as a site.
 """
-_TABLE = re.compile(r"(<!-- variables:(\w+) [^>]*-->\n).*?(<!-- /variables:\2 -->)", re.DOTALL)
 _MARKUP = re.compile(r"\b([BCIMOPVELRU]|RV)\(((?:[^()\\]|\\.)*)\)")
 _CODE = re.compile(r"(`[^`]*`)")
 
@@ -54,14 +53,6 @@ def _read(path: Path, loader: Any = yaml.CSafeLoader) -> Any:
     return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
 
 
-def pages() -> dict[Path, str]:
-    """Every generated page with its text."""
-    return {
-        PAGE: reference(),
-        **{role / "README.md": role_page(role) for role in roles()},
-    }
-
-
 def roles() -> list[Path]:
     """The folders of all roles."""
     return sorted(path.parents[1] for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml"))
@@ -77,64 +68,8 @@ def entry_points(role: Path) -> dict[str, dict[str, Any]]:
     return first
 
 
-def role_page(role: Path) -> str:
-    """The README of a role with a current table for each entry point.
-
-    Raises ValueError where the README has no place for the table of an entry point, or one too many.
-    """
-    path = role / "README.md"
-    text = path.read_text(encoding="utf-8")
-    entries = entry_points(role)
-    found = [match[2] for match in _TABLE.finditer(text)]
-    if sorted(found) != sorted(entries):
-        raise ValueError(
-            f"{path.relative_to(CHECKOUT)}: has tables for {found}, and meta/argument_specs.yml the entry points "
-            f"{list(entries)}. Write <!-- variables:NAME (make reference) --> and <!-- /variables:NAME --> for each."
-        )
-    return _TABLE.sub(lambda match: f"{match[1]}{variables(entries[match[2]]['options'])}{match[3]}", text)
-
-
-def variables(options: dict[str, dict[str, Any]]) -> str:
-    """The table of an entry point's variables."""
-    rows = (f"| `{name}` | {_type(spec)} | {_default(spec)} | {_meaning(spec)} |\n" for name, spec in options.items())
-    return f"\n| variable | type | default | meaning |\n|---|---|---|---|\n{''.join(rows)}\n"
-
-
-def _type(spec: dict[str, Any]) -> str:
-    kind = spec.get("type", "str")
-    return f"{kind} of {spec['elements']}" if "elements" in spec else str(kind)
-
-
-def _default(spec: dict[str, Any]) -> str:
-    if spec.get("required"):
-        return "**required**"
-    default = spec.get("default")
-    if default is None:
-        return "none"
-    if default == "":
-        return "empty"
-    if isinstance(default, str):
-        return f"`{_escaped(default)}`"
-    dumped = yaml.safe_dump(default, default_flow_style=True, width=1000)
-    return f"`{_escaped(dumped.removesuffix(chr(10)).removesuffix('...').strip())}`"
-
-
 def _escaped(code: str) -> str:
     return code.replace("|", "\\|")
-
-
-def _meaning(spec: dict[str, Any]) -> str:
-    text = markdown(spec["description"])
-    if spec.get("choices"):
-        text += f" One of {', '.join(f'`{choice}`' for choice in spec['choices'] if choice != '')}."
-    if spec.get("options"):
-        keys = (f"`{key}` ({_key(inner)}): {_meaning(inner)}" for key, inner in spec["options"].items())
-        text += " Keys: " + " ".join(keys)
-    return text
-
-
-def _key(spec: dict[str, Any]) -> str:
-    return f"{_type(spec)}, {_default(spec).strip('*')}"
 
 
 def markdown(description: str | list[str]) -> str:
@@ -265,5 +200,4 @@ def _plugin_section() -> str:
 
 
 if __name__ == "__main__":
-    for generated, content in pages().items():
-        generated.write_text(content, encoding="utf-8")
+    PAGE.write_text(reference(), encoding="utf-8")
