@@ -66,6 +66,12 @@ _INVENTORY.write_bytes(
 intersphinx_mapping = {"ansible": ("https://docs.ansible.com/projects/ansible/latest/", str(_INVENTORY))}
 
 
+def _list_the_pages(_app: object, name: str, source: list[str]) -> None:
+    """Add the list of all pages to the first page of the site; a reader of a checkout or of GitHub needs none."""
+    if name == "index":
+        source[0] += "\n" + (Path(__file__).parent / "toctree.txt").read_text()
+
+
 def _link_the_repository(_app: object, name: str, source: list[str]) -> None:
     """Turn links to files outside docs/, which work in a checkout, into links to the repository."""
     outside = re.escape("../" * (name.count("/") + 1))
@@ -73,4 +79,5 @@ def _link_the_repository(_app: object, name: str, source: list[str]) -> None:
 
 
 def setup(app: object) -> None:
+    app.connect("source-read", _list_the_pages)  # type: ignore[attr-defined]
     app.connect("source-read", _link_the_repository)  # type: ignore[attr-defined]
