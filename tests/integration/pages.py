@@ -135,6 +135,11 @@ class Shell:
         self.reported += done.stdout
         return done
 
+    def missing(self, page: str) -> list[str]:
+        """What the page shows as printed and no command has printed, as results() has it."""
+        printed = plain(self.reported)
+        return [part for part in results(page) if not re.search(part, printed)]
+
     def follow(self, page: str, keep: Collection[str] = ("hosts.yml",)) -> None:
         """Write the files of a page, except those that the test has written with the names of the lab."""
         for name, text in files(page).items():

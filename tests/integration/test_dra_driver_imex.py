@@ -146,6 +146,7 @@ def test_the_commands_of_the_kubernetes_pages_run_unchanged(racks: Racks, monkey
     del given["dra_driver_tray_hosts"]
     (racks.folder / "group_vars" / "all.yml").write_text(json.dumps(given))
     shell.follow(quick_start, keep=("hosts.yml", "group_vars/all.yml"))
+    assert shell.missing(quick_start) == []
     for page in ("docs/dra-driver.md", "docs/k8s-topology.md"):
         shell.follow(page, keep=pages.files(page))
     assert racks.units() == {"masked inactive"}
