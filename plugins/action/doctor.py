@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import steps as capture
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, hosts, inventory, peers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, hosts, inventory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import steps as doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
@@ -50,8 +50,8 @@ class ActionModule(GuardedAction):
     def _doctor(self, options: Arguments, task_vars: Variables) -> Result:
         read = inventory.read(options, task_vars)
         if options["step"] == "plan":
-            return doctor.plan(read, options["fabric_file"], task_vars)
-        rows, found = doctor.evaluate(read, options["fabric_file"], options["checks"], task_vars)
+            return doctor.plan(read, options["fabric_file"])
+        rows, found = doctor.evaluate(read, options["fabric_file"], task_vars)
         text = checks.summary(rows, len(found.trays), len(hosts.answered(found.trays)))
         verdict = checks.verdict(rows, text)
         if options["path"]:
@@ -64,8 +64,10 @@ class ActionModule(GuardedAction):
             next_step = "set fabric_file: fabric.json for the group all, then run the playbook discover"
         else:
             next_step = f"ansible-playbook rackscale.nvlink.{'site' if verdict['ok'] else 'doctor'}"
-        lines, failure = checks.screen(rows, f"{text} Next: {next_step}.", options["fail"])
-        return {"verdict": verdict, "text": lines, "failure": failure}
+        last = f"{text} Next: {next_step}."
+        failure = "" if verdict["ok"] or not options["fail"] else last
+        # Ansible prints a failure by itself, below what is printed before.
+        return {"verdict": verdict, "text": [*checks.lines(rows), *([] if failure else [last])], "failure": failure}
 
     def _inspect(self, options: Arguments, task_vars: Variables) -> Result:
         """The host's report with its clock, or in `problem` why it gave none."""
@@ -73,7 +75,8 @@ class ActionModule(GuardedAction):
         if self._connection.transport == "local":
             more["connects"] = []  # a stand-in shares this machine
         elif options["role"] == "tray":
-            more["connects"] = peers.targets(options, task_vars)
+            tray, hostvars = str(task_vars["inventory_hostname"]), task_vars["hostvars"]
+            more["connects"] = doctor.connects(tray, options["peer_ports"], options["controllers"], hostvars)
         asked = time.time()
         try:
             answer = self._ask("inspect", options, more, task_vars)

@@ -49,7 +49,6 @@ def of_tray(options: subsets.Options) -> dict[str, Any]:
         "outputs": [
             _output("nvidia-smi.xml", [options.nvidia_smi, "-q", "-x"], options.timeout),
             _output("imex-state.txt", [*ctl, "-q"], options.imex_timeout),
-            _output("imex-table.txt", [*ctl, "-N"], options.imex_timeout),
             _output("imex.json", [*ctl, "-N", "-j"], options.imex_timeout),
         ],
     }

@@ -12,7 +12,7 @@ version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - The playbook doctor checks the controller and the inventory, inspects trays and Slurm controllers, and evaluates
-    what they reported together with the nodes of Kubernetes.
+    what they reported.
   - Its tag C(capture) makes a support bundle of what the tools of trays and Slurm controllers answer, and anonymises
     it on the Ansible controller. It sends nothing anywhere. A bundle without the answer of any tray is not written.
   - Each step is one task. It changes nothing but O(path), and does not refresh a package manager's cache.
@@ -21,12 +21,12 @@ notes:
 options:
   step:
     description:
-      - V(plan) checks the controller and the inventory, and returns which hosts to inspect.
+      - V(plan) returns what the hosts are to inspect.
       - V(inspect) reads on a host the user, Python, driver and NVML, the IMEX package, the clock and, on the Slurm
-        controller, the version, ports and nodes of slurmctld. It opens TCP connections to the given ports of other
+        controller, the version and ports of slurmctld. It opens TCP connections to the given ports of other
         hosts, all at once and at most 160, and closes them. A host that cannot be reached or on which it fails does not
         fail the task; RV(problem) has the reason.
-      - V(evaluate) returns all checks, from O(checks) and the results of V(inspect).
+      - V(evaluate) checks the controller and the inventory, and what V(inspect) has returned.
       - V(plan_capture) checks O(path) and the number of trays, before a host is asked, and returns which hosts to ask.
       - V(capture) reads on a tray NVML with the bytes of each version of its fabric struct, C(nvidia-smi -q -x) and
         C(nvidia-imex-ctl), on a Slurm controller C(scontrol show topology) and C(scontrol show config). Each answer has
@@ -36,7 +36,7 @@ options:
     choices: [plan, inspect, evaluate, plan_capture, capture, write_capture]
     required: true
   fabric_file:
-    description: Path of the fabric file, which has the members of a tray's clique; empty where none is set.
+    description: Path of the fabric file; empty where none is set.
     type: path
     default: ''
   trays:
@@ -50,11 +50,6 @@ options:
     description: Hosts that run slurmctld. With O(step=inspect) each tray connects to their slurmctld.
     type: list
     elements: str
-    default: []
-  checks:
-    description: The checks that O(step=plan) has returned.
-    type: list
-    elements: dict
     default: []
   fail:
     description: Whether the playbook fails where a check has an error.
@@ -147,7 +142,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Inspect the controller and the inventory
+- name: Plan what the hosts inspect
   rackscale.nvlink.doctor:
     step: plan
     trays: "{{ groups['trays'] }}"
@@ -169,11 +164,6 @@ findings:
   returned: always
   type: list
   elements: dict
-checks:
-  description: Name, status, host and message of each check of the controller and the inventory.
-  returned: with O(step=plan)
-  type: list
-  elements: dict
 ready:
   description: Whether the controller has what it needs to ask hosts.
   returned: with O(step=plan)
@@ -183,19 +173,16 @@ controllers:
   returned: with O(step=plan) and O(step=plan_capture)
   type: list
   elements: str
-fabric_file:
-  description: Path of the fabric file if it exists, else empty.
-  returned: with O(step=plan)
-  type: str
 sample:
   description: Trays to which the Slurm controllers connect, as O(connects).
   returned: with O(step=plan)
   type: list
   elements: dict
-addresses:
-  description: Address of each tray where there is no fabric file, which has them.
+groups:
+  description: Address of each tray, a mapping a clique; one of all trays where there is no fabric file.
   returned: with O(step=plan)
-  type: dict
+  type: list
+  elements: dict
 with_imex:
   description: Whether the site runs IMEX as a service on trays.
   returned: with O(step=plan)
@@ -207,12 +194,12 @@ verdict:
   sample: {"ok": false, "summary": "...", "checks": [{"name": "ssh", "status": "error", "hosts": "r01t[01-18]",
     "message": "..."}]}
 text:
-  description: The summary to print; of the checks without errors where RV(failure) has them.
+  description: The checks and the summary to print.
   returned: with O(step=evaluate) and O(step=write_capture)
   type: list
   elements: str
 failure:
-  description: The errors and the summary; empty where the playbook does not fail.
+  description: The summary where the playbook fails, else empty.
   returned: with O(step=evaluate)
   type: str
 problem:
@@ -247,16 +234,8 @@ root:
   description: Whether that is root.
   returned: with O(step=inspect)
   type: bool
-hostname:
-  description: The host's own name.
-  returned: with O(step=inspect)
-  type: str
 slurmd:
   description: Version of the installed slurmd.
-  returned: with O(step=inspect) and O(role=tray)
-  type: str
-slurmd_name:
-  description: The NodeName that C(slurmd -C) prints.
   returned: with O(step=inspect) and O(role=tray)
   type: str
 gpu:
@@ -292,11 +271,6 @@ imex:
       description: Other versions that it offers.
       type: list
       elements: str
-listens:
-  description: TCP ports on which the host listens.
-  returned: with O(step=inspect) and O(role=tray)
-  type: list
-  elements: int
 connects:
   description: Results of the connections.
   returned: with O(step=inspect)
@@ -312,11 +286,8 @@ connects:
     port:
       description: Its port.
       type: int
-    state:
-      description: C(open), C(refused), C(timeout), C(unreachable) or C(unresolved).
-      type: str
     reason:
-      description: Why it failed.
+      description: Why the port cannot be reached; empty where it can.
       type: str
 slurm:
   description: slurmctld of the host.
@@ -335,20 +306,6 @@ slurm:
     problem:
       description: Why it did not answer.
       type: str
-    nodes:
-      description: Its nodes.
-      type: list
-      elements: dict
-      contains:
-        name:
-          description: NodeName.
-          type: str
-        hostname:
-          description: NodeHostName.
-          type: str
-        address:
-          description: NodeAddr.
-          type: str
 versions:
   description: Versions of the software on the host, each V(null) where there is none.
   returned: with O(step=capture)
@@ -469,29 +426,6 @@ outputs:
       description: The output in parts of at most 8192 characters.
       type: list
       elements: str
-path:
-  description: The bundle.
-  returned: with O(step=plan_capture) and O(step=write_capture)
-  type: str
-mapping_path:
-  description: The mapping table, which stays on the controller.
-  returned: with O(step=plan_capture) and O(step=write_capture)
-  type: str
-files:
-  description: Path of each file in the bundle, and its size in bytes.
-  returned: with O(step=write_capture)
-  type: dict
-  sample: {"trays/a01b01/nvidia-smi.xml": 61230}
-mapped:
-  description: How many identifiers of each kind were replaced.
-  returned: with O(step=write_capture)
-  type: dict
-  sample: {"UUIDs": 73, "names": 22}
-missing:
-  description: The hosts without an answer.
-  returned: with O(step=write_capture)
-  type: list
-  elements: str
 trays:
   description: The trays to ask.
   returned: with O(step=plan_capture)
@@ -522,7 +456,6 @@ ARGUMENTS: dict[str, Specification] = {
     "trays": {"type": "list", "elements": "str"},
     "pattern": {"type": "str"},
     "controllers": {"type": "list", "elements": "str", "default": []},
-    "checks": {"type": "list", "elements": "dict", "default": []},
     "fail": {"type": "bool", "default": True},
     "path": {"type": "path", "default": ""},
     "role": {"type": "str", "choices": ["tray", "controller"], "default": "tray"},

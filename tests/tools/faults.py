@@ -137,14 +137,14 @@ FAULTS = (
     Fault("control_characters_pass", "guard", "plugins/plugin_utils/values.py",
           '"".join(char if char.isprintable() else " " for char in message[:1000])', "message[:1000]"),
     Fault("secret_setting_kept", "capture", "plugins/plugin_utils/capture/answers.py",
-          "_HARMLESS.fullmatch(value) and not _IDENTIFIES.search(key)", "_HARMLESS.fullmatch(value)"),
+          'for row in settings if row[1] in KEPT_SETTINGS)', 'for row in settings)'),
     # A process may have this markup in its name.
     Fault("end_of_process_name", "capture", "plugins/module_utils/gpu/nvidia_smi.py",
           'part.rpartition("</process_name>")', 'part.partition("</process_name>")'),
     Fault("identifier_left_in_bundle", "capture", "plugins/plugin_utils/capture/answers.py",
           "_ELEMENTS.get(tag[2], Substitutes.masked)", "_ELEMENTS.get(tag[2], Substitutes.plain)"),
-    Fault("refused_port_passes", "capture", "plugins/plugin_utils/doctor/hosts.py",
-          "(state != REFUSED or listens)", "(state != REFUSED and listens)"),
+    Fault("blocked_port_passes", "capture", "plugins/module_utils/doctor.py",
+          "    except (OSError, UnicodeError) as error:", "    except UnicodeError as error:"),
     # A failure of several trays is dropped where one of them has a cause.
     Fault("failure_dropped", "verify", "plugins/plugin_utils/verify/correlation.py",
           "if not causes or not all(causes):", "if not causes or not any(causes):"),

@@ -72,14 +72,8 @@ _SMI_TEXT = re.compile(
 
 _KEY = re.compile("[A-Za-z_]{1,64}")
 
-_NODE = re.compile(r"(\s*Node\s+#[0-9]{1,6}\s+[-*]\s+)(\S+)(?:(\s+\()([^)]*)(\)))?(.*)")
-_PART = re.compile(r"(\s*(Hostname|Version):\s*)(\S*)(\s*)")
-_TABLE_LINE = re.compile(
-    r"(?:[0-9 \t!?]|[A-Z](?![A-Z]))*|Connectivity Table Legend:|Nodes:|\s*Nodes From\\To[0-9 ]*|Domain State: *[A-Z_]*"
-    r"|[0-9]{1,2}/[0-9]{1,2}/[0-9]{4} [0-9:.]{5,15}"
-)
-
-# Settings of `scontrol show config` that decide where jobs run, and hold no name, path or secret of a site.
+# Settings of `scontrol show config` that decide where jobs run, and hold no name, path or secret of a site. No other
+# one is in the bundle.
 KEPT_SETTINGS = frozenset(
     (
         *("AccountingStorageEnforce", "AccountingStorageType", "CommunicationParameters", "GresTypes", "JobCompType"),
@@ -90,14 +84,12 @@ KEPT_SETTINGS = frozenset(
         "TopologyPlugin",
     )
 )
-_SETTING = re.compile(r"(\s*)([A-Za-z][\w-]*(?:\[[0-9]+\])?)([ \t]*=[ \t]*)(.*)", re.ASCII)
+_SETTING = re.compile(r"([A-Za-z]+)([ \t]*=[ \t]*)(.*)")
 _NUMBER = r"[0-9]{1,10}(?:\.[0-9]{1,6}){0,2}"
-_HARMLESS = re.compile(rf"(?:{_NUMBER}(?: (?:sec|min|percent|usec))?|yes|no|none|\(null\)|n/a|unlimited|)", re.I)
 # Slurm's own words have no digits, which names of hosts have.
-_OPTION = re.compile(rf"[A-Za-z][A-Za-z_/-]{{0,40}}(?:=[+-]?{_NUMBER}[A-Za-z%]?)?|{_NUMBER}|\(null\)|")
-_IDENTIFIES = re.compile("pass|key|secret|token|auth|cred|user|host|addr|domain|machine|control|cluster|name|loc", re.I)
-_CONFIG_LINE = re.compile(r"\s*|Configuration data as of [0-9T:-]{10,25}|[A-Z][\w /-]{0,60} Configuration:", re.ASCII)
-_STATE_LINE = re.compile(r"(Slurmctld\([a-z]{1,20}\) at )(\S+)( is [A-Z]{1,20})")
+_OPTION = re.compile(
+    rf"[A-Za-z][A-Za-z_/-]{{0,40}}(?:=[+-]?{_NUMBER}[A-Za-z%]?)?|{_NUMBER}(?: sec| min| percent)?|\(null\)|"
+)
 
 
 def _smi(text: str, of: Substitutes) -> str:
@@ -166,27 +158,6 @@ def _imex_state(text: str, _of: Substitutes) -> str:
     return text if status.parse_state(text) else ""
 
 
-def _imex_table(text: str, of: Substitutes) -> str:
-    return "".join(f"{_imex_line(line, of)}\n" for line in text.splitlines())
-
-
-def _imex_line(line: str, of: Substitutes) -> str:
-    node = _NODE.fullmatch(line)
-    if node is None:
-        return line if _TABLE_LINE.fullmatch(line) else of.masked(line)
-    also = f"{node[3]}{of.name(node[4])}{node[5]}" if node[3] else ""
-    return node[1] + of.name(node[2]) + also + " - ".join(_imex_part(part, of) for part in node[6].split(" - "))
-
-
-def _imex_part(part: str, of: Substitutes) -> str:
-    """A state, or a part with a name, such as Version: 580.95.05."""
-    named = _PART.fullmatch(part)
-    if named:
-        kind = Substitutes.name if named[2] == "Hostname" else Substitutes.plain
-        return f"{named[1]}{kind(of, named[3])}{named[4]}"
-    return part if re.fullmatch("[A-Z_* ]*", part) else of.masked(part)
-
-
 def _topology(text: str, of: Substitutes) -> str:
     """scontrol show topology: words KEY=VALUE, of which each value but a number is a name or hostlist."""
     return re.sub(r"\S+", lambda word: _topology_word(word[0], of), text)
@@ -201,26 +172,14 @@ def _topology_word(word: str, of: Substitutes) -> str:
     return f"{key}={of.name(value)}"
 
 
-def _config(text: str, of: Substitutes) -> str:
-    return "".join(f"{_config_line(line, of)}\n" for line in text.splitlines())
+def _config(text: str, _of: Substitutes) -> str:
+    """scontrol show config: the settings that are kept, without what a site adds."""
+    settings = filter(None, map(_SETTING.fullmatch, text.splitlines()))
+    return "".join(f"{row[1]}{row[2]}{_setting(row[3])}\n" for row in settings if row[1] in KEPT_SETTINGS)
 
 
-def _config_line(line: str, of: Substitutes) -> str:
-    if _CONFIG_LINE.fullmatch(line):
-        return line
-    state = _STATE_LINE.fullmatch(line)
-    if state:
-        return f"{state[1]}{of.name(state[2])}{state[3]}"
-    setting = _SETTING.fullmatch(line)
-    if not setting:
-        return REMOVED
-    return "".join((setting[1], setting[2], setting[3], _value(setting[2], setting[4].strip())))
-
-
-def _value(key: str, value: str) -> str:
-    if key in KEPT_SETTINGS:
-        return ",".join(_option(option) for option in value.split(","))
-    return value if _HARMLESS.fullmatch(value) and not _IDENTIFIES.search(key) else REMOVED
+def _setting(value: str) -> str:
+    return ",".join(map(_option, value.strip().split(",")))
 
 
 def _option(option: str) -> str:
@@ -234,7 +193,6 @@ def _option(option: str) -> str:
 OUTPUTS: dict[str, tuple[str, Callable[[str, Substitutes], str]]] = {
     "nvidia-smi.xml": ("nvidia-smi -q -x", _smi),
     "imex-state.txt": ("nvidia-imex-ctl -q", _imex_state),
-    "imex-table.txt": ("nvidia-imex-ctl -N", _imex_table),
     "imex.json": ("nvidia-imex-ctl -N -j", _json),
     "topology.txt": ("scontrol show topology", _topology),
     "config.txt": ("scontrol show config", _config),

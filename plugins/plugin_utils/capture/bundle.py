@@ -14,14 +14,13 @@ import io
 import json
 import re
 import tarfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import answers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.kinds import REMOVED, Substitutes, Table
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.kinds import Substitutes, Table
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 FORMAT = 1
@@ -43,16 +42,6 @@ class Bundle:
 
     files: dict[str, str]
     table: Table
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Kind of identifier -> how many were replaced."""
-        return {kind: len(rows) for kind, rows in self.table.items() if rows}
-
-    @property
-    def removed(self) -> int:
-        """Settings of Slurm without their value."""
-        return sum(text.count(f"= {REMOVED}\n") for text in self.files.values())
 
 
 def make(trays: Sequence[Host], controllers: Sequence[Host]) -> Bundle:
@@ -123,12 +112,10 @@ def _json(data: Any) -> str:
 def summary(bundle: Bundle, missing: Sequence[str]) -> list[str]:
     """What a person reads before a bundle leaves the site."""
     size = sum(map(len, bundle.files.values()))
-    replaced = ", ".join(f"{kind} ({number})" for kind, number in bundle.counts.items()) or "nothing"
-    kinds = Counter(path.rpartition("/")[2] for path in bundle.files)
-    listed = ", ".join(f"{number} {name}" for name, number in sorted(kinds.items()))
+    replaced = ", ".join(f"{kind} ({len(rows)})" for kind, rows in bundle.table.items() if rows) or "nothing"
     lines = [
-        f"{len(bundle.files)} files, {size} bytes: {listed}.",
-        f"Replaced: {replaced}; {bundle.removed} settings of Slurm and the names of all processes were removed.",
+        f"{len(bundle.files)} files, {size} bytes.",
+        f"Replaced: {replaced}. Left out: names of processes, free text and most settings of Slurm.",
     ]
     if missing:
         lines.append(f"Without an answer: {summarize(missing)}; the bundle names them.")

@@ -18,7 +18,6 @@ import ipaddress
 import itertools
 import re
 import string
-from collections import Counter
 from collections.abc import Iterator
 
 REMOVED = "(removed)"
@@ -70,34 +69,23 @@ class Substitutes:
         _number(self._words, _words())
         numbers, serials = itertools.count(1), self.table["serial numbers"]
         for serial in sorted(serials):
-            # Few are enough, since a host may return more of them than such a text has values.
-            tries = (_numbered(serial, next(numbers)) for _try in range(8))
-            serials[serial] = next((text for text in tries if text not in serials), self.masked(serial))
+            padded = (f"{number:0{len(serial)}d}" for number in numbers)
+            serials[serial] = next(text for text in padded if text not in serials)
+        # 10.0.0.0/8 first. An answer has less than the 16 million networks after which a number would pass 255.
+        _number(self._networks, (f"{10 + (n >> 16)}.{n >> 8 & 255}.{n & 255}" for n in itertools.count()))
         self._assign_addresses(self.table["addresses"])
         self.table["names"].clear()
 
     def _assign_addresses(self, addresses: dict[str, str]) -> None:
-        """IPv4 in networks of 10.0.0.0/8 that the site does not use, IPv6 in fd00::/8."""
-        own = {network.split(".")[1] for network in self._networks if network.startswith("10.")}
-        free = [str(number) for number in range(256) if str(number) not in own] or ["0"]
-        wide = sorted({network.rpartition(".")[0] for network in self._networks})
-        # More networks of 65,536 addresses than numbers share these.
-        seconds = {network: free[at % len(free)] for at, network in enumerate(wide)}
-        thirds = Counter[str]()
-        for network in sorted(self._networks):
-            first = network.rpartition(".")[0]
-            self._networks[network] = f"10.{seconds[first]}.{thirds[first]}"
-            thirds[first] += 1
-        narrow: dict[int, int] = {}
+        wide: dict[int, int] = {}
         for at, text in enumerate(sorted(addresses), 1):
             address = ipaddress.ip_address(text)
             if address.version == 4:
                 network, _dot, last = text.rpartition(".")
                 addresses[text] = f"{self._networks[network]}.{last}"
             else:
-                number = narrow.setdefault(int(address) >> 64, len(narrow) + 1)
-                base = 0xFE80 << 112 if address.is_link_local else (0xFD00 << 112) + (number << 64)
-                addresses[text] = str(ipaddress.IPv6Address(base + at))
+                number = wide.setdefault(int(address) >> 64, len(wide) + 1)
+                addresses[text] = str(ipaddress.IPv6Address((0xFD00 << 112) + (number << 64) + at))
 
     # ----------------------------------------------------------------------------------------------------------- kinds
 
@@ -178,16 +166,6 @@ class Substitutes:
 def _number(originals: dict[str, str], candidates: Iterator[str]) -> None:
     free = (text for text in candidates if text not in originals)
     originals.update(zip(sorted(originals), free, strict=False))
-
-
-def _numbered(serial: str, number: int) -> str:
-    """Of the same length and with letters and digits where the original has them."""
-    result = []
-    for char in reversed(serial):
-        alphabet = string.digits if char.isdigit() else string.ascii_uppercase if char.isalpha() else char
-        number, digit = divmod(number, len(alphabet)) if len(alphabet) > 1 else (number, 0)
-        result.append(alphabet[digit])
-    return "".join(reversed(result))
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -25,13 +25,12 @@ MAX_TRAYS = 180
 
 def plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[str, Any]:
     """The hosts to ask; AnsibleActionFail where there could be no bundle."""
-    folder = os.path.dirname(path)
     if not path.endswith(SUFFIX):
         raise AnsibleActionFail(f"capture_file: {path} does not end with {SUFFIX}; name the bundle so.")
-    if not os.path.isdir(folder):
-        raise AnsibleActionFail(f"capture_file: the folder {folder} does not exist; create it.")
-    if not os.access(folder, os.W_OK):
-        raise AnsibleActionFail(f"capture_file: the folder {folder} is not writable; make it writable.")
+    if not os.access(os.path.dirname(path), os.W_OK):
+        raise AnsibleActionFail(
+            f"capture_file: the folder {os.path.dirname(path)} does not exist or is not writable; correct that."
+        )
     if len(trays) > MAX_TRAYS:
         raise AnsibleActionFail(
             f"A bundle has at most {MAX_TRAYS} trays, and this run has {len(trays)};"
@@ -39,7 +38,7 @@ def plan(path: str, trays: Sequence[str], controllers: Sequence[str]) -> dict[st
         )
     if not trays:
         raise AnsibleActionFail("site_tray_hosts leaves no tray beside the Slurm controllers; name the trays in it.")
-    return {"path": path, "mapping_path": _mapping(path), "trays": list(trays), "controllers": list(controllers)}
+    return {"trays": list(trays), "controllers": list(controllers)}
 
 
 def write(
@@ -50,7 +49,7 @@ def write(
     of_controllers = _hosts(controllers, "capture_slurm", task_vars)
     if not any(host.answer for host in of_trays):
         raise AnsibleActionFail("No tray answered, so there is nothing to capture; run the playbook doctor.")
-    mapping = _mapping(path)
+    mapping = f"{path.removesuffix(SUFFIX)}.mapping.json"
     made = bundle.make(of_trays, of_controllers)
     if not check:
         # First, since without it nobody can read an answer to the bundle. Neither is for other users.
@@ -64,20 +63,7 @@ def write(
         f"What stands for what {done} in {mapping}, which stays here. Nothing was sent."
         f" Next: tar -xOzf {path}, to read it before you pass it on.",
     ]
-    return {
-        "changed": True,
-        "changes": [path, mapping],
-        "path": path,
-        "mapping_path": mapping,
-        "files": {name: len(content.encode()) for name, content in made.files.items()},
-        "mapped": made.counts,
-        "missing": missing,
-        "text": text,
-    }
-
-
-def _mapping(path: str) -> str:
-    return f"{path.removesuffix(SUFFIX)}.mapping.json"
+    return {"changed": True, "changes": [path, mapping], "text": text}
 
 
 def _hosts(names: Iterable[str], registered: str, task_vars: Variables) -> list[Host]:

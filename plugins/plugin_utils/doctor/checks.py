@@ -16,7 +16,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import end
 OK, SKIPPED, INFO, WARNING, ERROR = "ok", "skipped", "info", "warning", "error"
 ORDER = (OK, SKIPPED, INFO, WARNING, ERROR)
 LOCALHOST = "localhost"
-MAX_ERRORS = 20
+MAX_LINES = 40
+"""Of the checks that are not ok, errors first."""
 MAX_LINE = 60
 """Characters of a host list on the screen; the JSON file has it whole."""
 
@@ -32,56 +33,30 @@ class Check:
 
 
 def merged(checks: Iterable[Check]) -> list[dict[str, str]]:
-    """Rows name, status, hosts (a hostlist) and message, in the order of ORDER: errors last, next to the summary.
-
-    A check that is ok has one row for all its hosts, with its first message where all have the same.
-    """
+    """Rows name, status, hosts (a hostlist) and message, in the order of ORDER: errors last, next to the summary."""
     groups: dict[tuple[str, str, str], dict[str, None]] = {}
-    texts: dict[str, set[str]] = {}
     for check in checks:
-        key = (check.name, check.status, "" if check.status == OK else check.message)
-        groups.setdefault(key, {})[check.host] = None
-        if check.status == OK:
-            texts.setdefault(check.name, set()).add(check.message)
+        groups.setdefault((check.name, check.status, check.message), {})[check.host] = None
     rows = [
-        {"name": name, "status": status, "hosts": fold(hosts), "message": message or _common(texts.get(name, set()))}
+        {"name": name, "status": status, "hosts": fold(hosts), "message": message}
         for (name, status, message), hosts in groups.items()
     ]
     return sorted(rows, key=lambda row: ORDER.index(row["status"]))
 
 
-def _common(messages: set[str]) -> str:
-    return next(iter(messages)) if len(messages) == 1 else ""
-
-
 def lines(rows: Sequence[dict[str, str]]) -> list[str]:
-    """What is ok in one line, then a line a row."""
+    """What is ok in one line, then a line a row, at most MAX_LINES."""
     wrong = {*_names(rows, WARNING), *_names(rows, ERROR)}
     fine = [name for name in _names(rows, OK) if name not in wrong]
+    others = [row for row in rows if row["status"] != OK]
     found = [f"ok: {', '.join(fine)}"] if fine else []
-    for row in rows:
-        if row["status"] != OK:
-            where = "" if row["hosts"] == LOCALHOST else f"{_short(row['hosts'])}: "
-            found.append(f"{row['status']}: {row['name']}: {where}{ended(row['message'])}")
+    if len(others) > MAX_LINES:
+        found.append(f"{len(others) - MAX_LINES} more lines are not shown; set doctor_file to read them.")
+    for row in others[-MAX_LINES:]:
+        hosts = row["hosts"] if len(row["hosts"]) <= MAX_LINE else f"{row['hosts'][: MAX_LINE - 3]}..."
+        where = "" if hosts == LOCALHOST else f"{hosts}: "
+        found.append(f"{row['status']}: {row['name']}: {where}{ended(row['message'])}")
     return found
-
-
-def screen(rows: Sequence[dict[str, str]], text: str, fails: bool) -> tuple[list[str], str]:
-    """(lines to print, message of the failure, empty without one): the errors stand in one of them, with the summary.
-
-    Ansible prints a failure with its own report, so its message has the errors: the last that a person reads.
-    """
-    errors = [row for row in rows if row["status"] == ERROR]
-    if not errors or not fails:
-        return [*lines(rows), text], ""
-    texts = [line.removeprefix(f"{ERROR}: ") for line in lines(errors)]
-    more = [f"{len(texts) - MAX_ERRORS} more errors; set doctor_file to read them."] if len(texts) > MAX_ERRORS else []
-    others = [line for line in lines(rows) if not line.startswith(f"{ERROR}: ")]
-    return others, "\n".join([*texts[:MAX_ERRORS], *more, text])
-
-
-def _short(hosts: str) -> str:
-    return hosts if len(hosts) <= MAX_LINE else f"{hosts[: MAX_LINE - 3]}..."
 
 
 def summary(rows: Sequence[dict[str, str]], trays: int, answered: int) -> str:

@@ -1,25 +1,21 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of the controller: versions, collections and libraries that the site's variables need, ansible.cfg. Pure."""
+"""Checks of the controller: collections and libraries that the site's variables need, and ansible.cfg. Pure.
+
+Ansible itself warns of an ansible-core that is too old, by meta/runtime.yml.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
-    ERROR,
-    INFO,
-    OK,
-    WARNING,
-    Check,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, OK, WARNING, Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
 
 ROUNDS = 4
@@ -28,50 +24,25 @@ ROUNDS = 4
 
 USERS_OF_KUBERNETES = ("dra_driver_shape", "k8s_topology_schedulers", "verify_kubeconfig")
 
-CONFIG: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (
-    (
-        "INVENTORY_ANY_UNPARSED_IS_FAILED",
-        lambda value: not value,
-        WARNING,
-        "an inventory source that cannot be read is only a warning, and its trays are missing; set"
-        " any_unparsed_is_failed = true in [inventory] of ansible.cfg",
-    ),
-    (
-        "INJECT_FACTS_AS_VARS",
-        bool,
-        INFO,
-        "facts of a host become variables of that host; set inject_facts_as_vars = false in [defaults] of ansible.cfg"
-        " where no other role of the site needs them",
-    ),
-    (
-        "HOST_KEY_CHECKING",
-        lambda value: not value,
-        WARNING,
-        "host keys are not checked, so another machine can pose as a tray; remove host_key_checking = false",
-    ),
-    (
-        "ssh_args",
-        lambda value: "ServerAliveInterval" not in str(value or ""),
-        INFO,
-        "a tray that dies during a task is noticed after minutes; add -o ServerAliveInterval=10"
-        " -o ServerAliveCountMax=3 to ssh_args in [ssh_connection] of ansible.cfg",
-    ),
-)
-"""An option of Ansible, whether its value is wrong, the status, and what is wrong with the remedy."""
+CONFIG = {
+    "INVENTORY_ANY_UNPARSED_IS_FAILED": "an inventory source that cannot be read is only a warning, and its trays are"
+    " missing; set any_unparsed_is_failed = true in [inventory] of ansible.cfg",
+    "HOST_KEY_CHECKING": "host keys are not checked, so another machine can pose as a tray; remove host_key_checking ="
+    " false",
+}
+"""An option of Ansible that should be set -> what is wrong without it, with the remedy."""
 
 
 @dataclass(frozen=True)
 class Controller:
     """What is installed and configured here.
 
-    installed: collection or library -> version, None where it is missing, "" where its version is unknown. config: the
-    options of CONFIG that are known. forks: those of this run.
+    installed: collection or library -> version, None where it is missing, "" where its version is unknown. unset: the
+    options of CONFIG that are not set. forks: those of this run.
     """
 
-    core: str
-    python: str
     installed: Mapping[str, str | None] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
+    unset: Sequence[str] = ()
     forks: int = 5
 
 
@@ -83,22 +54,17 @@ def checks(
     variables: those of localhost, of which few are read: a template of the site may have no value there. slurm: as of
     site.Inventory. trays: their number. processors: those of the controller. discovers: whether this run does.
     """
-    for part, version in (("ansible_core", controller.core), ("controller_python", controller.python)):
-        yield Check(part, *matrix.evaluate(part, version))
     for name, variable in needed(variables, slurm, discovers).items():
         yield _installed(name, variable, controller.installed.get(name))
-    found = [
-        (status, message)
-        for option, is_wrong, status, message in CONFIG
-        if option in controller.config and is_wrong(controller.config[option])
-    ]
+    found = [CONFIG[option] for option in controller.unset]
     if trays > ROUNDS * controller.forks:
         advised = min(trays, max(ROUNDS * processors, controller.forks + 1))
         rounds = -(-trays // controller.forks)
         message = f"forks is {controller.forks} for {count(trays, 'tray')}, so each task takes {rounds} rounds; set"
-        found.append((WARNING, f"{message} forks = {advised} in [defaults] of ansible.cfg (four for each processor)"))
-    for status, message in found or [(OK, "")]:
-        yield Check("ansible_cfg", status, message)
+        found.append(f"{message} forks = {advised} in [defaults] of ansible.cfg (four for each processor)")
+    yield from (Check("ansible_cfg", WARNING, message) for message in found)
+    if not found:
+        yield Check("ansible_cfg", OK, "")
 
 
 def needed(variables: Variables, slurm: str, discovers: bool) -> dict[str, str]:

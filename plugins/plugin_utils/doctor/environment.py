@@ -5,20 +5,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import importlib.util
 import json
 import os
-import platform
-from collections.abc import Iterator
-from typing import Any
 
 import yaml
 from ansible import constants, context
-from ansible.errors import AnsibleError
-from ansible.plugins.loader import connection_loader
-from ansible.release import __version__
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import CONFIG, Controller
 
@@ -30,16 +23,8 @@ def read() -> Controller:
         **{name: _library(name) for name in matrix.LIBRARIES},
     }
     forks = context.CLIARGS.get("forks") or constants.DEFAULT_FORKS
-    return Controller(__version__, platform.python_version(), installed, dict(_config()), forks)
-
-
-def _config() -> Iterator[tuple[str, Any]]:
-    # The options of a plugin are known once it is loaded.
-    connection_loader.get("ssh", class_only=True)
-    for name, *_rest in CONFIG:
-        plugin = {"plugin_type": "connection", "plugin_name": "ssh"} if name.islower() else {}
-        with contextlib.suppress(AnsibleError):
-            yield name, constants.config.get_config_value(name, **plugin)
+    unset = [name for name in CONFIG if not constants.config.get_config_value(name)]
+    return Controller(installed, unset, forks)
 
 
 def collection_version(name: str) -> str | None:
@@ -59,8 +44,12 @@ def collection_version(name: str) -> str | None:
     return "" if spec else None
 
 
+def has(library: str) -> bool:
+    return importlib.util.find_spec(library) is not None
+
+
 def _library(name: str) -> str | None:
-    if importlib.util.find_spec(name) is None:
+    if not has(name):
         return None
     try:
         return importlib.metadata.version(name)

@@ -20,27 +20,24 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks imp
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 
-SSH_PORT = 22
 MAX_SKEW, AUTH_SKEW = 10.0, 300.0
 """Seconds between two clocks: more is a warning, and munge refuses credentials from the second on."""
-OPEN, REFUSED, UNRESOLVED = "open", "refused", "unresolved"
 
 
 @dataclass(frozen=True)
 class Site:
     """What the run knows of the site.
 
-    trays, controllers: host -> its report, or one with `problem` alone. needs_root: what root is needed for on these,
-    empty where nothing configures them. placed: whether the neighbours are those of the fabric file.
-    with_imex: whether the site runs IMEX as a service. dra_driver: whether NVIDIA's DRA driver is to be installed.
+    trays, controllers: host -> its report, or one with `problem` alone. needs_root: whether roles configure these.
+    placed: whether the neighbours are those of the fabric file.
+    with_imex: whether the site runs IMEX as a service.
     """
 
     trays: Mapping[str, Object]
     controllers: Mapping[str, Object] = field(default_factory=dict)
-    needs_root: str = ""
+    needs_root: bool = False
     placed: bool = False
     with_imex: bool = True
-    dra_driver: bool = False
 
     @property
     def asked(self) -> dict[str, Object]:
@@ -62,12 +59,13 @@ def checks(site: Site) -> Iterator[Check]:
     for host, report in site.asked.items():
         if report.get("problem"):
             yield causes.of(host, str(report["problem"]))
-    trays, controllers = answered(site.trays), answered(site.controllers)
-    for name, of_trays, of_controllers, how in TABLE:
-        for host, report in {**(trays if of_trays else {}), **(controllers if of_controllers else {})}.items():
-            yield from (Check(name, status, message, host) for status, message in how(host, report, site))
-    if trays and not any(report.get("connects") for report in {**trays, **controllers}.values()):
-        yield Check("ports", SKIPPED, "no tray connected to another one")
+        else:
+            for name, how in TABLE.items():
+                yield from (Check(name, status, message, host) for status, message in how(host, report, site))
+    if not site.controllers:
+        yield Check("slurm", SKIPPED, "no Slurm controller is in this run")
+    if not any(report.get("connects") for report in site.asked.values()):
+        yield Check("ports", SKIPPED, "no host connected to another one")
 
 
 def _ssh(_host: str, _report: Object, _site: Site) -> Found:
@@ -83,8 +81,7 @@ def _become(_host: str, report: Object, site: Site) -> Found:
     if report.get("root"):
         yield OK, ""
     elif site.needs_root:
-        need = f"Ansible runs as {user}, and {site.needs_root} need root"
-        yield ERROR, f"{need}: set ansible_become: true (docs/security.md)"
+        yield ERROR, f"Ansible runs as {user}, and the roles need root: set ansible_become: true (docs/security.md)"
     else:
         yield INFO, f"Ansible runs as {user}; discover, verify and report need no root"
 
@@ -112,21 +109,18 @@ def _clock(_host: str, report: Object, _site: Site) -> Found:
 _OF_DRIVER = ("driver_missing", "version_mismatch")
 
 
-def _driver(_host: str, report: Object, site: Site) -> Found:
+def _driver(_host: str, report: Object, _site: Site) -> Found:
     driver = mapped(report.get("gpu")).get("driver")
-    if driver and site.dra_driver and matrix.is_older(str(driver), matrix.DRA_DRIVER):
-        yield ERROR, f"the NVIDIA driver is {driver}; the DRA driver needs {matrix.DRA_DRIVER}: upgrade it"
-    elif driver:
+    if driver:
         yield matrix.evaluate("driver", str(driver))
     yield from ((ERROR, text) for code, text in _findings(report).items() if code in _OF_DRIVER)
 
 
 def _nvml(_host: str, report: Object, _site: Site) -> Found:
-    findings = _findings(report)
+    findings, gpu = _findings(report), mapped(report.get("gpu"))
     yield from ((ERROR, text) for code, text in findings.items() if code not in _OF_DRIVER)
-    if not findings:
-        has_gpu = mapped(report.get("gpu")).get("gpus")
-        yield (OK, "") if has_gpu else (ERROR, "no GPU was found: run nvidia-smi there")
+    if gpu and not findings:
+        yield (OK, "") if gpu.get("gpus") else (ERROR, "no GPU was found: run nvidia-smi there")
 
 
 def _findings(report: Object) -> dict[str, str]:
@@ -170,16 +164,14 @@ def _slurm(_host: str, report: Object, _site: Site) -> Found:
 
 
 def _ports(host: str, report: Object, site: Site) -> Found:
-    """Blocked ports. A refused connection shows that the packets pass, except where the peer listens on the port."""
+    """Blocked ports."""
     blocked: dict[tuple[int, str], list[str]] = {}
     rows = [mapped(row) for row in as_list(report.get("connects"))]
     for row in rows:
-        peer, port, state = str(row.get("name")), int(row.get("port") or 0), str(row.get("state"))
-        if mapped(site.asked.get(peer)).get("problem"):
-            continue  # it is reported itself
-        listens = port in as_list(mapped(site.trays.get(peer)).get("listens"))
-        if state != OPEN and (state != REFUSED or listens):
-            blocked.setdefault((port, sentence(row.get("reason"), 80) or state), []).append(peer)
+        peer, port, reason = str(row.get("name")), int(row.get("port") or 0), sentence(row.get("reason"), 80)
+        # A peer that did not answer is reported itself.
+        if reason and not mapped(site.asked.get(peer)).get("problem"):
+            blocked.setdefault((port, reason), []).append(peer)
     for (port, reason), peers in blocked.items():
         needed = site.placed or host in site.controllers or any(peer in site.controllers for peer in peers)
         # The peers of each tray are others: their number is the same for all where a whole network is blocked.
@@ -187,21 +179,21 @@ def _ports(host: str, report: Object, site: Site) -> Found:
         message = (
             f"port {port} of {whom} cannot be reached ({reason}): open it in the firewalls, or correct the addresses"
         )
-        yield (ERROR if needed and port != SSH_PORT else WARNING), message
+        yield (ERROR if needed else WARNING), message
     if rows and not blocked:
         yield OK, ""
 
 
-TABLE: tuple[tuple[str, bool, bool, How], ...] = (
-    ("ssh", True, True, _ssh),
-    ("python", True, True, _python),
-    ("become", True, True, _become),
-    ("clock", True, True, _clock),
-    ("driver", True, False, _driver),
-    ("nvml", True, False, _nvml),
-    ("imex_package", True, False, _imex),
-    ("ports", True, True, _ports),
-    ("versions", True, True, _versions),
-    ("slurm", False, True, _slurm),
-)
-"""Check, whether it is one of trays and of Slurm controllers, and how it is made."""
+TABLE: dict[str, How] = {
+    "ssh": _ssh,
+    "python": _python,
+    "become": _become,
+    "clock": _clock,
+    "driver": _driver,
+    "nvml": _nvml,
+    "imex_package": _imex,
+    "ports": _ports,
+    "versions": _versions,
+    "slurm": _slurm,
+}
+"""Check -> how it is made, of a tray and of a Slurm controller; of what a host has not reported there is none."""

@@ -12,7 +12,6 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import peers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
@@ -47,13 +46,20 @@ def _read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, str], se
     misplaced: set[str] = set()
     for name in names:
         variables = hostvars.raw_get(name)
-        addresses[name] = peers.address(name, variables, hostvars)
+        addresses[name] = address(name, variables, hostvars)
         of_tray = wanted & (variables.keys() - set(trust.foreign_variables(variables.get("ansible_facts"))))
         # The inventory plugin sets the path for localhost too.
         if variables.get("fabric_file") == own.get("nvlink_fabric_file"):
             of_tray.discard("fabric_file")
         misplaced |= of_tray
     return addresses, misplaced
+
+
+def address(name: str, variables: Variables, hostvars: Any) -> str:
+    """ansible_host of a host, or its name; variables: its own, not templated, since its facts may set any."""
+    # Most addresses are no template, and a template engine for each of ten thousand hosts takes long.
+    value = variables.get("ansible_host") or name
+    return str(hostvars[name]["ansible_host"] if "{" in str(value) else value)
 
 
 def _slurm(controllers: Sequence[str], hostvars: Any) -> str:

@@ -25,8 +25,6 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "ansible_core": Part("ansible-core", "2.19", ("2.19", "2.20", "2.21", "2.22")),
-    "controller_python": Part("the controller's Python", "3.11", ("3.11", "3.13")),
     "tray_python": Part("Python of trays", "3.9", ("3.9", "3.13", "3.14")),
     "slurm": Part("Slurm", "24.05", ("24.11", "26.05")),
     "kubernetes": Part("Kubernetes", "1.32", ("1.34", "1.37")),
@@ -44,8 +42,6 @@ LIBRARIES = {
     "urllib3": "2.2",
 }
 """As in requirements.txt and requirements-kubernetes.txt."""
-DRA_DRIVER = "570.158.01"
-"""The oldest driver for NVIDIA's DRA driver; its preflight checks it on each tray."""
 
 
 def parse(text: str) -> Version:

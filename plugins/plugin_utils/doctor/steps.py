@@ -5,25 +5,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     checks,
     controller,
     environment,
     hosts,
+    inventory,
     matrix,
-    names,
     peers,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
@@ -39,31 +36,41 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence, whole
 
 _IMEX_SERVICE = ("domain", "host_managed", "job")
 
 
-def plan(read: site.Inventory, path: str, task_vars: Variables) -> dict[str, Any]:
-    found = list(
-        controller.checks(environment.read(), read.variables, read.slurm, len(read.trays), os.cpu_count() or 1)
-    )
-    ready = not any(check.status == ERROR and "fastjsonschema" in check.message for check in found)
-    fabric = None
-    if ready:
-        fabric, about = _fabric(read, path)
-        found += [about, *_inventory(read, fabric)]
+def plan(read: site.Inventory, path: str) -> dict[str, Any]:
+    """What the hosts are to inspect."""
+    fabric, _about = _fabric(read, path)
     sample = [{"name": name, "address": read.trays[name], "port": 0} for name in peers.sample([*read.trays])]
     return {
-        "checks": [asdict(check) for check in found],
-        "ready": ready,
+        # Without it no answer of a host can be checked.
+        "ready": environment.has("fastjsonschema"),
         "controllers": list(read.controllers),
-        "fabric_file": path if fabric is not None else "",
         "sample": sample,
-        # With a fabric file a tray finds its neighbours there.
-        "addresses": {} if fabric is not None else read.trays,
+        # Reading the variables of all neighbours of each tray would take minutes at ten thousand.
+        "groups": peers.groups(read.trays, fabric),
         "with_imex": _with_imex(read),
     }
+
+
+def connects(tray: str, ports: Iterable[int], controllers: Iterable[str], hostvars: Any) -> list[dict[str, Any]]:
+    """The ports of the tray's neighbours and of slurmctld."""
+    groups = as_list(mapped(hostvars.raw_get("localhost").get("doctor_plan")).get("groups"))
+    found = [
+        {"name": name, "address": address, "port": port}
+        for name, address in peers.neighbours(tray, groups).items()
+        for port in ports
+    ]
+    for name in controllers:
+        variables = hostvars.raw_get(name)
+        slurm = mapped(mapped(variables.get("doctor_slurm")).get("slurm"))
+        if not slurm.get("problem"):
+            port = whole(slurm.get("slurmctld_port")) or peers.SLURMCTLD_PORT
+            found.append({"name": name, "address": inventory.address(name, variables, hostvars), "port": port})
+    return found
 
 
 def _with_imex(read: site.Inventory) -> bool:
@@ -79,6 +86,8 @@ def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Check]:
         return None, Check("fabric_file", WARNING, message)
     if not os.path.exists(path):
         return None, Check("fabric_file", INFO, f"{path} does not exist yet; run discover and accept")
+    if not environment.has("fastjsonschema"):
+        return None, Check("fabric_file", SKIPPED, "fastjsonschema is not installed")
     try:
         fabric = fabric_file.load(path)
     except NvlinkError as error:
@@ -95,37 +104,25 @@ def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
         yield Check("inventory", OK, "")
 
 
-def evaluate(
-    read: site.Inventory, path: str, known: Iterable[Object], task_vars: Variables
-) -> tuple[list[dict[str, str]], hosts.Site]:
-    """(all checks, with those that plan() has returned; what was read of the site)."""
-    found = _site(read, path, task_vars)
-    fabric = None
-    if found.placed:
-        # The first step has reported a broken one.
-        with contextlib.suppress(NvlinkError):
-            fabric = fabric_file.load(path)
-    wanted = _wanted(found, fabric, task_vars)
-    rows = [
-        *(Check(**mapped(row)) for row in known),
-        *hosts.checks(found),
-        *_slurm_names(found, read, wanted["slurm_node"]),
-        *_kubernetes(found, wanted["kubernetes_node"], read.variables),
-    ]
-    return checks.merged(rows), found
-
-
-def _site(read: site.Inventory, path: str, task_vars: Variables) -> hosts.Site:
-    phases = site.default_phases(read)
-    roles = [word for phase, word in (("imex", "imex and rollout"), ("slurm", "slurm")) if phase in phases]
-    return hosts.Site(
+def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[list[dict[str, str]], hosts.Site]:
+    """(all checks; what was read of the site)."""
+    fabric, about = _fabric(read, path)
+    found = hosts.Site(
         _reports(read.trays, "doctor_tray", task_vars),
         _reports(read.controllers, "doctor_slurm", task_vars),
-        " and ".join(roles),
-        bool(path and os.path.exists(path)),
+        bool({"imex", "slurm"}.intersection(site.default_phases(read))),
+        fabric is not None,
         _with_imex(read),
-        bool(read.variables.get("dra_driver_shape")),
     )
+    here, trays, processors = environment.read(), len(read.trays), os.cpu_count() or 1
+    rows = [
+        *controller.checks(here, read.variables, read.slurm, trays, processors),
+        about,
+        *_inventory(read, fabric),
+        *hosts.checks(found),
+        *_kubernetes(read.variables),
+    ]
+    return checks.merged(rows), found
 
 
 def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, Object]:
@@ -141,23 +138,7 @@ def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict
     return found
 
 
-def _slurm_names(found: hosts.Site, read: site.Inventory, wanted: Mapping[str, str]) -> Iterator[Check]:
-    if not found.controllers:
-        cause = "no Slurm controller is in this run" if read.controllers else "the group slurm_controller has no host"
-        yield Check("slurm", SKIPPED, cause)
-        return
-    nodes = [
-        NodeNames(str(row.get("name")), tuple(str(row[key]) for key in ("hostname", "address") if row.get(key)))
-        for report in found.controllers.values()
-        for row in map(mapped, as_list(mapped(report.get("slurm")).get("nodes")))
-        if row.get("name")
-    ]
-    if nodes:
-        layer = names.SLURM._replace(adds_nodes=read.slurm == "managed")
-        yield from names.checks(layer, wanted, _hostnames(found), nodes)
-
-
-def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Variables) -> Iterator[Check]:
+def _kubernetes(variables: Variables) -> Iterator[Check]:
     if not any(variables.get(name) for name in controller.USERS_OF_KUBERNETES):
         yield Check("kubernetes", SKIPPED, f"none of {', '.join(controller.USERS_OF_KUBERNETES)} is set")
         return
@@ -173,8 +154,6 @@ def _kubernetes(found: hosts.Site, wanted: Mapping[str, str], variables: Variabl
         return
     yield Check("kubernetes", *matrix.evaluate("kubernetes", str(snapshot["version"])))
     yield Check("releases", *releases(snapshot))
-    nodes = [NodeNames(str(mapped(row.get("metadata")).get("name"))) for row in map(mapped, as_list(snapshot["nodes"]))]
-    yield from names.checks(names.KUBERNETES, wanted, _hostnames(found), nodes)
 
 
 _CHART = re.compile(r"((?:nvidia-)?dra-driver-(?:nvidia-)?gpu|gpu-operator)-(v?[0-9][0-9A-Za-z._-]{0,60})")
@@ -188,24 +167,3 @@ def releases(snapshot: Mapping[str, Any]) -> tuple[str, str]:
     if found:
         return INFO, f"installed by {' and '.join(found)}"
     return SKIPPED, "; ".join(("no chart of the DRA driver or GPU Operator was found", *snapshot["not_readable"]))
-
-
-def _wanted(found: hosts.Site, fabric: Fabric | None, task_vars: Variables) -> dict[str, dict[str, str]]:
-    """Key of the fabric file -> tray -> the name of its node: of the file, else as discover would take it."""
-    placed, hostvars = fabric.trays if fabric else {}, task_vars["hostvars"]
-    wanted: dict[str, dict[str, str]] = {"slurm_node": {}, "kubernetes_node": {}}
-    for name in found.trays:
-        tray = mapped(placed.get(name))
-        raw = {} if tray else hostvars.raw_get(name)
-        for key, node_of in wanted.items():
-            variable = f"fabric_{key}"
-            given = tray.get(key) or (hostvars[name].get(variable) if raw.get(variable) else None)
-            node_of[name] = str(given or name)
-    return wanted
-
-
-def _hostnames(found: hosts.Site) -> dict[str, list[str]]:
-    return {
-        name: [str(report[key]) for key in ("slurmd_name", "hostname") if report.get(key)]
-        for name, report in hosts.answered(found.trays).items()
-    }

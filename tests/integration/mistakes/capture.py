@@ -22,7 +22,7 @@ MISTAKES = [
     ),
     Mistake(
         f"{CAPTURE} -e capture_file=/nowhere/site.tar.gz",
-        "capture_file: the folder /nowhere does not exist; create it.",
+        "capture_file: the folder /nowhere does not exist or is not writable; correct that.",
         long=True,
     ),
 ]

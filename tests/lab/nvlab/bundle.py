@@ -162,7 +162,7 @@ def faults(texts: Files) -> dict[str, str]:
 
 def imex_answers(texts: Files) -> dict[str, str]:
     """What nvidia-imex-ctl printed, by the options of the stand-in."""
-    names = {"q": "imex-state.txt", "N": "imex-table.txt", "Nj": "imex.json"}
+    names = {"q": "imex-state.txt", "Nj": "imex.json"}
     return {mode: texts[name] for mode, name in names.items() if texts.get(name)}
 
 

@@ -107,10 +107,10 @@ def test_the_stand_in_returns_the_bytes_that_were_captured(
 
 
 def test_nvidia_imex_ctl_prints_what_was_captured(tmp_path: Path) -> None:
-    texts = {"imex-state.txt": "READY", "imex-table.txt": "a table", "imex.json": "{}"}
+    texts = {"imex-state.txt": "READY", "imex.json": "{}"}
     (tmp_path / "captured").write_text(json.dumps(bundle.imex_answers(texts)))
     program = "import sys; from standin.ctl import main; sys.exit(main())"
-    for options, printed in (("-q", "READY"), ("-N", "a table"), ("-N -j", "{}")):
+    for options, printed in (("-q", "READY"), ("-N -j", "{}")):
         done = subprocess.run(
             [sys.executable, "-B", "-c", program, *options.split()],
             cwd=Path(bundle.__file__).parents[1] / "imex",

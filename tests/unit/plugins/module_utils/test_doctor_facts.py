@@ -24,18 +24,14 @@ def target(port: int, address: str = "127.0.0.1") -> dict[str, object]:
     return {"name": "peer", "address": address, "port": port}
 
 
-def test_open_and_refused_ports_and_names_that_do_not_resolve_differ() -> None:
+def test_open_and_refused_ports_are_reached_and_a_name_that_does_not_resolve_is_not() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         ports = server.getsockname()[1], free.getsockname()[1]
         rows = doctor.connect_all([target(ports[0]), target(ports[1]), target(22, "no such name")])
-    states = {(row["address"], row["port"]): row["state"] for row in rows}
-    assert states == {
-        ("127.0.0.1", ports[0]): "open",
-        ("127.0.0.1", ports[1]): "refused",
-        ("no such name", 22): "unresolved",
-    }
-    assert all(row["reason"] for row in rows if row["state"] != "open")
+    # What refuses a connection has been reached.
+    assert [row["reason"] for row in rows[:2]] == ["", ""]
+    assert rows[2]["reason"]
 
 
 def test_all_connections_together_have_one_deadline() -> None:
@@ -55,7 +51,7 @@ def test_all_connections_together_have_one_deadline() -> None:
             for filler in fillers:
                 filler.close()
     assert time.monotonic() - started < 10
-    assert {row["state"] for row in rows} == {"timeout"}
+    assert {row["reason"] for row in rows} == {"timed out"}
     assert len(rows) == 20
 
 
@@ -64,29 +60,20 @@ def test_no_host_connects_more_often_than_the_limit() -> None:
     assert len(rows) == doctor.MAX_CONNECTS
 
 
-def test_ports_on_loopback_alone_are_not_listed() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as own, socket.create_server(("0.0.0.0", 0)) as every:
-        ports = doctor.listening_ports()
-        assert every.getsockname()[1] in ports
-        assert own.getsockname()[1] not in ports
-
-
-def test_slurmctld_is_read_with_its_ports_and_nodes(tmp_path: Path) -> None:
+def test_slurmctld_is_read_with_its_ports(tmp_path: Path) -> None:
     program(tmp_path, "slurmctld", "echo slurm-wlm 24.11.5")
     config = "SlurmdPort = 6818\\nSlurmctldPort = 6817-6819\\n"
-    node = "NodeName=r01t01 NodeAddr=10.0.0.1 NodeHostName=gpu-1 Version=24.11.5 State=IDLE"
-    program(tmp_path, "scontrol", f'case "$*" in *config*) printf "{config}";; *nodes*) echo "{node}";; esac')
+    program(tmp_path, "scontrol", f'case "$*" in *config*) printf "{config}";; esac')
     found = doctor.inspect_slurm(Slurm(str(tmp_path)))
     assert found == {
         "version": "24.11.5",
         "slurmd_port": 6818,
         "slurmctld_port": 6817,
-        "nodes": [{"name": "r01t01", "hostname": "gpu-1", "address": "10.0.0.1"}],
         "problem": None,
     }
     program(tmp_path, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     down = doctor.inspect_slurm(Slurm(str(tmp_path)))
-    assert (down["version"], down["nodes"]) == ("24.11.5", [])
+    assert down["version"] == "24.11.5"
     assert "check that slurmctld runs" in down["problem"]
 
 
