@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
@@ -41,11 +40,11 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     files = (path, Path(fabric_file.state_path(str(path))))
 
     def first() -> None:
-        _write(path, place(None, None, observations, targets, NOW, Policy()), None)
+        _write(path, place(None, None, observations, targets, NOW, Policy()))
 
     def following() -> None:
         fabric, state = fabric_file.load(str(path)), fabric_file.load_state(str(path))
-        _write(path, place(fabric, state, changed, targets, NOW, Policy()), fabric)
+        _write(path, place(fabric, state, changed, targets, NOW, Policy()))
 
     def plain() -> None:
         for file in files:
@@ -76,8 +75,8 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     return "\n".join(lines)
 
 
-def _write(path: Path, placement: Placement, sound: Fabric | None) -> None:
+def _write(path: Path, placement: Placement) -> None:
     """As the action fabric_file does it."""
-    fabric_file.check(placement.fabric.as_dict(), str(path), sound)
+    fabric_file.check(placement.fabric.as_dict(), str(path))
     storage.write_atomic(str(path), fabric_file.serialise(placement.fabric))
     storage.write_atomic(fabric_file.state_path(str(path)), fabric_file.serialise(placement.state))

@@ -174,7 +174,7 @@ def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     ]
     assert "\nr01t01: none -> r01 (placed " in proposed
     review = site.path.with_name("fabric.proposed.md").read_text()
-    assert "| r01t01 | none | r01 | placed " in review
+    assert "    r01t[01-02]  none  r01  placed " in review
     assert not site.path.exists()
     # Ansible shows no difference of a task that changes nothing.
     repeated = site.discover("--diff")

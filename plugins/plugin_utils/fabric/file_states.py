@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, proposal, review
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
@@ -63,15 +62,11 @@ def pending(files: Files, proposal_file: str | None) -> Result:
         "objections": found.objections,
         "lines": [
             *(review.table(rows, files.markdown) or proposal.structure_diff(files.before, after)),
-            *_objection_lines(found.objections),
+            *review.objection_lines(found.objections),
             files.difference(found.sha256),
         ],
         "msg": f"nothing is accepted; accept the proposal with: {files.accept_command(found.sha256, proposal_file)}",
     }
-
-
-def _objection_lines(objections: Collection[Finding]) -> list[str]:
-    return [f"gate {row['code']} objects: {row['message']}" for row in objections]
 
 
 def accepted(files: Files, sha256: str, proposal_file: str | None) -> Result:
@@ -113,7 +108,7 @@ def edited(
     changes = [*renamed, *removed]
     if not (changes or grouped):
         return {**_NOTHING, "sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
-    fabric_file.check(after.as_dict(), files.path, before)
+    fabric_file.check(after.as_dict(), files.path)
     sha256 = files.write_fabric(fabric_file.serialise(after), after, "edited")
     if files.state:
         files.write_state(editing.of_state(files.state, rename, removing))
@@ -180,7 +175,7 @@ def proposed(
         "is_refused": bool(refusals),
         "lines": [
             *review.table(rows, files.markdown if result["proposal_file"] else "the result of this task"),
-            *_objection_lines(placement.objections),
+            *review.objection_lines(placement.objections),
             *review.state_lines(placement.fabric, state, targets),
             msg,
         ],
@@ -203,7 +198,7 @@ def _placed(files: Files, policy: Policy, merged: Merged, fabric: Fabric, earlie
     targets = {row.tray for row in merged.observations}
     placement = place(fabric, files.state, merged.observations, targets, files.now, policy, merged, earlier)
     if files.differ(placement.fabric):
-        fabric_file.check(placement.fabric.as_dict(), files.path, files.fabric)
+        fabric_file.check(placement.fabric.as_dict(), files.path)
     return placement
 
 

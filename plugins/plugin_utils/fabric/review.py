@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Change,
     Fabric,
     State,
+    natural_sorted,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import Proposal, structure_diff
 
@@ -52,15 +53,19 @@ def rows(changes: Iterable[Change], gates: Mapping[str, Iterable[str]]) -> list[
     ]
 
 
-def table(found: Sequence[Row], more_in: str, limit: int = MAX_ROWS) -> list[str]:
-    """Rows with a header, in columns: the trays that change alike share one. more_in: where further changes are."""
+def table(found: Sequence[Row], more_in: str = "") -> list[str]:
+    """Rows with a header, in columns: the trays that change alike share one.
+
+    more_in: where further changes are, of a short table for a terminal; empty for all rows and trays.
+    """
     if not found:
         return []
     trays_of: dict[tuple[str, ...], list[str]] = {}
     for row in found:
         trays_of.setdefault(row[1:], []).append(row.tray)
     groups = list(trays_of.items())
-    shown = [HEADER, *((causes.names(trays), *same) for same, trays in groups[:limit])]
+    limit, names = (MAX_ROWS, causes.names) if more_in else (len(groups), hostlist.fold)
+    shown = [HEADER, *((names(natural_sorted(trays)), *same) for same, trays in groups[:limit])]
     # The two last columns are free text.
     widths = [max(len(row[at]) for row in shown) for at in range(len(HEADER))]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
@@ -70,56 +75,30 @@ def table(found: Sequence[Row], more_in: str, limit: int = MAX_ROWS) -> list[str
     return lines
 
 
+def objection_lines(objections: Iterable[Finding]) -> list[str]:
+    """A line for each gate that objects."""
+    return [f"gate {row['code']} objects: {row['message']}" for row in objections]
+
+
 def markdown(proposed: Proposal, before: Fabric, after: Fabric, found: Sequence[Row], accept: str) -> str:
     """The proposal as Markdown for a pull request; the same proposal gives the same text.
 
-    before: the accepted fabric, after: the proposed one. accept: the command that accepts it.
+    before: the accepted fabric, after: the proposed one. accept: the command that accepts it. What trays and services
+    said is code, in which nothing is a link or a format.
     """
-    kinds = Counter(change["kind"] for change in proposed.changes)
-    lines = [
-        "# Proposal of the next fabric file",
-        "",
-        f"- sha256: `{proposed.sha256}`",
-        f"- made from: {f'`{proposed.base_sha256}`' if proposed.base_sha256 else 'no fabric file'}",
-        f"- proposed at: {proposed.proposed_at}",
-        f"- changes: {', '.join(f'{number} {kind}' for kind, number in sorted(kinds.items())) or 'none of a tray'}",
-        "",
-        "Accept exactly this proposal with:",
-        "",
-        f"    {accept}",
-        "",
-        "## Gates that object",
-        "",
-        *(_markdown_table(("gate", "objection"), [(row["code"], row["message"]) for row in proposed.objections])),
-        "",
-        "## Trays",
-        "",
-        *_markdown_table(HEADER, found),
-        "",
-        "## Domains, cliques and blocks",
-        "",
-        *([f"- {_escaped(line)}" for line in structure_diff(before, after)] or ["No change."]),
-    ]
-    return "\n".join(lines) + "\n"
+    made_from = f"sha256 {proposed.base_sha256 or 'none'} -> {proposed.sha256}, proposed at {proposed.proposed_at}"
+    parts = {
+        "Proposal of the next fabric file": [made_from],
+        "Accept exactly this proposal with": [accept],
+        "Gates that object": objection_lines(proposed.objections),
+        "Trays": table(found),
+        "Domains, cliques and blocks": structure_diff(before, after),
+    }
+    return "\n".join(f"# {title}\n\n{_code(lines or ['none'])}" for title, lines in parts.items())
 
 
-def _markdown_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    if not cells:
-        return ["None."]
-    return [
-        f"| {' | '.join(header)} |",
-        "|" + "---|" * len(header),
-        *(f"| {' | '.join(map(_escaped, row))} |" for row in cells),
-    ]
-
-
-def _escaped(text: str) -> str:
-    """A text that Markdown shows as it is, in one cell."""
-    line = "".join(char if char.isprintable() else " " for char in text)
-    # The slash of an address too: no link leads from the review to where the text of a tray wants.
-    line = re.sub(r"([\\`*_\[\]<>|&~#$]|(?<=:)/(?=/))", r"\\\1", line)
-    # A zero width space: GitHub notifies whom an escaped @ names too.
-    return line.replace("@", "@\u200b")
+def _code(lines: Iterable[str]) -> str:
+    return "".join(f"    {''.join(char if char.isprintable() else ' ' for char in line)}\n" for line in lines)
 
 
 def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[str]:

@@ -23,7 +23,7 @@ def test_a_renamed_tray_keeps_its_place_and_its_names_elsewhere() -> None:
         ("left", "name", "renamed 2026-11-21 from r01t02")
     ]
     assert editing.rename(after, {"r01t02": "left"}, TODAY) == (after, []), "a second time changes nothing"
-    fabric_file.check(after.as_dict(), "fabric.json", TWO)
+    fabric_file.check(after.as_dict(), "fabric.json")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_removed_tray_keeps_its_clique_and_block() -> None:
     assert (after.trays, after.cliques) == ({}, TWO.cliques)
     assert [row["tray"] for row in changes] == list(TWO.trays)
     assert editing.remove(after, list(TWO.trays), TODAY) == (after, [])
-    fabric_file.check(after.as_dict(), "fabric.json", TWO)
+    fabric_file.check(after.as_dict(), "fabric.json")
 
 
 SPLIT = fabric(racks=3, trays=2, split=(2,))
@@ -61,7 +61,7 @@ def test_cliques_get_a_group_and_lose_it() -> None:
     }
     assert lines[0] == "clique r01: group none -> pod1"
     assert len(lines) == 4
-    fabric_file.check(after.as_dict(), "fabric.json", SPLIT)
+    fabric_file.check(after.as_dict(), "fabric.json")
     data = fabric_file.serialise(after)
     assert fabric_file.serialise(fabric_file.parse(data, "fabric.json")) == data
     assert editing.group(after, {"pod1": ["r01"]}) == (after, []), "a second time changes nothing"
