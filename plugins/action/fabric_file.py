@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-import math
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
@@ -28,14 +26,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, hosts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import hosts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 display = Display()
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 REQUIRED_IF: list[tuple[Any, ...]] = [
-    ("state", "proposed", ["observations", "trays"]),
     ("state", "accepted", ["proposal"]),
     ("state", "edited", ["rename", "remove", "groups"], True),
 ]
@@ -59,21 +56,19 @@ class ActionModule(ControllerAction):
                 f"sources: the Python library {error.name} is missing on the controller; "
                 "install the collection's requirements.txt"
             ) from error
-        differences = done.pop("diff")
+        differences = done.pop("diff", [])
         if self._task.diff and differences:
             done["diff"] = {"prepared": "".join(f"{line}\n" for line in differences)}
             # Ansible shows the difference of a task that changes something, but not where the same proposal lies there.
-            if not done["changed"] and "lines" in done:
+            if not done["changed"]:
                 done["lines"] = [*differences, *done["lines"]]
         return done
 
     def _done(self, task_vars: Variables) -> Result:
         """The result, with the difference as lines."""
-        _check(self._task.args)
-        given = self._task.args.get("sources", [ansible_facts.SOURCE])
-        uses_hosts = ansible_facts.SOURCE in map(str, given if isinstance(given, list) else [given])
-        required_if = REQUIRED_IF if uses_hosts else [row for row in REQUIRED_IF if row[1] != "proposed"]
-        _validation, options = self.validate_argument_spec(argument_spec=OPTIONS, required_if=required_if)
+        _validation, options = self.validate_argument_spec(argument_spec=OPTIONS, required_if=REQUIRED_IF)
+        if not options["fabric_file"]:
+            raise AnsibleActionFail("fabric_file: is not set; set its path, such as /srv/site/fabric.json")
         state, path, now = options["state"], absolute(options["fabric_file"]), datetime.datetime.now(datetime.UTC)
         who = audit.who(*(trust.controller_value(task_vars, name) for name in ("awx_user_name", "awx_job_id")))
         groups = set(task_vars.get("groups") or ())
@@ -105,38 +100,3 @@ class ActionModule(ControllerAction):
 
     def _evaluate(self, template: str, variables: Variables) -> Any:
         return self._templar.copy_with_new_env(available_variables=variables).template(template)
-
-
-# Ansible's own messages about these name a Python class, or only what is allowed: option -> an example.
-_NUMBERS = {
-    "min_answer": "a percentage, such as 80",
-    "moved_percent": "a percentage, such as 10",
-    "max_age": "seconds, such as 3600",
-    "expected_trays": "a number of trays, such as 18",
-}
-
-
-def _check(arguments: Arguments) -> None:
-    """Raise an error with a remedy for a missing option and for a value of a wrong type."""
-    if not (arguments.get("fabric_file") or arguments.get("path")):
-        raise AnsibleActionFail("fabric_file: is not set; set its path, such as /srv/site/fabric.json")
-    if arguments.get("state") == "accepted" and not arguments.get("proposal"):
-        raise AnsibleActionFail("proposal: is not set; set the sha256 of the proposal, as state=proposed returned it")
-    for option, example in _NUMBERS.items():
-        value = arguments.get(option)
-        try:
-            wrong = isinstance(value, bool) or (value is not None and not math.isfinite(float(value)))
-        except (TypeError, ValueError):
-            wrong = True
-        if wrong:
-            raise policy.PlacementError(f"{option}: {shown(value)} is not a number; write {example}")
-    accept = arguments.get("accept")
-    if accept not in (None, "gates"):
-        raise policy.PlacementError(
-            f"accept: {shown(accept)} is not known; write gates to accept a proposal to which no gate objects, or "
-            "leave it out to write a proposal for review"
-        )
-    for option in ("domain_names", "expected", "rename", "groups"):
-        value = arguments.get(option)
-        if value is not None and not isinstance(value, (Mapping, str)):
-            raise policy.PlacementError(f"{option}: {shown(value)} is not a mapping; write NAME: VALUE lines below it")

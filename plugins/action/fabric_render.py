@@ -89,8 +89,6 @@ class ActionModule(ControllerAction):
             )
         warnings = []
         proposed = proposal.load_proposal(file)
-        if proposed is None:
-            raise fabric_file.FabricFileError(f"{file}: there is no proposal to draw; run discover first")
         base = fabric_file.read_signed(path) if os.path.exists(path) else None
         if proposed.base_sha256 != (None if base is None else fabric_file.digest(base)):
             warnings.append(f"{file}: {path} has changed since it was made, so it cannot be accepted; discover again.")

@@ -129,10 +129,9 @@ def read_state(content: bytes) -> None:
 def read_proposal(content: bytes) -> None:
     _file("p.proposed.json", content)
     path = str(FOLDER / "p.json")
-    found = proposal.load_proposal(proposal.proposal_path(path))
-    assert found is not None
-    accepted = proposal.accept(path, found.sha256, None)
-    proposal.diff_text(None, fabric_file.parse(accepted.data, path), accepted.changes)
+    file = str(FOLDER / "p.proposed.json")
+    accepted = proposal.accept(path, proposal.load_proposal(file).sha256, None, file)
+    proposal.diff_text(FABRIC, accepted.fabric, accepted.changes)
     accepted.encode()
 
 

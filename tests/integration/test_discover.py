@@ -357,4 +357,4 @@ def test_an_invalid_file_or_option_stops_the_run_before_any_tray_is_observed(
 def test_accept_requires_its_variables(site: Site) -> None:
     for given in ((), ("-e", f"fabric_proposal={'0' * 64}")):
         reported = site.accept(*given, check=False)
-        assert "fabric.proposed.json: there is no proposal to accept; run discover first" in reported
+        assert "fabric.proposed.json: there is no proposal; run discover first" in reported

@@ -16,14 +16,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 
 _MAX_TEXT = 256
-
-
-def audit_path(path: str) -> str:
-    """fabric.json -> fabric.audit.jsonl, in the folder of the file itself where fabric.json is a symbolic link."""
-    return f"{os.path.realpath(path).removesuffix('.json')}.audit.jsonl"
 
 
 def who(awx_user: Any, awx_job: Any) -> dict[str, str]:
@@ -64,4 +59,4 @@ def record(
         "sha256_after": after,
         "overrides": [dict(override) for override in overrides],
     }
-    storage.append_line(audit_path(path), json.dumps(row, sort_keys=True).encode())
+    storage.append_line(fabric_file.companion(path, "audit.jsonl"), json.dumps(row, sort_keys=True).encode())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +23,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     CONFLICT,
     STALE,
     UNPLACED,
+    Change,
     Fabric,
     State,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import kept_domains, merge_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
-    Earlier,
     Placement,
     mark_accepted,
     mark_pending,
@@ -36,15 +36,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 
-_NO_PROPOSAL: Result = {"proposal_file": None, "review_file": None, "diff": []}
-_NOTHING: Result = {"changed": False, "changes": [], "findings": [], "diff": []}
-
 
 def checked(files: Files) -> Result:
     """Check the fabric file."""
     files.read()
     files.check_groups(files.before)
-    return {**_NOTHING, "msg": f"{files.path} and the options of placement are valid"}
+    return {"msg": f"{files.path} and the options of placement are valid"}
 
 
 def pending(files: Files, proposal_file: str | None) -> Result:
@@ -52,16 +49,14 @@ def pending(files: Files, proposal_file: str | None) -> Result:
     files.read()
     file = proposal_file or files.proposal
     found = proposal.accept(files.path, None, files.base, file)
-    after = fabric_file.parse(found.data, file)
     rows = review.rows(found.changes, {})
     return {
-        **_NOTHING,
         "sha256": found.sha256,
         "proposal_file": file,
         "changes": found.changes,
         "objections": found.objections,
         "lines": [
-            *(review.table(rows, files.markdown) or proposal.structure_diff(files.before, after)),
+            *(review.table(rows, files.markdown) or proposal.structure_diff(files.before, found.fabric)),
             *review.objection_lines(found.objections),
             files.difference(found.sha256),
         ],
@@ -72,14 +67,13 @@ def pending(files: Files, proposal_file: str | None) -> Result:
 def accepted(files: Files, sha256: str, proposal_file: str | None) -> Result:
     """Make the proposal with this sha256 the fabric file; proposal_file: where it is not at its usual path."""
     files.read()
-    outcome: Result = {**_NOTHING, "sha256": sha256, "proposal_file": None, "objections": []}
+    outcome: Result = {"sha256": sha256, "proposal_file": None, "objections": []}
     if files.sha256 == sha256:
         return {**outcome, "msg": f"{files.path} is already the proposal with sha256 {sha256}"}
     found = proposal.accept(files.path, sha256, files.base, proposal_file or files.proposal)
-    fabric = fabric_file.parse(found.data, files.path)
-    files.write_fabric(found.data, fabric, "accepted")
+    files.write_fabric(found.data, found.fabric, "accepted")
     if files.state:
-        files.write_state(replace(mark_accepted(files.state, fabric), written_at=files.now))
+        files.write_state(replace(mark_accepted(files.state, found.fabric), written_at=files.now))
     files.drop_proposal()
     becomes = "would be" if files.dry else "is now"
     return {
@@ -88,7 +82,7 @@ def accepted(files: Files, sha256: str, proposal_file: str | None) -> Result:
         "changes": found.changes,
         "objections": found.objections,
         "changed": True,
-        "diff": [*proposal.diff_text(files.fabric, fabric, found.changes), files.difference(found.sha256)],
+        "diff": [*proposal.diff_text(files.before, found.fabric, found.changes), files.difference(found.sha256)],
         "msg": f"{files.path} {becomes} the proposal with sha256 {found.sha256}{files.to_sign()}",
     }
 
@@ -98,16 +92,15 @@ def edited(
 ) -> Result:
     """Rename and remove trays, and group cliques (see editing.py); remove: hostlists, names of cliques and domains."""
     files.read()
-    before = files.fabric
-    if before is None:
+    if files.base is None:
         raise fabric_file.FabricFileError(f"{files.path}: does not exist; name a fabric file that discover wrote")
-    after, renamed = editing.rename(before, rename, files.now[:10])
+    after, renamed = editing.rename(files.before, rename, files.now[:10])
     removing = [tray for names in remove for tray in after.trays_of(names)]
     after, removed = editing.remove(after, removing, files.now[:10])
     after, grouped = editing.group(after, groups)
     changes = [*renamed, *removed]
     if not (changes or grouped):
-        return {**_NOTHING, "sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
+        return {"sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
     fabric_file.check(after.as_dict(), files.path)
     sha256 = files.write_fabric(fabric_file.serialise(after), after, "edited")
     if files.state:
@@ -117,7 +110,6 @@ def edited(
     verb, goes = ("would change", "would be removed") if files.dry else ("changed", "is removed")
     void = f"; the pending proposal was made from the old file and {goes}" if files.drop_proposal() else ""
     return {
-        **_NOTHING,
         "changed": True,
         "changes": changes,
         "sha256": sha256,
@@ -136,13 +128,15 @@ def proposed(
     a proposal to which no gate objects is accepted. fails: whether the task fails where a gate then objects.
     """
     files.read()
-    merged, failure = observe(files.fabric)
-    last = files.last_proposal()
+    known = None if files.base is None else files.before
+    merged, failure = observe(known)
+    last = files.pending()
     placement = _placed(files, policy, merged, files.before)
     if failure:
         # What is placed and proposed stays; without a fabric file there is nothing to keep, and nothing is written.
-        if files.fabric is not None:
-            files.write_state(_with_pending(files, last, placement.state))
+        if known is not None:
+            state = mark_pending(placement.state, last.fabric, last.changes, known) if last else placement.state
+            files.write_state(state)
         # Without the findings of all trays: Ansible prints the whole result of a task that fails.
         raise PlacementError(f"{failure}; correct this and discover again: no place has changed")
     refusals = placement.objections if use_gates else []
@@ -153,7 +147,7 @@ def proposed(
         placement = _merge_with_pending(files, policy, merged, last, placement)
         if files.differ(placement.fabric):
             result = _left_for_review(files, last, placement)
-            state = mark_pending(placement.state, placement.fabric, placement.changes, files.fabric)
+            state = mark_pending(placement.state, placement.fabric, placement.changes, files.before)
         else:
             result = _unchanged(files)
             state = mark_accepted(placement.state, placement.fabric)
@@ -168,13 +162,14 @@ def proposed(
     words = ", ".join(f"{summary[word]} {word}" for word in ("placed", "moved", "stale", "conflict", "unplaced"))
     msg = f"{count(summary['trays'], 'tray')}, {words}: {result['msg']}"
     targets, rows = {row.tray for row in merged.observations}, review.rows(placement.changes, placement.gates)
-    if refusals and fails:
-        result["failed"] = True
     return {
+        "proposal_file": None,
+        "review_file": None,
         **result,
+        "failed": bool(refusals) and fails,
         "is_refused": bool(refusals),
         "lines": [
-            *review.table(rows, files.markdown if result["proposal_file"] else "the result of this task"),
+            *review.table(rows, files.markdown if "proposal_file" in result else "the result of this task"),
             *review.objection_lines(placement.objections),
             *review.state_lines(placement.fabric, state, targets),
             msg,
@@ -185,29 +180,21 @@ def proposed(
         "warnings": [row["message"] for row in merged.findings],
         "summary": summary,
         "diff": [
-            *proposal.diff_text(files.fabric, placement.fabric, placement.changes),
-            *result["diff"],
+            *proposal.diff_text(files.before, placement.fabric, placement.changes),
+            *([files.difference(result["sha256"])] if files.differ(placement.fabric) else []),
             *proposal.state_diff_text(files.state, state),
         ],
         "msg": msg,
     }
 
 
-def _placed(files: Files, policy: Policy, merged: Merged, fabric: Fabric, earlier: Earlier | None = None) -> Placement:
+def _placed(files: Files, policy: Policy, merged: Merged, fabric: Fabric, earlier: Sequence[Change] = ()) -> Placement:
     """The placement from this fabric; FabricFileError where the file that is to be written would be invalid."""
-    targets = {row.tray for row in merged.observations}
-    placement = place(fabric, files.state, merged.observations, targets, files.now, policy, merged, earlier)
+    rows, before = merged.observations, files.before
+    placement = place(fabric, files.state, rows, {row.tray for row in rows}, files.now, policy, merged, before, earlier)
     if files.differ(placement.fabric):
         fabric_file.check(placement.fabric.as_dict(), files.path)
     return placement
-
-
-def _with_pending(files: Files, last: proposal.Proposal | None, state: State) -> State:
-    """The state where the pending proposal stays as it is."""
-    with contextlib.suppress(fabric_file.FabricFileError):
-        if last is not None and last.base_sha256 == files.sha256:
-            return mark_pending(state, fabric_file.parse(last.data, files.path), last.changes, files.fabric)
-    return state
 
 
 def _merge_with_pending(
@@ -218,24 +205,19 @@ def _merge_with_pending(
     Job slices thus add to one proposal. Never done with accept=gates: gates must not accept changes that another run
     left for review.
     """
-    if last and last.base_sha256 == files.sha256:
-        targets, before = {row.tray for row in merged.observations}, files.before
-        changes = [change for change in last.changes if change["tray"] not in targets]
+    targets = {row.tray for row in merged.observations}
+    changes = [change for change in last.changes if change["tray"] not in targets] if last else []
+    if last and (changes or kept_domains(files.before, last.fabric, targets)):
         # Where trays of both claim the same GPU or address, only a run on both can resolve it.
         with contextlib.suppress(fabric_file.FabricFileError):
-            pending = fabric_file.parse(last.data, files.path)
-            if changes or kept_domains(before, pending, targets):
-                combined = merge_pending(before, pending, targets)
-                fabric_file.check(combined.as_dict(), files.path)
-                overridden = [row for row in pending.overrides if row not in before.overrides]
-                earlier = Earlier(before, changes, last.old, overridden)
-                return _placed(files, policy, merged, combined, earlier)
+            combined = merge_pending(files.before, last.fabric, targets)
+            fabric_file.check(combined.as_dict(), files.path)
+            return _placed(files, policy, merged, combined, changes)
     return placement
 
 
 def _unchanged(files: Files) -> Result:
     return {
-        **_NO_PROPOSAL,
         "changed": files.drop_proposal(),
         "sha256": files.sha256,
         "msg": f"no change of places in {files.path}" if files.base else "no tray has a place yet",
@@ -246,46 +228,27 @@ def _accepted_by_gates(files: Files, placement: Placement) -> Result:
     sha256 = files.write_fabric(fabric_file.serialise(placement.fabric), placement.fabric, "gates")
     files.drop_proposal()
     return {
-        **_NO_PROPOSAL,
         "changed": True,
         "sha256": sha256,
-        "diff": [files.difference(sha256)],
         "msg": f"accepted into {files.path} with sha256 {sha256}{files.to_sign()}",
     }
 
 
 def _left_for_review(files: Files, last: proposal.Proposal | None, placement: Placement) -> Result:
     """Write the proposal, unless the pending one is the same."""
-    new = proposal.propose(
-        files.base,
-        placement.fabric,
-        placement.changes,
-        placement.objections,
-        files.now,
-        placement.old,
-    )
+    new = proposal.propose(files.base, placement.fabric, placement.changes, placement.objections, files.now)
     repeated = last is not None and new.repeats(last)
     if last and repeated:
         new = last
-    else:
-        files.write_proposal(new)
     command = files.accept_command(new.sha256)
-    after = fabric_file.parse(new.data, files.path)
-    files.write_markdown(
-        review.markdown(new, files.before, after, review.rows(placement.changes, placement.gates), command)
-    )
-    is_written = repeated or not files.dry
-    msg = "check mode writes no proposal; run discover without --check to write one"
-    if is_written:
-        msg = f"review {files.markdown}, accept it with: {command}"
-    return {
-        "changed": not repeated,
-        "sha256": new.sha256,
-        "proposal_file": files.proposal if is_written else None,
-        "review_file": files.markdown if is_written else None,
-        "diff": [files.difference(new.sha256)],
-        "msg": msg,
-    }
+    rows = review.rows(placement.changes, placement.gates)
+    files.write(files.proposal, new.encode())
+    files.write(files.markdown, review.markdown(new, files.before, rows, command).encode())
+    result: Result = {"changed": not repeated, "sha256": new.sha256}
+    if files.dry and not repeated:
+        return {**result, "msg": "check mode writes no proposal; run discover without --check to write one"}
+    msg = f"review {files.markdown}, accept it with: {command}"
+    return {**result, "proposal_file": files.proposal, "review_file": files.markdown, "msg": msg}
 
 
 def _summary(placement: Placement, state: State) -> dict[str, int]:

@@ -41,11 +41,11 @@ class Files:
             )
         # All files stay next to each other, and two runs lock the same one, also by a symbolic link.
         self.path, self.state_dir, self.now, self.dry = os.path.realpath(path), state_dir or None, now, dry
-        self.proposal = proposal.proposal_path(path, self.state_dir)
+        self.proposal = fabric_file.companion(path, "proposed.json", self.state_dir)
         self.markdown = f"{self.proposal.removesuffix('.json')}.md"
         self._who, self._groups, self._is_found = who, groups, is_found
         self.base: bytes | None = None
-        self.fabric: Fabric | None = None
+        self.before = Fabric()
         self.state: State | None = None
 
     @contextlib.contextmanager
@@ -63,15 +63,14 @@ class Files:
             yield
 
     def read(self) -> None:
-        """Read the files; the bytes of the fabric file are kept, since a proposal is made from exactly these."""
-        self.base = fabric_file.read_signed(self.path) if os.path.exists(self.path) else None
-        self.fabric = None if self.base is None else fabric_file.parse(self.base, self.path)
-        self.state = fabric_file.load_state(self.path, self.state_dir)
+        """Read the files; the bytes of the fabric file are kept, since a proposal is made from exactly these.
 
-    @property
-    def before(self) -> Fabric:
-        """The fabric of the file; an empty one where there is no file."""
-        return self.fabric or Fabric()
+        base: they, None where there is no file; before: the fabric, empty then.
+        """
+        if os.path.exists(self.path):
+            self.base = fabric_file.read_signed(self.path)
+            self.before = fabric_file.parse(self.base, self.path)
+        self.state = fabric_file.load_state(self.path, self.state_dir)
 
     @property
     def sha256(self) -> str | None:
@@ -96,9 +95,7 @@ class Files:
         if not self.dry:
             overrides = [row for row in fabric.overrides if row not in self.before.overrides]
             audit.record(self.path, self._who, self.now, what, self.sha256, sha256, overrides)
-            if self.base is not None:
-                storage.write_atomic(f"{self.path}.previous", self.base)
-            storage.write_atomic(self.path, data)
+            storage.write_atomic(self.path, data, previous=f"{self.path}.previous")
             # It was that of the old file; ssh-keygen asks before it replaces one.
             if os.path.exists(signature.signature_path(self.path)):
                 storage.remove(signature.signature_path(self.path))
@@ -106,20 +103,10 @@ class Files:
 
     def write_state(self, state: State) -> None:
         """Write the state file."""
-        self._write(fabric_file.state_path(self.path, self.state_dir), fabric_file.serialise(state))
+        self.write(fabric_file.state_path(self.path, self.state_dir), fabric_file.serialise(state))
 
-    def write_proposal(self, proposed: proposal.Proposal) -> None:
-        """Write the proposal."""
-        self._write(self.proposal, proposed.encode())
-
-    def write_markdown(self, text: str) -> None:
-        """Write the proposal's Markdown, unless it is there."""
-        with contextlib.suppress(fabric_file.FabricFileError):
-            if fabric_file.read(self.markdown) == text.encode():
-                return
-        self._write(self.markdown, text.encode())
-
-    def _write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes) -> None:
+        """Write one of the files."""
         if not self.dry:
             storage.write_atomic(path, data)
 
@@ -131,10 +118,10 @@ class Files:
                 storage.remove(file)
         return exists
 
-    def last_proposal(self) -> proposal.Proposal | None:
-        """The pending proposal; None also for an invalid one, which is replaced."""
+    def pending(self) -> proposal.Proposal | None:
+        """The proposal that could be accepted now; None where there is none, and for an invalid one."""
         with contextlib.suppress(fabric_file.FabricFileError):
-            return proposal.load_proposal(self.proposal)
+            return proposal.accept(self.path, None, self.base, self.proposal)
         return None
 
     def difference(self, sha256: str) -> str:

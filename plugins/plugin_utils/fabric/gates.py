@@ -42,16 +42,16 @@ CLUSTER_KEYS = ("slurm_cluster", "kubernetes_cluster")
 class Step:
     """The change from one fabric to the next, which the gates check.
 
-    observed: tray -> its observation in this run. old: trays of the pending proposal whose observation was older than
-    max_age in their run. unplaced: as in identity.alone(). held: as in identity.Claims.
+    states: tray -> its next state. observed: tray -> its observation in this run. unplaced: as in identity.alone().
+    held: as in identity.Claims.
     """
 
     previous: Fabric
     fabric: Fabric
     changes: Changes
     now: str
+    states: TrayStates = field(default_factory=dict)
     observed: Mapping[str, Observation] = field(default_factory=dict)
-    old: Collection[str] = ()
     unplaced: int = 0
     held: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -79,18 +79,17 @@ class Verdict:
     """The result of all gates.
 
     objections: findings of those that object. gates: tray -> the gates that object to its change.
-    overridden: a row for the fabric file for each gate that would object. old: trays whose place changes by an
-    observation older than max_age. findings: about domains, cliques and clusters.
+    overridden: a row for the fabric file for each gate that would object. findings: about domains, cliques and
+    clusters.
     """
 
     objections: list[Finding]
     gates: dict[str, list[str]]
     overridden: list[dict[str, Any]]
-    old: list[str]
     findings: list[Finding]
 
 
-def check(step: Step, trays: TrayStates, policy: Policy, pending: Collection[Mapping[str, Any]] = ()) -> Verdict:
+def check(step: Step, policy: Policy, pending: Collection[Mapping[str, Any]] = ()) -> Verdict:
     """Check all gates, and the next fabric as a whole.
 
     pending: override rows of the pending proposal. Each applies to exactly the same objection; an objection that has
@@ -107,8 +106,8 @@ def check(step: Step, trays: TrayStates, policy: Policy, pending: Collection[Map
             objections.append(row)
             for tray in concerned:
                 gates[tray] = [*dict.fromkeys([*gates[tray], row["code"]])]
-    findings = [row for of_fleet in _CHECKS for row in of_fleet(step.fabric, trays, policy)]
-    return Verdict(objections, gates, overridden, _old(step, policy), findings)
+    findings = [row for of_fleet in _CHECKS for row in of_fleet(step.fabric, step.states, policy)]
+    return Verdict(objections, gates, overridden, findings)
 
 
 # --- gates ---
@@ -280,25 +279,18 @@ def _elsewhere(fabric: Fabric, policy: Policy) -> dict[str, tuple[str, str]]:
 
 
 def _too_old(step: Step, policy: Policy) -> Iterator[Objection]:
-    old = _old(step, policy)
+    if policy.max_age is None:
+        return
+    oldest = datetime.datetime.fromisoformat(step.now) - datetime.timedelta(seconds=policy.max_age)
+    # Also of a tray that an earlier run has observed, whose proposal this one adds to.
+    times = {name: row["observed_at"] for name, row in step.states.items()}
+    old = [tray for tray in step.trays(*_OF_PLACE) if not _is_since(times.get(tray), oldest)]
     if old:
         message = (
             f"The observations that change the places of {summarize(old)} are older than max_age, {policy.max_age:g} "
             "seconds; observe them again, or correct their clocks."
         )
         yield finding("source_too_old", message), old
-
-
-def _old(step: Step, policy: Policy) -> list[str]:
-    """The trays whose place changes by an observation older than max_age."""
-    if policy.max_age is None:
-        return []
-    oldest = datetime.datetime.fromisoformat(step.now) - datetime.timedelta(seconds=policy.max_age)
-    return [
-        tray
-        for tray in step.trays(*_OF_PLACE)
-        if tray in step.old or (tray in step.observed and not _is_since(step.observed[tray].observed_at, oldest))
-    ]
 
 
 def _other_chassis(step: Step, policy: Policy) -> Iterator[Objection]:

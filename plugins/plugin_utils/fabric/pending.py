@@ -31,7 +31,7 @@ def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> 
         {**fabric.domains, **domains},
         {**fabric.cliques, **cliques},
         {**fabric.trays, **trays},
-        fabric.overrides,
+        pending.overrides,
         _merged_clusters(fabric, pending, trays),
         _merged_reserved([row["block"] for row in {**fabric.cliques, **cliques}.values()], fabric, pending, None),
     )

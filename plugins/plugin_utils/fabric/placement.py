@@ -67,7 +67,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 class Placement:
     """The next fabric with its state, changes and findings. objections: findings of the gates that object.
 
-    gates: tray -> the gates that object to its change. old: see gates.Step, for a later run that adds to the proposal.
+    gates: tray -> the gates that object to its change.
     """
 
     fabric: Fabric
@@ -75,26 +75,11 @@ class Placement:
     changes: list[Change]
     objections: list[Finding]
     gates: Mapping[str, Sequence[str]]
-    old: Collection[str]
 
     @property
     def findings(self) -> list[Finding]:
         """All findings: those of the trays, then those of the fabric."""
         return [*(row for tray in self.state.trays.values() for row in tray["findings"]), *self.state.findings]
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """The pending proposal to which a run adds; the gates check its changes together with those of the run.
-
-    accepted: the fabric of the fabric file. changes: those of trays that are not targets. overrides: rows of gates that
-    the proposal overrides.
-    """
-
-    accepted: Fabric
-    changes: Sequence[Change]
-    old: Collection[str]
-    overrides: Sequence[Mapping[str, Any]]
 
 
 def place(
@@ -105,25 +90,27 @@ def place(
     now: str,
     policy: Policy,
     sources: Merged | None = None,
-    earlier: Earlier | None = None,
+    accepted: Fabric | None = None,
+    earlier: Sequence[Change] = (),
 ) -> Placement:
     """Compute the next fabric and state; PlacementError if the site's settings contradict each other.
 
     observations: at most one for each target. A target without one gave no answer; observations of other trays are
     ignored. now: UTC as in 2026-11-21T05:00:00Z. sources: findings about the sources, for the state, and the blocks of
     a running Slurm: no other clique gets their names and positions, and those without a known tray stay reserved.
-    earlier: what of a pending proposal is part of `previous`.
+    accepted: the fabric of the fabric file, where `previous` has changes of a pending proposal too: its overrides, and
+    the changes `earlier` of trays that are not targets, which the gates check together with those of this run.
     """
     sources = sources or Merged([], [])
     previous = previous or Fabric()
-    earlier = earlier or Earlier(previous, (), (), ())
-    identity.check_names(earlier.accepted, policy)
+    accepted = accepted or previous
+    identity.check_names(accepted, policy)
     answers = {observation.tray: observation for observation in observations}
     # Sorted once: all steps process the trays in this order.
     silent = Observation("", "", reachable=False, problem="no answer in this run")
     observed = {name: answers.get(name) or replace(silent, tray=name) for name in natural_sorted(targets)}
     claimed = identity.collect(previous, observed, policy)
-    known = identity.follow(previous, earlier.accepted, claimed.trays)
+    known = identity.follow(previous, accepted, claimed.trays)
     claimed = identity.hold(known, claimed, policy)
     unplaced = len(observed.keys() - claimed.trays.keys() - known.trays.keys())
     claimed, policies = identity.decide(known, claimed, policy, unplaced)
@@ -135,20 +122,20 @@ def place(
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
     findings += operations.smaller(fabric, observed)
     state = _observed(previous_state, observed, claimed, fabric.trays, findings, now)
-    old = {change["tray"] for change in earlier.changes}.intersection(earlier.old)
-    changes = [*earlier.changes, *placed.changes]
-    step = gates.Step(earlier.accepted, fabric, changes, now, observed, old, unplaced, claimed.held)
-    verdict = gates.check(step, state.trays, policy, earlier.overrides)
+    changes = [*earlier, *placed.changes]
+    overridden = [row for row in previous.overrides if row not in accepted.overrides]
+    fabric = replace(fabric, overrides=accepted.overrides)
+    step = gates.Step(accepted, fabric, changes, now, state.trays, observed, unplaced, claimed.held)
+    verdict = gates.check(step, policy, overridden)
     found = [*sources.findings, *state.findings, *verdict.findings, *identity.unused_names(fabric, policy)]
     # An override that lets no change through is not recorded: the gate may object in each run.
-    recorded = verdict.overridden if fabric != earlier.accepted else []
+    recorded = verdict.overridden if fabric != accepted else []
     return Placement(
         replace(fabric, overrides=[*fabric.overrides, *recorded]) if recorded else fabric,
         replace(state, findings=found),
         changes,
         verdict.objections,
         verdict.gates,
-        verdict.old,
     )
 
 

@@ -36,6 +36,7 @@ GATES = (
     "clique_id_changed",
     "tray_partitions",
 )
+MAX_AGE = 1_000_000_000
 ASK = "ask"
 TRAY_PARTITIONS = (ASK, OWN_BLOCK, LEAVE_OUT, KEEP_BLOCK)
 
@@ -86,8 +87,10 @@ class Policy:
         if self.tray_partitions not in TRAY_PARTITIONS:
             choices = ", ".join(TRAY_PARTITIONS)
             raise PlacementError(f"tray_partitions: {shown(self.tray_partitions)} must be one of {choices}")
-        if self.max_age is not None and self.max_age <= 0:
-            raise PlacementError(f"max_age: {self.max_age:g} must be seconds above 0; leave it out to accept any age")
+        if self.max_age is not None and not 0 < self.max_age < MAX_AGE:
+            raise PlacementError(
+                f"max_age: {self.max_age:g} must be seconds from 1 to {MAX_AGE}; leave it out to accept any age"
+            )
         for gate in self.override:
             if gate not in GATES:
                 raise PlacementError(f"override: {shown(gate)} is not a gate{nearest(gate, GATES)}")

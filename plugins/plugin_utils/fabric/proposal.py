@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
     FabricFileError,
     check_version,
-    companion,
     decode,
     digest,
     encode,
@@ -47,8 +47,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 class Proposal:
     """A proposed fabric file: its exact bytes, and what it changes.
 
-    data: the bytes of the next fabric file. base_sha256: of the current one, None where there is none. old: see
-    gates.Step, for a later run that adds to this proposal.
+    data: the bytes of the next fabric file. base_sha256: of the current one, None where there is none.
     """
 
     proposed_at: str
@@ -56,18 +55,21 @@ class Proposal:
     data: bytes
     changes: list[Change]
     objections: list[Finding]
-    old: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:
         """The sha256 by which the proposal is accepted."""
         return digest(self.data)
 
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The next fabric; FabricFileError where it is invalid."""
+        return parse(self.data, "the proposal")
+
     def encode(self) -> bytes:
         """The bytes of the proposal file."""
         return encode(
             {
-                **({"old": list(self.old)} if self.old else {}),
                 "schema_version": SCHEMA_VERSION,
                 "proposed_at": self.proposed_at,
                 "base_sha256": self.base_sha256,
@@ -80,47 +82,30 @@ class Proposal:
 
     def repeats(self, other: Proposal) -> bool:
         """Whether it proposes the same as the other, apart from dates."""
-        own, others = ((row.base_sha256, row.objections, row.old) for row in (self, other))
+        own, others = ((row.base_sha256, row.objections) for row in (self, other))
         return own == others and _DATE_OF_WHY.sub(rb"\1", self.data) == _DATE_OF_WHY.sub(rb"\1", other.data)
 
 
-def proposal_path(path: str, folder: str | None = None) -> str:
-    """The path of the proposal for a fabric file; folder: see fabric_file.companion()."""
-    return companion(path, "proposed.json", folder)
-
-
-def propose(
-    base: bytes | None,
-    fabric: Fabric,
-    changes: list[Change],
-    objections: list[Finding],
-    now: str,
-    old: Collection[str] = (),
-) -> Proposal:
+def propose(base: bytes | None, fabric: Fabric, changes: list[Change], objections: list[Finding], now: str) -> Proposal:
     """Make a proposal of a fabric; base: the bytes of the current fabric file."""
-    sha256 = None if base is None else digest(base)
-    return Proposal(now, sha256, serialise(fabric), changes, objections, tuple(natural_sorted(old)))
+    return Proposal(now, None if base is None else digest(base), serialise(fabric), changes, objections)
 
 
-def load_proposal(file: str) -> Proposal | None:
-    """Load a proposal, None where there is no such file.
+def load_proposal(file: str) -> Proposal:
+    """Load a proposal; FabricFileError if there is none, or if it was changed since discover wrote it.
 
-    FabricFileError if it was changed since discover wrote it: its fabric must have the recorded sha256.
+    Its fabric must have the recorded sha256.
     """
     if not os.path.exists(file):
-        return None
+        raise FabricFileError(f"{file}: there is no proposal; run discover first")
     document = decode(read(file), file)
     check_version(document, file)
-    for key, kind in _FIELDS.items():
-        if key not in document or not isinstance(document[key], kind):
-            raise FabricFileError(f"{file}: {key} is missing or has a wrong type; discover again to write a valid one")
-    if not all(_is_change(row) for row in document["changes"]):
-        raise FabricFileError(f"{file}: changes has an entry that is not a change; discover again")
-    if not all(isinstance(row, dict) and {"code", "message"} <= row.keys() for row in document["objections"]):
-        raise FabricFileError(f"{file}: objections has an entry that is not a finding; discover again")
-    old = document.get("old", [])
-    if not (isinstance(old, list) and all(isinstance(name, str) for name in old)):
-        raise FabricFileError(f"{file}: old has an entry that is not a tray name; discover again")
+    if not (
+        all(isinstance(document.get(key, 0), kind) for key, kind in _FIELDS.items())
+        and all(map(_is_change, document["changes"]))
+        and all(map(_is_finding, document["objections"]))
+    ):
+        raise FabricFileError(f"{file}: is not as discover wrote it; discover again")
     data = encode(document["fabric"])
     if digest(data) != document["sha256"]:
         raise FabricFileError(f"{file}: fabric was changed after it was proposed (sha256 differs); discover again")
@@ -130,36 +115,31 @@ def load_proposal(file: str) -> Proposal | None:
         data,
         cast(list[Change], document["changes"]),
         document["objections"],
-        tuple(old),
     )
 
 
 def _is_change(row: Any) -> bool:
     if not isinstance(row, dict) or row.keys() != Change.__annotations__.keys():
         return False
-    texts = (row[key] for key in ("tray", "kind", "why"))
-    return all(isinstance(text, str) for text in texts) and all(
-        isinstance(row[key], (str, type(None))) for key in ("from", "to")
-    )
+    return all(isinstance(value, str) or (value is None and key in ("from", "to")) for key, value in row.items())
 
 
-def accept(path: str, sha256: str | None, base: bytes | None, file: str | None = None) -> Proposal:
-    """The proposal with this sha256 for the fabric file at path; base: the current bytes of that file.
+def _is_finding(row: Any) -> bool:
+    return isinstance(row, dict) and {"code", "message"} <= row.keys()
 
-    file: the proposal's, where it is not next to the fabric file.
+
+def accept(path: str, sha256: str | None, base: bytes | None, file: str) -> Proposal:
+    """The proposal in a file, with this sha256, for the fabric file at path; base: the current bytes of that file.
 
     sha256 is that of the proposed fabric file, as discover prints it, or that of the proposal file itself; None for
     any proposal.
     FabricFileError if there is no such proposal, or if the fabric file has changed since it was made.
     """
-    file = file or proposal_path(path)
     if sha256 is not None and not _SHA256.fullmatch(sha256):
         raise FabricFileError(
             f"proposal: {sha256[:80]!r} is not a sha256; give the 64 hex digits that discover printed"
         )
     proposal = load_proposal(file)
-    if proposal is None:
-        raise FabricFileError(f"{file}: there is no proposal to accept; run discover first")
     if sha256 is not None and sha256 not in (proposal.sha256, digest(read(file))):
         raise FabricFileError(
             f"{file}: sha256 is {proposal.sha256}, not the {sha256} to accept; review the proposal again"
@@ -172,9 +152,9 @@ def accept(path: str, sha256: str | None, base: bytes | None, file: str | None =
     return proposal
 
 
-def diff_text(before: Fabric | None, after: Fabric, changes: list[Change]) -> list[str]:
+def diff_text(before: Fabric, after: Fabric, changes: list[Change]) -> list[str]:
     """The differences as lines: each changed tray and why, then new and changed domains, cliques and blocks."""
-    return [*map(_tray_line, changes), *structure_diff(before or Fabric(), after)]
+    return [*map(_tray_line, changes), *structure_diff(before, after)]
 
 
 def structure_diff(before: Fabric, after: Fabric) -> list[str]:

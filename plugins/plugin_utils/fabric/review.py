@@ -80,11 +80,11 @@ def objection_lines(objections: Iterable[Finding]) -> list[str]:
     return [f"gate {row['code']} objects: {row['message']}" for row in objections]
 
 
-def markdown(proposed: Proposal, before: Fabric, after: Fabric, found: Sequence[Row], accept: str) -> str:
+def markdown(proposed: Proposal, before: Fabric, found: Sequence[Row], accept: str) -> str:
     """The proposal as Markdown for a pull request; the same proposal gives the same text.
 
-    before: the accepted fabric, after: the proposed one. accept: the command that accepts it. What trays and services
-    said is code, in which nothing is a link or a format.
+    before: the accepted fabric. accept: the command that accepts it. What trays and services said is code, in which
+    nothing is a link or a format.
     """
     made_from = f"sha256 {proposed.base_sha256 or 'none'} -> {proposed.sha256}, proposed at {proposed.proposed_at}"
     parts = {
@@ -92,7 +92,7 @@ def markdown(proposed: Proposal, before: Fabric, after: Fabric, found: Sequence[
         "Accept exactly this proposal with": [accept],
         "Gates that object": objection_lines(proposed.objections),
         "Trays": table(found),
-        "Domains, cliques and blocks": structure_diff(before, after),
+        "Domains, cliques and blocks": structure_diff(before, proposed.fabric),
     }
     return "\n".join(f"# {title}\n\n{_code(lines or ['none'])}" for title, lines in parts.items())
 

@@ -96,16 +96,16 @@ MISTAKES = [
         inventory=("hosts.yml",),
         long=True,
     ),
-    Mistake(ACCEPT, "fabric.proposed.json: there is no proposal to accept; run discover first"),
+    Mistake(ACCEPT, "fabric.proposed.json: there is no proposal; run discover first"),
     Mistake(
         f"{ACCEPT} -e fabric_proposal={'0' * 64}",
-        "fabric.proposed.json: there is no proposal to accept; run discover first",
+        "fabric.proposed.json: there is no proposal; run discover first",
         long=True,
     ),
     # Reports.
     Mistake(
         f"{REPORT} -e fabric_proposal_file=/lost/fabric.proposed.json",
-        "/lost/fabric.proposed.json: there is no proposal to draw; run discover first",
+        "/lost/fabric.proposed.json: there is no proposal; run discover first",
         long=True,
     ),
     Mistake(

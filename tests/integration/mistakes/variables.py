@@ -80,7 +80,7 @@ MISTAKES = [
     Mistake(
         # A template is evaluated by the task that evaluates it.
         """rackscale.nvlink.discover -e fabric_hosts=nvlink -e 'fabric_moved_percent={{ "a" ~ "bc" }}'""",
-        "moved_percent: 'abc' is not a number; write a percentage, such as 10",
+        "moved_percent (fabric_file) is 'abc', write a number",
         core=True,
     ),
 ]

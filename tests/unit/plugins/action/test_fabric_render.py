@@ -278,7 +278,7 @@ def test_a_proposal_is_drawn_and_never_rendered(bench: Bench, tmp_path: Path) ->
     def draw(**more: Any) -> dict[str, Any]:
         return bench.render(**{"render_dir": None, "proposal_file": str(file), "domain_map": True, **more})
 
-    with pytest.raises(AnsibleActionFail, match=r"e\.json: there is no proposal to draw; run discover first\.$"):
+    with pytest.raises(AnsibleActionFail, match=r"e\.json: there is no proposal; run discover first\.$"):
         draw()
     proposed = proposal.propose(bench.file.read_bytes(), after, [], [], "2026-11-21T05:00:00Z")
     file.write_bytes(proposed.encode())

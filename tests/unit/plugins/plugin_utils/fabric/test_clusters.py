@@ -289,7 +289,7 @@ def test_the_diff_shows_the_blocks_of_each_cluster() -> None:
         "r01t01: r01 (slurm_cluster alpha -> beta)",
         "Slurm cluster beta, block of r01: new, name r01, position 1",
     ]
-    assert "Slurm cluster alpha, block of r02: new, name r02, position 1" in proposal.diff_text(None, before, [])
+    assert "Slurm cluster alpha, block of r02: new, name r02, position 1" in proposal.diff_text(Fabric(), before, [])
 
 
 # --- inventory ---

@@ -319,13 +319,17 @@ def test_many_writers_never_hold_the_lock_together(path: str) -> None:
 
 def proposed(path: str, base: bytes | None = None) -> proposal.Proposal:
     planned = proposal.propose(base, fabrics.fabric(), [], [], NOW)
-    Path(proposal.proposal_path(path)).write_bytes(planned.encode())
+    Path(fabric_file.companion(path, "proposed.json")).write_bytes(planned.encode())
     return planned
+
+
+def accept(path: str, sha256: str, base: bytes | None) -> proposal.Proposal:
+    return proposal.accept(path, sha256, base, fabric_file.companion(path, "proposed.json"))
 
 
 def test_a_proposal_has_the_sha256_of_the_file_to_write(path: str) -> None:
     planned = proposed(path)
-    content = json.loads(Path(proposal.proposal_path(path)).read_text())
+    content = json.loads(Path(fabric_file.companion(path, "proposed.json")).read_text())
     assert content.keys() == {
         "schema_version",
         "proposed_at",
@@ -336,34 +340,34 @@ def test_a_proposal_has_the_sha256_of_the_file_to_write(path: str) -> None:
         "fabric",
     }
     assert content["sha256"] == fabric_file.digest(fabric_file.serialise(fabrics.fabric())) == planned.sha256
-    assert proposal.load_proposal(proposal.proposal_path(path)) == planned
+    assert proposal.load_proposal(fabric_file.companion(path, "proposed.json")) == planned
 
 
 def test_both_sha256_are_accepted(path: str) -> None:
     planned = proposed(path)
-    of_file = fabric_file.digest(Path(proposal.proposal_path(path)).read_bytes())
-    assert proposal.accept(path, planned.sha256, None).data == planned.data
-    assert proposal.accept(path, of_file, None).data == planned.data
+    of_file = fabric_file.digest(Path(fabric_file.companion(path, "proposed.json")).read_bytes())
+    assert accept(path, planned.sha256, None).data == planned.data
+    assert accept(path, of_file, None).data == planned.data
 
 
 def test_a_proposal_from_another_fabric_file_is_rejected(path: str) -> None:
     planned = proposed(path, base=b"what it was")
-    assert proposal.accept(path, planned.sha256, b"what it was")
+    assert accept(path, planned.sha256, b"what it was")
     for base in (b"what it is", None):
         with pytest.raises(FabricFileError, match=rf"^{path}: has changed since the proposal was made; "):
-            proposal.accept(path, planned.sha256, base)
+            accept(path, planned.sha256, base)
 
 
 @pytest.mark.parametrize("sha256", ["", "f00", "G" * 64, "0" * 63 + "\n", "0" * 64])
 def test_another_sha256_is_rejected(path: str, sha256: str) -> None:
     proposed(path)
     with pytest.raises(FabricFileError, match="sha256"):
-        proposal.accept(path, sha256, None)
+        accept(path, sha256, None)
 
 
 def test_without_a_proposal_there_is_nothing_to_accept(path: str) -> None:
-    with pytest.raises(FabricFileError, match=r"fabric\.proposed\.json: there is no proposal to accept; run discover"):
-        proposal.accept(path, "0" * 64, None)
+    with pytest.raises(FabricFileError, match=r"fabric\.proposed\.json: there is no proposal; run discover"):
+        accept(path, "0" * 64, None)
 
 
 @pytest.mark.parametrize(
@@ -377,21 +381,21 @@ def test_without_a_proposal_there_is_nothing_to_accept(path: str) -> None:
 )
 def test_a_modified_proposal_is_rejected(path: str, change: Callable[[Document], None]) -> None:
     planned = proposed(path)
-    sibling = Path(proposal.proposal_path(path))
+    sibling = Path(fabric_file.companion(path, "proposed.json"))
     content = json.loads(sibling.read_text())
     change(content)
     sibling.write_text(json.dumps(content))
     with pytest.raises(FabricFileError, match=rf"^{sibling}: "):
-        proposal.accept(path, planned.sha256, None)
+        accept(path, planned.sha256, None)
 
 
 def test_a_proposal_with_changed_fabric_and_sha256_must_still_be_valid(path: str) -> None:
     wrong = fabrics.fabric()
     wrong.trays["r01t01"]["clique"] = "r99"
     planned = proposal.propose(None, wrong, [], [], NOW)
-    Path(proposal.proposal_path(path)).write_bytes(planned.encode())
+    Path(fabric_file.companion(path, "proposed.json")).write_bytes(planned.encode())
     with pytest.raises(FabricFileError, match=r"trays\.r01t01\.clique names the unknown clique r99"):
-        proposal.accept(path, planned.sha256, None)
+        accept(path, planned.sha256, None)
 
 
 def test_the_same_on_another_day_is_the_same_proposal() -> None:

@@ -237,7 +237,7 @@ def test_an_unclaimed_block_keeps_its_name_and_position() -> None:
     placement = adopted(site, hints, running=running)
     kept = [("hall-b", 0, ""), ("spare", 1, ""), ("hall-a", 2, "r01"), ("last", 3, "")]
     assert written(placement.fabric) == kept
-    assert "reserved block spare: new, position 1" in proposal.diff_text(None, placement.fabric, [])
+    assert "reserved block spare: new, position 1" in proposal.diff_text(Fabric(), placement.fabric, [])
     # Later runs do not query Slurm: new cliques get new blocks.
     come(site, 2)
     assert written(adopted(site, []).fabric) == [*kept, ("r02", 4, "r02")]
