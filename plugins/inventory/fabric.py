@@ -36,7 +36,6 @@ notes:
   - Without the state file next to the fabric file, every tray is present and its health is unknown.
 requirements:
   - fastjsonschema, for the source V(fabric_file)
-  - netaddr, for live sources
   - ClusterShell and OpenSSH's client, for the source V(ssh)
   - urllib3, for the sources V(rest) and V(topograph)
   - jmespath, for the source V(rest) and wherever an option is a JMESPath expression
@@ -425,11 +424,10 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleOptionsError, AnsibleParserError
-from ansible.module_utils.parsing.convert_bool import BOOLEANS
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 from ansible.template import trust_as_template
 from ansible.utils.vars import load_extra_vars
@@ -437,7 +435,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import ROOT, Plan, plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file, inventory_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
@@ -446,18 +445,6 @@ STATE_DIR = "state_dir"
 
 # No braces and no number sign: such a text is not a template and cannot change the delimiters of templates.
 _PLAIN = re.compile(r"[A-Za-z0-9._:%/ -]+")
-
-# Documented type of an option -> (check of a value in the inventory file, type for the message). Ansible checks the
-# options later, but its messages do not name the file, and it accepts any word for a boolean.
-_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "bool": (lambda value: isinstance(value, bool) or str(value).lower() in BOOLEANS, "true or false"),
-    "dict": (lambda value: isinstance(value, Mapping), "a mapping"),
-    "float": (lambda value: not isinstance(value, (bool, list, Mapping)), "a number"),
-    "int": (lambda value: not isinstance(value, (bool, list, Mapping)), "an integer"),
-    "list": (lambda value: isinstance(value, (list, str)), "a list"),
-    "raw": (lambda value: True, ""),
-    "str": (lambda value: not isinstance(value, (list, Mapping)), "a text"),
-}
 
 
 def plain(text: str) -> str:
@@ -529,11 +516,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         for key, value in config.items():
             if key not in known:
                 raise SourceError(f"{shown(key)} is not a known option{nearest(key, sorted(known))}")
-            fits, expected = _TYPES.get(known[key].get("type", "str"), _TYPES["raw"])
-            if value is not None and not fits(value):
-                raise SourceError(f"{key}: must be {expected}, not {shown(value)}")
-        if config.get("plugin") != self.NAME:
-            raise SourceError(f"plugin: is {shown(config.get('plugin'))}, use {self.NAME}")
+            # Ansible checks the options later, but its messages do not name the file.
+            for place, what in site_variables.problems(key, value, known[key]):
+                raise SourceError(f"{place}: {what}")
         if "sources" not in config:
             raise SourceError(f"sources: is missing; list one or more of {', '.join(sources.KNOWN)}")
 
@@ -571,10 +556,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
         nodes = {name: tray["slurm_node"] for name, tray in known[0].trays.items()} if known else {}
-        observations = self._observe(live_options, trays, nodes, now, path, cache, known is not None)
+        merged = self._observe(live_options, trays, nodes, now, path, cache, known is not None)
+        for row in merged.findings:
+            self.display.warning(row["message"])
         if known:
-            return live.overlaid(*known, observations, now)
-        return live.provisional(observations, now, self.inventory.groups)
+            return live.overlaid(*known, merged.observations, now)
+        return live.provisional(merged.observations, now, self.inventory.groups)
 
     def _observe(
         self,
@@ -585,8 +572,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         path: str,
         cache: bool,
         has_fabric_file: bool,
-    ) -> list[Observation]:
-        """The observations of the live sources, from the cache where it has an answer for the same options.
+    ) -> Any:
+        """What the live sources report (merging.Merged), from the cache where it has an answer for the same options.
 
         trays, nodes: tray -> its ssh address, its NodeName in Slurm, for trays of the fabric file. has_fabric_file:
         that file is a source too; then an outage is a warning, and its answer is not cached.
@@ -600,31 +587,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             return merging.merge(answers, min_answer, has_fabric_file, nodes)
 
         if not self.get_option("cache"):
-            return self._with_warnings(query())
-        key = self.get_cache_key(path)
-        options_hash = hashlib.sha256(
-            json.dumps([live_options, trays, nodes], sort_keys=True, default=str).encode()
-        ).hexdigest()
-        if cache:
-            try:
-                entry = self._cache[key]
-            except KeyError:
-                entry = None
-            if isinstance(entry, Mapping) and entry.get("options_hash") == options_hash:
-                cached = live.unpack(entry.get("answer"))
-                if cached is not None:
-                    return self._with_warnings(cached)
+            return query()
+        asked = json.dumps([live_options, trays, nodes], sort_keys=True, default=str)
+        key = f"{self.get_cache_key(path)}_{hashlib.sha256(asked.encode()).hexdigest()}"
+        cached = live.unpack(self._cache.get(key)) if cache else None
+        if cached is not None:
+            return cached
         merged = query()
         if not merged.outage:
-            self._cache[key] = {"options_hash": options_hash, "answer": live.pack(merged)}
-        return self._with_warnings(merged)
-
-    def _with_warnings(self, merged: Any) -> list[Observation]:
-        """Print the findings about sources as warnings, and return the observations."""
-        for row in merged.findings:
-            self.display.warning(row["message"])
-        observations: list[Observation] = merged.observations
-        return observations
+            self._cache[key] = live.pack(merged)
+        return merged
 
     def _fill(self, planned: Plan, everywhere: Mapping[str, Any]) -> None:
         """Add hosts first and link groups last, from the leaves up: the ancestors of a host are then computed once.

@@ -235,7 +235,7 @@ LIBRARIES = (
         "packaging",
         "resolvelib",
     ),
-    *("fastjsonschema", "netaddr", "ClusterShell", "_cffi_backend*.so"),
+    *("fastjsonschema", "ClusterShell", "_cffi_backend*.so"),
 )
 COLLECTION = ("galaxy.yml", "meta", "playbooks", "plugins", "roles")
 

@@ -5,45 +5,29 @@
 
 from __future__ import annotations
 
-import socket
-from bisect import bisect_right
+import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, Tray
 
-if TYPE_CHECKING:
-    import netaddr
-
-
-Number = tuple[int, int]
-"""An address as (IP version, integer value): an object for each would cost more than the rest of a placement."""
-
-# Unspecified, loopback, link-local and multicast addresses, which do not identify a host beyond its link. The first
-# value of each range and the one after its last, in ascending order.
-_ON_LINK_ONLY = {
-    4: (0, 1, 127 << 24, 128 << 24, 0xA9FE << 16, 0xA9FF << 16, 224 << 24, 240 << 24),
-    6: (0, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120, 1 << 128),
-}
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class NetworkError(NvlinkError):
-    """An option names an invalid network, or the library netaddr is missing."""
+    """An option names an invalid network."""
 
 
-def networks(texts: Iterable[str]) -> tuple[netaddr.IPNetwork, ...]:
+def networks(texts: Iterable[str]) -> tuple[Network, ...]:
     """Parse networks in CIDR notation; host bits may be set, as `ip address` prints them."""
-    netaddr = _netaddr()
     found = []
     for text in texts:
         try:
             if "/" not in text:
                 raise ValueError
-            found.append(netaddr.IPNetwork(text))
-        except (netaddr.AddrFormatError, ValueError):
+            found.append(ipaddress.ip_network(text, strict=False))
+        except ValueError:
             raise NetworkError(
                 f"imex_network: {text!r} is not a network; write it in CIDR notation, such as 198.51.100.0/24"
             ) from None
@@ -54,7 +38,7 @@ def imex_addresses(
     claims: Mapping[str, Observation],
     places: Mapping[str, str],
     trays: Mapping[str, Tray],
-    allowed: Sequence[netaddr.IPNetwork],
+    allowed: Sequence[Network],
 ) -> dict[str, str | None]:
     """Choose an address for every claim, unique in its clique: the current one while it is valid, else the best.
 
@@ -91,51 +75,23 @@ def imex_addresses(
     return chosen
 
 
-def _best_first(texts: Iterable[str], connects_to: str | None, allowed: Sequence[netaddr.IPNetwork]) -> list[str]:
+def _best_first(texts: Iterable[str], connects_to: str | None, allowed: Sequence[Network]) -> list[str]:
     """Order the usable addresses of a tray.
 
     With networks: those in the first network, then those in the next. Without: the one that Ansible connects to, then
-    IPv4 before IPv6, each in interface order. Addresses that are valid on their link only are left out.
+    IPv4 before IPv6, each in interface order. Addresses that do not identify a host beyond its link are left out.
     """
     if allowed:
-        numbers = {text: _number(text) for text in texts}
-        ranges = map(_range, allowed)
-        return list(
-            dict.fromkeys(text for low, high in ranges for text, number in numbers.items() if low <= number <= high)
-        )
-    usable = [text for text in texts if _beyond_link(*_number(text))]
-    return sorted(usable, key=lambda text: (text != connects_to, ":" in text)) if len(usable) > 1 else usable
+        return [text for network in allowed for text in texts if _within(text, [network])]
+    found = {text: ipaddress.ip_address(text) for text in texts}
+    usable = [
+        text
+        for text, address in found.items()
+        if not (address.is_unspecified or address.is_loopback or address.is_link_local or address.is_multicast)
+    ]
+    return sorted(usable, key=lambda text: (text != connects_to, ":" in text))
 
 
-def _within(text: str, allowed: Sequence[netaddr.IPNetwork]) -> bool:
-    if not allowed:
-        return True
-    number = _number(text)
-    return any(low <= number <= high for low, high in map(_range, allowed))
-
-
-def _beyond_link(version: int, value: int) -> bool:
-    return bisect_right(_ON_LINK_ONLY[version], value) % 2 == 0
-
-
-def _number(text: str) -> Number:
-    """The number of a valid address: every source and the fabric file check addresses when they read them."""
-    if ":" in text:
-        return 6, int.from_bytes(socket.inet_pton(socket.AF_INET6, text), "big")
-    return 4, int.from_bytes(socket.inet_pton(socket.AF_INET, text), "big")
-
-
-def _range(network: netaddr.IPNetwork) -> tuple[Number, Number]:
-    """The first and the last address of a network, as numbers."""
-    return (network.version, network.first), (network.version, network.last)
-
-
-def _netaddr() -> ModuleType:
-    """Import netaddr when it is first needed: Ansible loads this file on controllers without it, too."""
-    try:
-        import netaddr
-    except ImportError:
-        raise NetworkError(
-            "netaddr: the Python library is missing; install it on the controller (requirements.txt of the collection)"
-        ) from None
-    return netaddr
+def _within(text: str, allowed: Sequence[Network]) -> bool:
+    """Whether an address is in one of the networks; every source and the fabric file check addresses on reading."""
+    return not allowed or any(ipaddress.ip_address(text) in network for network in allowed)

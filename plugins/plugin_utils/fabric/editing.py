@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Tray,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, shown, similar
 
 
 def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric, list[Change]]:
@@ -31,8 +31,8 @@ def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric
         if old not in trays and new in trays:
             continue
         if old not in trays:
-            hint = _hint(old, fabric.trays, "use the name that it has there")
-            raise FabricFileError(f"rename: {shown(old)} is not a tray of the fabric file; {hint}")
+            hint = similar(old, fabric.trays, "; use the name that it has there")
+            raise FabricFileError(f"rename: {shown(old)} is not a tray of the fabric file{hint}")
         if new in trays:
             raise FabricFileError(
                 f"rename: {shown(new)} is already a tray of the fabric file; choose another name for {old}"
@@ -84,8 +84,8 @@ def group(fabric: Fabric, groups: Mapping[str, Collection[str]]) -> tuple[Fabric
 def _cliques(fabric: Fabric, name: str) -> list[str]:
     in_use = [clique for clique, row in fabric.cliques.items() if row["domain"] == name and fabric.members[clique]]
     if not in_use and name not in fabric.cliques:
-        hint = _hint(name, [*fabric.cliques, *fabric.domains], "use a name of cliques or domains there")
-        raise FabricFileError(f"groups: {shown(name)} is no clique of the fabric file; {hint}")
+        hint = similar(name, [*fabric.cliques, *fabric.domains], "; use a name of cliques or domains there")
+        raise FabricFileError(f"groups: {shown(name)} is no clique of the fabric file{hint}")
     return in_use or [name]
 
 
@@ -93,9 +93,3 @@ def of_state(state: State, renamed: Mapping[str, str], removed: Collection[str])
     """Apply the same changes to the state."""
     kept = {renamed.get(name, name): tray for name, tray in state.trays.items() if name not in removed}
     return replace(state, trays=kept)
-
-
-def _hint(name: str, known: Collection[str], otherwise: str) -> str:
-    """The closest known name, where there is one, as all of them may be thousands."""
-    hint = nearest(name, known)
-    return hint.removeprefix("; ") if hint.startswith("; did you mean") else otherwise

@@ -26,13 +26,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOC
 # ansible-runner, of AWX and ansible-navigator too, sets it in each run.
 _OF_RUNNER = "AWX_ISOLATED_DATA_DIR"
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
-_A_TYPE = {
-    "object": "an object",
-    "array": "a list",
-    "string": "a string",
-    "integer": "an integer",
-    "null": "null",
-}
 
 
 class FabricFileError(NvlinkError):
@@ -228,7 +221,7 @@ def check_schema(document: Any, schema: str, path: str) -> None:
         _validator(schema)(document)
     except fastjsonschema.JsonSchemaValueException as error:
         where = ".".join(error.path[1:]) or "the top"
-        raise FabricFileError(f"{path}: {where} {_violation(error.rule, error.definition, error.value)}") from None
+        raise FabricFileError(f"{path}: {where} {_violation(error)}") from None
 
 
 @functools.cache
@@ -240,23 +233,16 @@ def _validator(schema: str) -> Callable[[Any], Any]:
         return fastjsonschema.compile(json.load(file))
 
 
-def _violation(rule: str | None, definition: Mapping[str, Any], value: Any) -> str:
-    """Describe a violated rule of a schema: what is wrong with the value and what to do."""
-    limit: Any = definition[rule] if rule else None
-    if rule == "required":
-        return f"lacks {next(name for name in definition['required'] if name not in value)}; add it"
-    if rule == "additionalProperties":
-        unknown = next(name for name in value if name not in definition["properties"])
-        return f"has the unknown key {_brief(repr(unknown))}; remove it"
-    if rule == "propertyNames":
-        illegal = next(name for name in value if not re.fullmatch(limit["pattern"], name))
-        return f"has the name {_brief(repr(illegal))}; a name there may contain {limit['description']} only"
-    if rule == "type":
-        names: list[str] = limit if isinstance(limit, list) else [limit]
-        return f"must be {' or '.join(_A_TYPE[name] for name in names)}, not {_brief(json.dumps(value))}; correct it"
-    if rule == "pattern":
-        return f"must be {definition['description']}, not {_brief(json.dumps(value))}; correct it"
-    return f"is {_brief(json.dumps(value))}, which violates {rule} {_brief(json.dumps(limit))}; correct it"
+def _violation(error: Any) -> str:
+    """A violated rule of a schema, in the words of fastjsonschema where these name it: what is wrong, and a remedy."""
+    value, what = _brief(json.dumps(error.value)), _brief(error.message.removeprefix(error.name).strip())
+    if error.rule == "propertyNames":
+        form = error.definition["propertyNames"]
+        illegal = next(name for name in error.value if not re.fullmatch(form["pattern"], name))
+        return f"has the name {_brief(repr(illegal))}; a name there may contain {form['description']} only"
+    if error.rule == "pattern":
+        what = f"must be {error.definition['description']}"
+    return f"{what}; correct it" if isinstance(error.value, dict) else f"{what}, not {value}; correct it"
 
 
 def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:

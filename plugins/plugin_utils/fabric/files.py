@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     storage,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 
 class Files:
@@ -35,12 +36,9 @@ class Files:
         is_found: bool,
     ) -> None:
         """groups: of the inventory, which no tray may be named like. who: for the audit log. is_found: of the file."""
-        if state_dir and not os.path.isabs(state_dir):
-            raise fabric_file.FabricFileError(
-                f"state_dir: {state_dir!r} is not an absolute path; set one, such as /var/lib/nvlink"
-            )
         # All files stay next to each other, and two runs lock the same one, also by a symbolic link.
-        self.path, self.state_dir, self.now, self.dry = os.path.realpath(path), state_dir or None, now, dry
+        self.path, self.now, self.dry = os.path.realpath(path), now, dry
+        self.state_dir = absolute(state_dir) if state_dir else None
         self.proposal = fabric_file.companion(path, "proposed.json", self.state_dir)
         self.markdown = f"{self.proposal.removesuffix('.json')}.md"
         self._who, self._groups, self._is_found = who, groups, is_found

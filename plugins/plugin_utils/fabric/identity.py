@@ -371,7 +371,7 @@ def assign(previous: Fabric, claims: Claims, policy: Policy) -> Names:
     """Name the domains and cliques that have no name yet, in the order of the trays."""
     chassis, findings = _confirmed_chassis(previous, claims)
     names = Names(previous, _suggested(previous, claims, policy), chassis, findings)
-    names.name(claims)
+    names.name(claims, policy.provisional)
     return names
 
 
@@ -469,8 +469,8 @@ class Names:
         self._chassis_of = {name: set(domain["chassis_serials"]) for name, domain in fabric.domains.items()}
         self._used = _used(fabric)
 
-    def name(self, claims: Claims) -> None:
-        """Name the domains and cliques that have no name yet, in the order of the trays."""
+    def name(self, claims: Claims, provisional: bool) -> None:
+        """Name the domains and cliques that have no name yet, in the order of the trays; provisional: as in Policy."""
         cliques: dict[str, dict[Identity, None]] = defaultdict(dict)
         serials: dict[str, set[str]] = defaultdict(set)
         for tray, claim in claims.trays.items():
@@ -485,7 +485,7 @@ class Names:
             domain = domain or self._new_domain(uuid, natural_sorted(serials[uuid]))
             names = iter([domain]) if alone else self._suffixed(domain)
             for identity in identities:
-                name = next(names)
+                name = f"{domain}_{identity[1]}" if provisional else next(names)
                 self._used.add(name)
                 self._clique_of[identity] = name
                 self.cliques[name] = (domain, identity[1])

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
-    Clique,
-    Clusters,
     Fabric,
     Observation,
     State,
-    Tray,
-    TrayState,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import mark_pending, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
@@ -31,24 +26,10 @@ FORMAT = 5
 
 def provisional(observations: Collection[Observation], now: str, groups: Collection[str] = ()) -> tuple[Fabric, State]:
     """The fabric as observed now, with provisional names: new_<start of the UUID>_<clique ID>. groups: as in Policy."""
-    policy = Policy(
-        domain_names=_domain_names({row.identity[0] for row in observations if row.identity}), groups=groups
-    )
+    names = _domain_names({row.identity[0] for row in observations if row.identity})
+    policy = Policy(domain_names=names, groups=groups, provisional=True)
     placed = place(None, None, observations, [row.tray for row in observations], now, policy)
-    fabric = placed.fabric
-    renamed = {name: f"{clique['domain']}_{clique['clique_id']}" for name, clique in fabric.cliques.items()}
-    cliques = {
-        renamed[name]: cast(Clique, {**clique, "block": {**clique["block"], "name": renamed[name]}})
-        for name, clique in fabric.cliques.items()
-    }
-    trays = {name: cast(Tray, {**tray, "clique": renamed[tray["clique"]]}) for name, tray in fabric.trays.items()}
-    clusters = Clusters(**fabric.clusters)
-    if "slurm" in clusters:
-        clusters["slurm"] = {
-            name: {"blocks": {renamed[clique]: cliques[renamed[clique]]["block"] for clique in row["blocks"]}}
-            for name, row in clusters["slurm"].items()
-        }
-    return Fabric(fabric.domains, cliques, trays, [], clusters), _counted(placed.state, observations)
+    return placed.fabric, placed.state
 
 
 def overlaid(
@@ -56,22 +37,13 @@ def overlaid(
 ) -> tuple[Fabric, State]:
     """Every tray in its accepted place, with the state that is observed now."""
     placed = place(fabric, state, observations, [row.tray for row in observations], now, Policy())
-    return fabric, _counted(mark_pending(placed.state, placed.fabric, placed.changes, fabric), observations)
+    return fabric, mark_pending(placed.state, placed.fabric, placed.changes, fabric)
 
 
 def _domain_names(uuids: Collection[str]) -> dict[str, str]:
     """Cluster UUID -> new_<its first 8 digits>, or all digits where two domains have the same first 8."""
     shared = Counter(uuid[:8] for uuid in uuids)
     return {uuid: f"new_{uuid[:8] if shared[uuid[:8]] == 1 else uuid.replace('-', '')}" for uuid in uuids}
-
-
-def _counted(state: State, observations: Collection[Observation]) -> State:
-    """The state with the GPU counts of trays whose GPUs have no UUIDs: nothing else contains these."""
-    counts = {row.tray: row.gpu_count for row in observations if row.gpu_count and not row.gpu_uuids}
-    if not counts:
-        return state
-    rows = {name: {**row, "gpu_count": counts[name]} if name in counts else row for name, row in state.trays.items()}
-    return replace(state, trays=cast(Mapping[str, TrayState], rows))
 
 
 def pack(merged: Merged) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class TrayState(TypedDict):
     source: str | None
     driver_version: str | None
     findings: list[Finding]
-    # Only for a tray without a place: a placed tray has these in the fabric file.
+    # As observed: a tray without a place has no row in the fabric file. Earlier releases left them out for others.
     tray_index: NotRequired[int | None]
     gpu_count: NotRequired[int]
 

@@ -60,7 +60,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_sorted,
     tray_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,7 @@ def _placed(
 ) -> _Trays:
     """Place or update the tray of every claim, then apply the site's settings of every placed target.
 
-    imex: claimed tray -> address. policies: cluster UUID -> policy of a domain that is split per tray. PlacementError
-    where the site gives two trays one node.
+    imex: claimed tray -> address. policies: cluster UUID -> policy of a domain that is split per tray.
     """
     draft = _Trays(previous, claims, now)
     for name, clique in names.places.items():
@@ -168,8 +167,6 @@ def _placed(
     for name, observation in observed.items():
         if name in draft.trays:
             draft.set(name, observation)
-    for kind in ("slurm", "kubernetes"):
-        _check_unique_nodes(draft.trays, f"{kind}_node", f"{kind}_cluster")
     return draft
 
 
@@ -295,22 +292,6 @@ def _sized(
     return domains
 
 
-def _check_unique_nodes(trays: Mapping[str, Tray], key: str, cluster_key: str) -> None:
-    """Raise PlacementError if two trays have the same node name, in the same cluster where there are several."""
-    rows = cast(list[dict[str, Any]], [*trays.values()])
-    if len({(tray.get(cluster_key), tray[key]) for tray in rows}) == len(rows):
-        return
-    owners: dict[tuple[str | None, str], str] = {}
-    for name, tray in zip(trays, rows, strict=True):
-        node, cluster = tray[key], tray.get(cluster_key)
-        owner = owners.setdefault((cluster, node), name)
-        if owner != name:
-            of_cluster = f" of cluster {cluster}" if cluster else ""
-            raise PlacementError(
-                f"fabric_{key}: trays {owner} and {name}{of_cluster} would both be node {node}; set different names"
-            )
-
-
 def _same_hardware(claim: Observation, tray: Tray) -> bool:
     same_gpus = not claim.gpu_uuids or list(claim.gpu_uuids) == tray["gpu_uuids"]
     return same_gpus and claim.tray_index in (None, tray["tray_index"])
@@ -334,27 +315,13 @@ def _with_blocks(
     A running Slurm that was read gives its blocks to the cliques whose trays it has there. Trays that it has in another
     block are findings.
     """
-    cluster_of = {name: _slurm_cluster(previous, name, row) for name, row in observed.items() if row.block}
-    queried = set(cluster_of.values())
-    # Whose blocks were read is ambiguous where the trays are in several clusters.
-    unclaimed = [block for block in sources.unclaimed if _BLOCK_NAME.fullmatch(block[0])] if len(queried) == 1 else []
-    running: dict[str | None, set[Running]] = {cluster: set(sources.blocks) for cluster in queried}
-    votes: dict[str | None, Counter[tuple[str, Running]]] = defaultdict(Counter)
-    for name, cluster in cluster_of.items():
-        block = cast(Running, observed[name].block)
-        running[cluster].add(block)
-        if name in placed.trays and (cluster or name in names.places):
-            votes[cluster][placed.trays[name]["clique"], block] += 1
-    adopted = {cluster: _elected(of_one) for cluster, of_one in votes.items()}
-    own = _Blocks([row["block"] for row in previous.cliques.values()], previous.reserved_blocks, running.get(None, ()))
+    slurm = _LiveBlocks(previous, observed, names, placed.trays, sources)
+    kept = {name: row["block"] for name, row in previous.cliques.items()}
+    own, reserved = slurm.blocks(None, kept, previous.reserved_blocks, {name: name for name in names.cliques})
     cliques = dict(previous.cliques)
     for clique, (domain, clique_id) in names.cliques.items():
-        block_of = own.give(clique, adopted.get(None, {}).get(clique))
-        cliques[clique] = {"domain": domain, "clique_id": clique_id, "block": block_of}
-    left = dict.fromkeys(queried, unclaimed)
-    clusters = _clusters(previous, placed.trays, cliques, adopted, running, left)
-    blocks = [clique["block"] for clique in cliques.values()]
-    reserved = reserved_blocks(blocks, previous.reserved_blocks, left.get(None, ()))
+        cliques[clique] = {"domain": domain, "clique_id": clique_id, "block": own[clique]}
+    clusters = _clusters(previous, placed.trays, cliques, slurm)
     fabric = Fabric(placed.domains, cliques, placed.trays, previous.overrides, clusters, reserved)
     return fabric, _mismatches(fabric, observed)
 
@@ -372,14 +339,6 @@ def _mismatches(fabric: Fabric, observed: Mapping[str, Observation]) -> list[Fin
     return findings
 
 
-def _slurm_cluster(previous: Fabric, name: str, observation: Observation) -> str | None:
-    """The Slurm cluster of a target: the site's current setting, else that of the previous fabric."""
-    cluster = observation.slurm_cluster
-    if cluster is None and name in previous.trays:
-        cluster = previous.trays[name].get("slurm_cluster")
-    return cluster or None
-
-
 def _elected(votes: Counter[tuple[str, Running]]) -> dict[str, Running]:
     """Map each clique to the block of most of its trays; a block goes to one clique.
 
@@ -392,85 +351,94 @@ def _elected(votes: Counter[tuple[str, Running]]) -> dict[str, Running]:
     return chosen
 
 
-class _Blocks:
-    """The names and positions of one Slurm's blocks: given once, and never to another clique.
+class _LiveBlocks:
+    """What the running Slurms that were read say about blocks; a Slurm cluster is None where there is only one.
 
-    reserved: name -> position, of blocks without a clique. running: all blocks of the running Slurm.
+    adopted: cluster -> clique -> the block with most of its trays. running: cluster -> all its blocks. unclaimed: those
+    without a tray of the fabric, of the only cluster that was read.
     """
 
-    def __init__(self, blocks: Collection[Block], reserved: Mapping[str, int], running: Collection[Running]) -> None:
-        self._names, self._positions = {block["name"] for block in blocks}, {block["position"] for block in blocks}
-        self._reserved = {position: name for name, position in reserved.items()}
-        self._taken = {*self._names, *reserved, *(name for name, _position in running)}
-        last = max((*self._positions, *self._reserved, *(position for _name, position in running)), default=-1)
-        self._free_positions = itertools.count(last + 1)
+    def __init__(
+        self,
+        previous: Fabric,
+        observed: Mapping[str, Observation],
+        names: Names,
+        trays: Mapping[str, Tray],
+        sources: Merged,
+    ) -> None:
+        votes: dict[str | None, Counter[tuple[str, Running]]] = defaultdict(Counter)
+        self._running: dict[str | None, set[Running]] = {}
+        for name, row in observed.items():
+            if row.block:
+                known = previous.trays[name].get("slurm_cluster") if name in previous.trays else None
+                cluster = (known if row.slurm_cluster is None else row.slurm_cluster) or None
+                self._running.setdefault(cluster, set(sources.blocks)).add(row.block)
+                if name in trays and (cluster or name in names.places):
+                    votes[cluster][trays[name]["clique"], row.block] += 1
+        self._adopted = {cluster: _elected(of_one) for cluster, of_one in votes.items()}
+        # Whose blocks were read is ambiguous where the trays are in several clusters.
+        unclaimed = [block for block in sources.unclaimed if _BLOCK_NAME.fullmatch(block[0])]
+        self._unclaimed = dict.fromkeys(self._running, unclaimed) if len(self._running) == 1 else {}
 
-    def give(self, name: str, adopted: Running | None) -> Block:
-        """The block of a new clique: the running one of its trays if it is free, else one at the next position.
+    def blocks(
+        self, cluster: str | None, kept: Mapping[str, Block], reserved: Mapping[str, int], wanted: Mapping[str, str]
+    ) -> tuple[dict[str, Block], dict[str, int]]:
+        """(clique -> its block, the reserved blocks) of a cluster: given once, and never to another clique.
 
-        Its name is then the one given, with a number where it is taken.
+        kept: clique -> the block that it has. reserved: name -> position, of blocks without a clique. wanted: other
+        clique -> the name of its block. It gets the running block of its trays if that is free, else one at the next
+        position, whose name has a number where it is taken.
         """
-        found, position = adopted or ("", -1)
-        is_free = adopted and found not in self._names and position not in self._positions
-        if not is_free or self._reserved.get(position, found) != found:
-            words = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-            found, position = next(word for word in words if word not in self._taken), next(self._free_positions)
-        self._names.add(found)
-        self._taken.add(found)
-        self._positions.add(position)
-        return {"name": found, "position": position}
+        running, blocks = self._running.get(cluster, ()), dict(kept)
+        at = {position: name for name, position in reserved.items()}
+        names, positions = {row["name"] for row in kept.values()}, {row["position"] for row in kept.values()}
+        taken = {*names, *reserved, *(name for name, _position in running)}
+        last = max((*positions, *at, *(position for _name, position in running)), default=-1)
+        free_positions = itertools.count(last + 1)
+        for clique, word in wanted.items():
+            name, position = self._adopted.get(cluster, {}).get(clique, ("", -1))
+            if not name or name in names or position in positions or at.get(position, name) != name:
+                words = itertools.chain([word], (f"{word}_{number}" for number in itertools.count(2)))
+                name, position = next(free for free in words if free not in taken), next(free_positions)
+            names.add(name)
+            taken.add(name)
+            positions.add(position)
+            blocks[clique] = {"name": name, "position": position}
+        return blocks, reserved_blocks(blocks.values(), reserved, self._unclaimed.get(cluster, ()))
 
 
 def _clusters(
-    fabric: Fabric,
-    trays: Mapping[str, Tray],
-    cliques: Mapping[str, Clique],
-    adopted: Mapping[str | None, Mapping[str, Running]],
-    running: Mapping[str | None, Collection[Running]],
-    unclaimed: Mapping[str | None, Collection[Running]],
+    fabric: Fabric, trays: Mapping[str, Tray], cliques: Mapping[str, Clique], running: _LiveBlocks
 ) -> Clusters:
     """The clusters of the next fabric: those of the previous fabric, and those of the trays.
 
-    A Slurm cluster gets a block for a clique with the first tray there. adopted: Slurm cluster -> clique -> the running
-    block with most of its trays. running: Slurm cluster -> all its running blocks; unclaimed: those of them without a
-    tray of the fabric, which stay reserved.
-    The first Slurm cluster of a file takes over the blocks that the file had, since they belong to it.
+    A Slurm cluster gets a block for a clique with the first tray there. The first Slurm cluster of a file takes over
+    the blocks that the file had, since they belong to it.
     """
-    before = fabric.clusters.get("slurm", {})
-    slurm = {name: cast(SlurmCluster, {**row, "blocks": dict(row["blocks"])}) for name, row in before.items()}
-    kubernetes = dict(fabric.clusters.get("kubernetes", {}))
-    sizes: Counter[str] = Counter()
-    places: set[tuple[str, str]] = set()
-    for tray in trays.values():
-        if "slurm_cluster" in tray:
-            sizes[tray["slurm_cluster"]] += 1
-            places.add((tray["slurm_cluster"], tray["clique"]))
-        if "kubernetes_cluster" in tray:
-            kubernetes.setdefault(tray["kubernetes_cluster"], {})
+    slurm = dict(fabric.clusters.get("slurm", {}))
+    in_cluster = [tray for tray in trays.values() if "slurm_cluster" in tray]
+    sizes = Counter(tray["slurm_cluster"] for tray in in_cluster)
     if sizes and not slurm:
         heir = min(sizes, key=lambda name: (-sizes[name], name))
-        slurm[heir] = {"blocks": {name: clique["block"] for name, clique in fabric.cliques.items()}}
-        if fabric.reserved_blocks:
-            slurm[heir]["reserved_blocks"] = dict(fabric.reserved_blocks)
-    given: dict[str, _Blocks] = {}
+        slurm[heir] = {"blocks": {name: row["block"] for name, row in fabric.cliques.items()}}
+        slurm[heir]["reserved_blocks"] = dict(fabric.reserved_blocks)
+    wanted: dict[str, dict[str, str]] = {cluster: {} for cluster in (*slurm, *sorted(sizes))}
     # In the order of the cliques' own blocks, so that the result does not depend on the order of the answers.
-    for cluster, clique in sorted(places, key=lambda place: (place[0], cliques[place[1]]["block"]["position"])):
-        row = slurm.setdefault(cluster, {"blocks": {}})
-        if cluster not in given:
-            kept = row.get("reserved_blocks", {})
-            given[cluster] = _Blocks(row["blocks"].values(), kept, running.get(cluster, ()))
-        if clique not in row["blocks"]:
-            block = given[cluster].give(cliques[clique]["block"]["name"], adopted.get(cluster, {}).get(clique))
-            row["blocks"][clique] = block
-    for cluster, row in slurm.items():
-        kept = reserved_blocks(row["blocks"].values(), row.pop("reserved_blocks", {}), unclaimed.get(cluster, ()))
-        if kept:
-            row["reserved_blocks"] = kept
+    for tray in sorted(in_cluster, key=lambda tray: cliques[tray["clique"]]["block"]["position"]):
+        wanted[tray["slurm_cluster"]][tray["clique"]] = cliques[tray["clique"]]["block"]["name"]
     clusters = Clusters(**fabric.clusters)
+    for cluster, words in wanted.items():
+        row = slurm.get(cluster, SlurmCluster(blocks={}))
+        new = {clique: word for clique, word in words.items() if clique not in row["blocks"]}
+        blocks, reserved = running.blocks(cluster, row["blocks"], row.get("reserved_blocks", {}), new)
+        slurm[cluster] = {"blocks": blocks}
+        if reserved:
+            slurm[cluster]["reserved_blocks"] = reserved
     if slurm:
         clusters["slurm"] = slurm
+    kubernetes = {tray["kubernetes_cluster"] for tray in trays.values() if "kubernetes_cluster" in tray}
     if kubernetes:
-        clusters["kubernetes"] = kubernetes
+        clusters["kubernetes"] = {**{name: {} for name in sorted(kubernetes)}, **fabric.clusters.get("kubernetes", {})}
     return clusters
 
 
@@ -525,7 +493,7 @@ def _observed(
         tray = _without({_PENDING}, tray)
         if name in trays and tray["state"] == UNPLACED:
             # Placed by hand; not observed there yet.
-            states[name] = _given_place(tray, STALE)
+            states[name] = {**tray, "state": STALE}
         elif name in trays or tray["state"] == UNPLACED:
             states[name] = tray
     for name, observation in observed.items():
@@ -568,18 +536,16 @@ def _tray_state(
     health = UNHEALTHY if is_missing and observation.chassis_serial in claims.chassis else observation.health
     # For an unreachable tray the last observation is kept.
     last = before if before and not observation.reachable else None
-    state: TrayState = {
+    return {
         "state": status if tray else UNPLACED,
         "health": health if observation.reachable else UNKNOWN,
         "observed_at": last["observed_at"] if last else observation.observed_at,
         "source": last["source"] if last else observation.source or None,
         "driver_version": last["driver_version"] if last else observation.driver_version,
+        "tray_index": last.get("tray_index") if last else observation.tray_index,
+        "gpu_count": last.get("gpu_count", 0) if last else observation.gpu_count,
         "findings": sorted([*observation.findings, *found], key=_finding_key),
     }
-    if not tray:
-        state["tray_index"] = last.get("tray_index") if last else observation.tray_index
-        state["gpu_count"] = last.get("gpu_count", 0) if last else observation.gpu_count
-    return state
 
 
 def mark_pending(state: State, proposed: Fabric, changes: Iterable[Change], accepted: Fabric | None) -> State:
@@ -591,13 +557,9 @@ def mark_pending(state: State, proposed: Fabric, changes: Iterable[Change], acce
         if name not in trays or change["from"] == change["to"]:
             continue
         message = f"Tray {name} is observed in {change['to']}; accept the proposal to give it that place."
-        tray = cast(TrayState, dict(trays[name]))
-        tray["findings"] = [*tray["findings"], finding(_PENDING, message, tray=name)]
-        if name not in places:
-            # The fabric file has no row for the tray yet, so the state holds these values.
-            row = proposed.trays[name]
-            tray["state"], tray["tray_index"], tray["gpu_count"] = UNPLACED, row["tray_index"], len(row["gpu_uuids"])
-        trays[name] = tray
+        rows = [*trays[name]["findings"], finding(_PENDING, message, tray=name)]
+        status = trays[name]["state"] if name in places else UNPLACED
+        trays[name] = {**trays[name], "state": status, "findings": rows}
     # A domain whose trays report another cluster UUID has no change of a tray.
     findings = [*state.findings, *identity.findings(accepted or Fabric(), proposed)]
     return replace(state, trays=trays, findings=sorted(findings, key=_finding_key))
@@ -609,7 +571,7 @@ def mark_accepted(state: State, accepted: Fabric) -> State:
     for name, tray in state.trays.items():
         trays[name] = row = _without(_UNTIL_ACCEPTED, tray)
         if row is not tray and tray["state"] == UNPLACED and name in accepted.trays:
-            trays[name] = _given_place(row, PRESENT)
+            trays[name] = {**row, "state": PRESENT}
     return replace(state, trays=trays, findings=[row for row in state.findings if row["code"] not in _UNTIL_ACCEPTED])
 
 
@@ -617,14 +579,6 @@ def _without(codes: Collection[str], tray: TrayState) -> TrayState:
     """The state of a tray without findings of these codes; the same object if it has none."""
     kept = [row for row in tray["findings"] if row["code"] not in codes]
     return tray if len(kept) == len(tray["findings"]) else cast(TrayState, {**tray, "findings": kept})
-
-
-def _given_place(tray: TrayState, status: str) -> TrayState:
-    """The state of a tray that was unplaced: index and number of GPUs are in the fabric file now."""
-    placed = cast(TrayState, {**tray, "state": status})
-    placed.pop("tray_index", None)
-    placed.pop("gpu_count", None)
-    return placed
 
 
 def _keeps(tray: Tray | None) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import KEEP_BLOCK, LEAVE_OUT, OWN_BLOCK
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 # Part of an Ansible group name.
@@ -38,7 +37,6 @@ GATES = (
 )
 MAX_AGE = 1_000_000_000
 ASK = "ask"
-TRAY_PARTITIONS = (ASK, OWN_BLOCK, LEAVE_OUT, KEEP_BLOCK)
 
 
 class PlacementError(NvlinkError):
@@ -60,6 +58,7 @@ class Policy:
     max_age: gate; largest age in seconds of an observation that changes a place. None: any age.
     override: names of gates that do not object; the fabric file records those that would have.
     groups: names of the inventory's groups, which no tray may have: Ansible gives a group the variables of such a host.
+    provisional: whether cliques and blocks are named by clique ID, as they are without a fabric file.
     """
 
     imex_networks: tuple[str, ...] = ()
@@ -71,6 +70,7 @@ class Policy:
     max_age: float | None = None
     override: Collection[str] = ()
     groups: Collection[str] = ()
+    provisional: bool = False
 
     def __post_init__(self) -> None:
         addresses.networks(self.imex_networks)
@@ -84,9 +84,6 @@ class Policy:
             raise PlacementError(f"expected_trays: {self.expected_trays} must be at least 1; leave it out to count")
         if not 0 <= self.moved_percent <= 100:
             raise PlacementError(f"moved_percent: {self.moved_percent} must be a number from 0 to 100")
-        if self.tray_partitions not in TRAY_PARTITIONS:
-            choices = ", ".join(TRAY_PARTITIONS)
-            raise PlacementError(f"tray_partitions: {shown(self.tray_partitions)} must be one of {choices}")
         if self.max_age is not None and not 0 < self.max_age < MAX_AGE:
             raise PlacementError(
                 f"max_age: {self.max_age:g} must be seconds from 1 to {MAX_AGE}; leave it out to accept any age"

@@ -46,21 +46,19 @@ def append_line(path: str, line: bytes) -> None:
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        try:
+        with open(descriptor, "ab", buffering=0) as file:
             size = os.fstat(descriptor).st_size
             # A run that was killed in the middle of its line must not spoil this one.
             separator = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
-            data = separator + line + b"\n"
             try:
-                if os.write(descriptor, data) != len(data):
+                data = separator + line + b"\n"
+                if file.write(data) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(descriptor)
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, size)
                 raise
-        finally:
-            os.close(descriptor)
         atomic.sync_folder(os.path.dirname(os.path.realpath(path)))
     except OSError as error:
         raise cannot(path, "be written", error) from None

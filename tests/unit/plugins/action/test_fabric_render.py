@@ -230,7 +230,7 @@ def test_an_invalid_manifest_removes_nothing(bench: Bench, content: str, word: s
     ("options", "word"),
     [
         ({"render_dir": None}, "render_dir"),
-        ({"renderers": ["slurm", "imx"]}, r"^renderers: 'imx' is not a renderer; did you mean imex\?$"),
+        ({"renderers": ["slurm", "imx"]}, r"^renderers\[1\] \(\w+\) is 'imx'; did you mean imex\?$"),
         ({"renderers": []}, r"^renderers: is empty; name one or more of slurm, .*, or leave it out$"),
         ({"domain_map": "perhaps"}, "domain_map"),
         ({"colour": True}, "colour"),

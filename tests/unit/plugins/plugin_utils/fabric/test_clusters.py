@@ -203,7 +203,7 @@ BLOCKS = ("clusters", "slurm", "alpha", "blocks")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (at("clusters", "pbs", put={}), "clusters has the unknown key 'pbs'; remove it"),
+        (at("clusters", "pbs", put={}), "clusters must not contain {'pbs'} properties; correct it"),
         (
             at("clusters", "slurm", "..", put={"blocks": {}}),
             "clusters.slurm has the name '..'; a name there may contain ",

@@ -93,9 +93,9 @@ EMPTY_CLIQUE = {"domain": "r02", "clique_id": 9, "block": {"name": "r09", "posit
         (put("schema_version")(2), "schema_version is 2, and this release of rackscale.nvlink reads 1; "),
         (put("schema_version")(True), "schema_version is True, and "),
         (drop("schema_version"), "schema_version is missing, and "),
-        (drop("overrides"), "the top lacks overrides; add it"),
-        (put("racks")({}), "the top has the unknown key 'racks'; remove it"),
-        (put("trays")([]), "trays must be an object, not []; correct it"),
+        (drop("overrides"), "the top must contain ['overrides'] properties; correct it"),
+        (put("racks")({}), "the top must not contain {'racks'} properties; correct it"),
+        (put("trays")([]), "trays must be object, not []; correct it"),
         (rename("r01t01", "a\n"), "trays has the name 'a\\n'; a name there may contain "),
         (put("domains", "a\n")(EMPTY_DOMAIN), "domains has the name 'a\\n'; a name there may contain "),
         (put("cliques", "a\n")(EMPTY_CLIQUE), "cliques has the name 'a\\n'; a name there may contain "),
@@ -105,10 +105,10 @@ EMPTY_CLIQUE = {"domain": "r02", "clique_id": 9, "block": {"name": "r09", "posit
             "cliques has the name 'r-3'; a name there may contain letters, digits and underscores",
         ),
         (put(*TRAY, "clique")("r09"), "trays.r01t01.clique names the unknown clique r09; add it to cliques"),
-        (put(*TRAY, "colour")("red"), "trays.r01t01 has the unknown key 'colour'; remove it"),
-        (put(*TRAY, "tray_index")("3"), 'trays.r01t01.tray_index must be an integer or null, not "3"; correct it'),
+        (put(*TRAY, "colour")("red"), "trays.r01t01 must not contain {'colour'} properties; correct it"),
+        (put(*TRAY, "tray_index")("3"), 'trays.r01t01.tray_index must be integer or null, not "3"; correct it'),
         (put(*TRAY, "tray_index")(1.5), "contains 1.5, and every number must be an integer; correct it"),
-        (put(*TRAY, "tray_index")(-1), "trays.r01t01.tray_index is -1, which violates minimum 0; correct it"),
+        (put(*TRAY, "tray_index")(-1), "trays.r01t01.tray_index must be bigger than or equal to 0, not -1; correct it"),
         (put(*TRAY, "imex_address")("{{ x }}"), "trays.r01t01.imex_address must be an IP address, not "),
         (
             put(*TRAY, "imex_address")("10.0.1.2"),
@@ -252,7 +252,7 @@ def test_the_state_file_is_optional(path: str) -> None:
     sibling.write_bytes(fabric_file.serialise(state))
     assert fabric_file.load_state(path) == state
     sibling.write_text('{"schema_version": 1, "written_at": null, "trays": {"a": {}}, "findings": []}')
-    with pytest.raises(FabricFileError, match=r"fabric\.state\.json: trays\.a lacks state; add it$"):
+    with pytest.raises(FabricFileError, match=r"fabric\.state\.json: trays\.a must contain \['state', "):
         fabric_file.load_state(path)
 
 

@@ -239,10 +239,6 @@ def test_an_old_observation_is_an_objection(observed_at: str, old: bool) -> None
     ("policy", "message"),
     [
         ({"override": ("moved_percnt",)}, r"^override: 'moved_percnt' is not a gate; did you mean moved_percent\?$"),
-        (
-            {"tray_partitions": "drop"},
-            r"^tray_partitions: 'drop' must be one of ask, own_block, ",
-        ),
         ({"max_age": 0}, r"^max_age: 0 must be seconds from 1 to "),
         ({"expected": {"hall-a": ()}}, r"^expected: 'hall-a' is not valid in a group name; "),
         ({"expected": {"a": ("t1",), "b": ("t1",)}}, r"^expected: t1 is listed in a and in b; list it once$"),

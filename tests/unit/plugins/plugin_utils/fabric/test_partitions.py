@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site, kinds
@@ -185,8 +185,3 @@ def test_another_policy_replaces_the_decision() -> None:
     site.policy = Policy(moved_percent=100, tray_partitions="own_block")
     assert kinds(site.discover()) == dict.fromkeys(SPLIT, "moved")
     assert decision(site) == "own_block"
-
-
-def test_an_unknown_policy_is_an_error() -> None:
-    with pytest.raises(PlacementError, match=r"^tray_partitions: 'drop' must be one of ask, own_block, leave_out, kee"):
-        Policy(tray_partitions="drop")
