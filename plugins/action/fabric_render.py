@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -36,8 +35,6 @@ MANIFEST = ".fabric_render.json"
 MARGIN = 2 if C.DEFAULT_STDOUT_CALLBACK == "rackscale.nvlink.progress" else 12
 # Findings on trays and cliques that are missing in a file.
 LEFT_OUT = ("k8s_node_missing", "name_conflict")
-# Larger files, such as the report, are not useful in a diff.
-LONGEST_DIFF = 100_000
 
 display = Display()
 
@@ -85,10 +82,8 @@ class ActionModule(ControllerAction):
         if proposed.base_sha256 != (None if base is None else fabric_file.digest(base)):
             warnings.append(f"{file}: {path} has changed since it was made, so it cannot be accepted; discover again.")
         before = model.Fabric() if base is None else fabric_file.parse(base, path)
-        after = fabric_file.parse(proposed.data, file)
         state = fabric_file.load_state(path, options["state_dir"]) or model.State()
-        drawn = change_map(before, after, state, width=_width())
-        return {"warnings": warnings, "domain_map": drawn}
+        return {"warnings": warnings, "domain_map": change_map(before, proposed.fabric, state, width=_width())}
 
     def _render(
         self, fabric: model.Fabric, state: model.State, root: str, names: list[str], context: RenderContext
@@ -107,7 +102,11 @@ class ActionModule(ControllerAction):
             "findings": rendered.findings,
         }
         if self._task.diff:
-            result["diff"] = [_difference(root, change) for change in plan.changes if change.path != MANIFEST]
+            result["diff"] = [
+                change.difference(root, summary=change.path in (report.PAGE, changes.PATH))
+                for change in plan.changes
+                if change.path != MANIFEST
+            ]
         kept = (
             f"{os.path.join(root, path)}: is no longer rendered, but was changed by hand, so it is kept: remove it"
             for path in plan.kept
@@ -129,7 +128,7 @@ def _context(options: Arguments) -> RenderContext:
         verdict=_read(options["verdict"], verdict, "run the playbook verify again, or leave the option out"),
         rehearsed=_read(options["rehearsal"], rehearsed, "rehearse again, or leave the option out"),
         jobs=None if lines is None else running_jobs(lines),
-        earlier=_earlier(os.path.join(root, changes.PATH)) if root else None,
+        earlier=json_file(os.path.join(root, changes.PATH)) if root else None,
         block_sizes=tuple(options["block_sizes"]),
         aggregate_blocks=options["aggregate_blocks"],
         gpus_by_dra=options["gpus_by_dra"],
@@ -143,36 +142,10 @@ def _read(path: str | None, check: Callable[[Any, str], T], remedy: str) -> T | 
     """Read and check a JSON file; None without a path."""
     if not path:
         return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-    except OSError as error:
-        raise RenderError(f"{path} cannot be read ({error.strerror}): {remedy}.") from None
-    except ValueError:
-        raise RenderError(f"{path}: is not JSON; {remedy}.") from None
-    return check(document, path)
-
-
-def _earlier(path: str) -> Any:
-    """The numbers of the last report; None without a valid file."""
     document = json_file(path)
-    return document if changes.is_report(document) else None
-
-
-def _difference(root: str, change: tree.Change) -> dict[str, str]:
-    path = os.path.join(root, change.path)
-    if (
-        change.path in (report.PAGE, changes.PATH)
-        or max(len(change.before or b""), len(change.after or b"")) > LONGEST_DIFF
-    ):
-        word = "removed" if change.after is None else "new" if change.before is None else "changed"
-        return {"prepared": f"{path}: {word}\n"}
-    return {
-        "before_header": path,
-        "after_header": path,
-        "before": (change.before or b"").decode(errors="replace"),
-        "after": (change.after or b"").decode(errors="replace"),
-    }
+    if document is None:
+        raise RenderError(f"{path}: is no file with JSON; {remedy}.")
+    return check(document, path)
 
 
 def _width() -> int:

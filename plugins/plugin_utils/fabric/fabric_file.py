@@ -154,12 +154,6 @@ def check(document: Any, path: str) -> None:
         raise FabricFileError(f"{path}: {contradiction}")
 
 
-def check_groups(fabric: Fabric, groups: Collection[str], path: str) -> None:
-    """Raise FabricFileError for a tray with the name of a group of the inventory, which Ansible would mix up."""
-    for name in fabric.trays.keys() & groups:
-        raise FabricFileError(f"{path}: trays.{name} is the name of a group of the inventory; rename the tray")
-
-
 def decode(data: bytes, path: str) -> Any:
     """Decode JSON; FabricFileError for invalid JSON, a duplicate key, a fraction and a text that is no Unicode."""
     if data.lstrip()[:14] == b"$ANSIBLE_VAULT":

@@ -49,14 +49,13 @@ def pending(files: Files, proposal_file: str | None) -> Result:
     files.read()
     file = proposal_file or files.proposal
     found = proposal.accept(files.path, None, files.base, file)
-    rows = review.rows(found.changes, {})
     return {
         "sha256": found.sha256,
         "proposal_file": file,
         "changes": found.changes,
         "objections": found.objections,
         "lines": [
-            *(review.table(rows, files.markdown) or proposal.structure_diff(files.before, found.fabric)),
+            *(review.table(found.changes, {}, files.markdown) or proposal.structure_diff(files.before, found.fabric)),
             *review.objection_lines(found.objections),
             files.difference(found.sha256),
         ],
@@ -71,7 +70,7 @@ def accepted(files: Files, sha256: str, proposal_file: str | None) -> Result:
     if files.sha256 == sha256:
         return {**outcome, "msg": f"{files.path} is already the proposal with sha256 {sha256}"}
     found = proposal.accept(files.path, sha256, files.base, proposal_file or files.proposal)
-    files.write_fabric(found.data, found.fabric, "accepted")
+    files.write_fabric(found.fabric, "accepted")
     if files.state:
         files.write_state(replace(mark_accepted(files.state, found.fabric), written_at=files.now))
     files.drop_proposal()
@@ -102,7 +101,7 @@ def edited(
     if not (changes or grouped):
         return {"sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
     fabric_file.check(after.as_dict(), files.path)
-    sha256 = files.write_fabric(fabric_file.serialise(after), after, "edited")
+    sha256 = files.write_fabric(after, "edited")
     if files.state:
         files.write_state(editing.of_state(files.state, rename, removing))
     parts = ((len(changes), "tray"), (len(grouped), "clique"))
@@ -140,12 +139,12 @@ def proposed(
         # Without the findings of all trays: Ansible prints the whole result of a task that fails.
         raise PlacementError(f"{failure}; correct this and discover again: no place has changed")
     refusals = placement.objections if use_gates else []
-    if use_gates and not refusals and files.differ(placement.fabric):
+    if use_gates and not refusals and placement.fabric != files.before:
         result = _accepted_by_gates(files, placement)
         state = mark_accepted(placement.state, placement.fabric)
     else:
         placement = _merge_with_pending(files, policy, merged, last, placement)
-        if files.differ(placement.fabric):
+        if placement.fabric != files.before:
             result = _left_for_review(files, last, placement)
             state = mark_pending(placement.state, placement.fabric, placement.changes, files.before)
         else:
@@ -161,7 +160,7 @@ def proposed(
     summary = _summary(placement, state)
     words = ", ".join(f"{summary[word]} {word}" for word in ("placed", "moved", "stale", "conflict", "unplaced"))
     msg = f"{count(summary['trays'], 'tray')}, {words}: {result['msg']}"
-    targets, rows = {row.tray for row in merged.observations}, review.rows(placement.changes, placement.gates)
+    targets, more_in = {row.tray for row in merged.observations}, result.get("review_file", "the result of this task")
     return {
         "proposal_file": None,
         "review_file": None,
@@ -169,7 +168,7 @@ def proposed(
         "failed": bool(refusals) and fails,
         "is_refused": bool(refusals),
         "lines": [
-            *review.table(rows, files.markdown if "proposal_file" in result else "the result of this task"),
+            *review.table(placement.changes, placement.gates, more_in),
             *review.objection_lines(placement.objections),
             *review.state_lines(placement.fabric, state, targets),
             msg,
@@ -181,7 +180,7 @@ def proposed(
         "summary": summary,
         "diff": [
             *proposal.diff_text(files.before, placement.fabric, placement.changes),
-            *([files.difference(result["sha256"])] if files.differ(placement.fabric) else []),
+            *([files.difference(result["sha256"])] if placement.fabric != files.before else []),
             *proposal.state_diff_text(files.state, state),
         ],
         "msg": msg,
@@ -192,7 +191,7 @@ def _placed(files: Files, policy: Policy, merged: Merged, fabric: Fabric, earlie
     """The placement from this fabric; FabricFileError where the file that is to be written would be invalid."""
     rows, before = merged.observations, files.before
     placement = place(fabric, files.state, rows, {row.tray for row in rows}, files.now, policy, merged, before, earlier)
-    if files.differ(placement.fabric):
+    if placement.fabric != files.before:
         fabric_file.check(placement.fabric.as_dict(), files.path)
     return placement
 
@@ -225,7 +224,7 @@ def _unchanged(files: Files) -> Result:
 
 
 def _accepted_by_gates(files: Files, placement: Placement) -> Result:
-    sha256 = files.write_fabric(fabric_file.serialise(placement.fabric), placement.fabric, "gates")
+    sha256 = files.write_fabric(placement.fabric, "gates")
     files.drop_proposal()
     return {
         "changed": True,
@@ -241,9 +240,8 @@ def _left_for_review(files: Files, last: proposal.Proposal | None, placement: Pl
     if last and repeated:
         new = last
     command = files.accept_command(new.sha256)
-    rows = review.rows(placement.changes, placement.gates)
     files.write(files.proposal, new.encode())
-    files.write(files.markdown, review.markdown(new, files.before, rows, command).encode())
+    files.write(files.markdown, review.markdown(new, files.before, placement.gates, command).encode())
     result: Result = {"changed": not repeated, "sha256": new.sha256}
     if files.dry and not repeated:
         return {**result, "msg": "check mode writes no proposal; run discover without --check to write one"}

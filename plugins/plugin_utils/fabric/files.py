@@ -75,20 +75,20 @@ class Files:
         """The sha256 of the current fabric file; None where there is none."""
         return None if self.base is None else fabric_file.digest(self.base)
 
-    def differ(self, fabric: Fabric) -> bool:
-        """Whether this fabric differs from the file in content; the layout of the file does not matter."""
-        return fabric.as_dict() != self.before.as_dict()
-
     def check_groups(self, fabric: Fabric) -> None:
-        """FabricFileError for a tray with the name of a group of the inventory."""
-        fabric_file.check_groups(fabric, self._groups, self.path)
+        """FabricFileError for a tray with the name of a group of the inventory, which Ansible would mix up."""
+        for name in fabric.trays.keys() & self._groups:
+            raise fabric_file.FabricFileError(
+                f"{self.path}: trays.{name} is the name of a group of the inventory; rename the tray"
+            )
 
-    def write_fabric(self, data: bytes, fabric: Fabric, what: str) -> str:
+    def write_fabric(self, fabric: Fabric, what: str) -> str:
         """Write the fabric file, after a line in the audit log; the old one becomes <path>.previous. Its sha256.
 
-        data: the bytes of the fabric. what: the word for the audit log.
+        what: the word for the audit log.
         """
         self.check_groups(fabric)
+        data = fabric_file.serialise(fabric)
         sha256 = fabric_file.digest(data)
         if not self.dry:
             overrides = [row for row in fabric.overrides if row not in self.before.overrides]

@@ -55,23 +55,27 @@ class Step:
     unplaced: int = 0
     held: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
+    @cached_property
+    def before(self) -> dict[str, str]:
+        """Tray -> its domain in the previous fabric."""
+        return _domains_of(self.previous)
+
+    @cached_property
+    def after(self) -> dict[str, str]:
+        """Tray -> its domain in the next fabric."""
+        return _domains_of(self.fabric)
+
     def trays(self, *kinds: str) -> list[str]:
-        """The trays with a change of one of these kinds."""
-        return [change["tray"] for change in self.changes if change["kind"] in kinds]
+        """The trays with a change of one of these kinds; of any, if none is given."""
+        return [change["tray"] for change in self.changes if not kinds or change["kind"] in kinds]
 
     def left(self, domain: str) -> list[str]:
         """The trays that move out of a clique of this domain."""
-        rows = (row for row in self.changes if row["kind"] == "moved")
-        return [row["tray"] for row in rows if self._domains.get(str(row["from"])) == domain]
+        return [tray for tray in self.trays("moved") if self.before.get(tray) == domain]
 
     def entered(self, domain: str, *kinds: str) -> list[str]:
         """The trays with a change of one of these kinds, any if none is given, that are in this domain then."""
-        rows = (row for row in self.changes if not kinds or row["kind"] in kinds)
-        return [row["tray"] for row in rows if self._domains.get(str(row["to"])) == domain]
-
-    @cached_property
-    def _domains(self) -> dict[str, str]:
-        return {name: row["domain"] for name, row in {**self.previous.cliques, **self.fabric.cliques}.items()}
+        return [tray for tray in self.trays(*kinds) if self.after.get(tray) == domain]
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Objection]:
 
 def _rotating(step: Step, policy: Policy) -> Iterator[Objection]:
     """A domain of which only a part reports a new cluster UUID."""
-    sizes = Counter(_domains_of(step.fabric).values())
+    sizes = Counter(step.after.values())
     for uuid, domain in sorted(set(step.held.values())):
         trays = [tray for tray, row in step.held.items() if row == (uuid, domain)]
         message = (
@@ -206,7 +210,7 @@ def _shrank(step: Step, policy: Policy) -> Iterator[Objection]:
     if not step.trays("moved"):
         return
     of_cliques = [Counter(tray["clique"] for tray in fabric.trays.values()) for fabric in (step.previous, step.fabric)]
-    of_domains = [Counter(_domains_of(fabric).values()) for fabric in (step.previous, step.fabric)]
+    of_domains = [Counter(domains.values()) for domains in (step.before, step.after)]
     sizes = {name: len(trays) for name, trays in policy.expected.items()}
     if policy.expected_trays:
         sizes = {**dict.fromkeys(step.fabric.domains, policy.expected_trays), **sizes}
@@ -247,7 +251,7 @@ def _unknown(step: Step, policy: Policy) -> Iterator[Objection]:
             "their NVLink switches, or correct expected."
         )
         yield finding("unknown_trays", message, clique=clique), trays
-    before, after = (Counter(_domains_of(fabric).values()) for fabric in (step.previous, step.fabric))
+    before, after = Counter(step.before.values()), Counter(step.after.values())
     for name in natural_sorted(after.keys() - policy.expected.keys()) if policy.expected_trays else []:
         if after[name] > max(before[name], policy.expected_trays or 0):
             message = (
@@ -314,7 +318,7 @@ def _other_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
 
 def _one_slot(step: Step, policy: Policy) -> Iterator[Objection]:
     """Trays of one domain in the same slot of a chassis, of which one is new there: one of them reports another's."""
-    entered, domain_of = set(step.trays(*_OF_PLACE, "slot")), _domains_of(step.fabric)
+    entered, domain_of = set(step.trays(*_OF_PLACE, "slot")), step.after
     slots: dict[tuple[Any, ...], list[str]] = defaultdict(list)
     for name, row in step.observed.items():
         if row.identity and name in domain_of and row.chassis_serial and row.tray_index is not None:
@@ -330,7 +334,7 @@ def _one_slot(step: Step, policy: Policy) -> Iterator[Objection]:
 
 def _split_per_tray(step: Step, policy: Policy) -> Iterator[Objection]:
     """Trays that enter cliques of their own in a domain that is split per tray, where the site has not decided."""
-    entered, sizes = set(step.trays("placed", "moved")), Counter(_domains_of(step.fabric).values())
+    entered, sizes = set(step.trays("placed", "moved")), Counter(step.after.values())
     single = identity.alone(step.fabric, {}, step.unplaced)
     for name in natural_sorted(step.fabric.domains):
         domain = step.fabric.domains[name]
@@ -345,12 +349,11 @@ def _split_per_tray(step: Step, policy: Policy) -> Iterator[Objection]:
 
 def _moves(step: Step) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     """Domain -> those that its trays were in before; domain before -> those that its trays are in now."""
-    before, after = _domains_of(step.previous), _domains_of(step.fabric)
     came: dict[str, set[str]] = defaultdict(set)
     went: dict[str, set[str]] = defaultdict(set)
-    for tray, old in before.items():
-        came[after[tray]].add(old)
-        went[old].add(after[tray])
+    for tray, old in step.before.items():
+        came[step.after[tray]].add(old)
+        went[old].add(step.after[tray])
     return came, went
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
@@ -28,7 +29,8 @@ def provisional(observations: Collection[Observation], now: str, groups: Collect
     """The fabric as observed now, with provisional names: new_<start of the UUID>_<clique ID>. groups: as in Policy."""
     names = _domain_names({row.identity[0] for row in observations if row.identity})
     policy = Policy(domain_names=names, groups=groups, provisional=True)
-    placed = place(None, None, observations, [row.tray for row in observations], now, policy)
+    rows = [replace(row, block=None) for row in observations]
+    placed = place(None, None, rows, [row.tray for row in rows], now, policy)
     return placed.fabric, placed.state
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,13 +75,10 @@ class Merged:
 
 def percent(option: str, value: Any) -> float:
     """Convert a percentage from 0 to 100; MergeError if it is invalid."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = -1
-    if not 0 <= number <= 100:
-        raise MergeError(f"{option}: {shown(value)} must be a number from 0 to 100")
-    return number
+    with contextlib.suppress(TypeError, ValueError):
+        if 0 <= float(value) <= 100:
+            return float(value)
+    raise MergeError(f"{option}: {shown(value)} must be a number from 0 to 100")
 
 
 def query(

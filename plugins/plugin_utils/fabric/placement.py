@@ -276,9 +276,7 @@ def _sized(
     """The domains with chassis serials, expected size and policy: the size only grows."""
     domain_of = {name: clique["domain"] for name, clique in previous.cliques.items()}
     domain_of.update((name, domain) for name, (domain, _clique_id) in names.cliques.items())
-    sizes: Counter[str] = Counter()
-    for clique, size in Counter([tray["clique"] for tray in trays.values()]).items():
-        sizes[domain_of[clique]] += size
+    sizes = Counter(domain_of[tray["clique"]] for tray in trays.values())
     domains = dict(names.domains)
     for name, domain in names.domains.items():
         expected = domain["expected_trays"]

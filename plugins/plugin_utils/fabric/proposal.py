@@ -15,11 +15,11 @@ from typing import Any, cast
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
     FabricFileError,
+    check,
     check_version,
     decode,
     digest,
     encode,
-    parse,
     read,
     serialise,
 )
@@ -45,26 +45,23 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """A proposed fabric file: its exact bytes, and what it changes.
-
-    data: the bytes of the next fabric file. base_sha256: of the current one, None where there is none.
-    """
+    """A proposed fabric file, and what it changes; base_sha256: of the current file, None where there is none."""
 
     proposed_at: str
     base_sha256: str | None
-    data: bytes
+    fabric: Fabric
     changes: list[Change]
     objections: list[Finding]
+
+    @cached_property
+    def data(self) -> bytes:
+        """The bytes of the next fabric file."""
+        return serialise(self.fabric)
 
     @property
     def sha256(self) -> str:
         """The sha256 by which the proposal is accepted."""
         return digest(self.data)
-
-    @cached_property
-    def fabric(self) -> Fabric:
-        """The next fabric; FabricFileError where it is invalid."""
-        return parse(self.data, "the proposal")
 
     def encode(self) -> bytes:
         """The bytes of the proposal file."""
@@ -76,7 +73,7 @@ class Proposal:
                 "sha256": self.sha256,
                 "changes": self.changes,
                 "objections": self.objections,
-                "fabric": decode(self.data, "the proposal"),
+                "fabric": self.fabric.as_dict(),
             }
         )
 
@@ -88,13 +85,13 @@ class Proposal:
 
 def propose(base: bytes | None, fabric: Fabric, changes: list[Change], objections: list[Finding], now: str) -> Proposal:
     """Make a proposal of a fabric; base: the bytes of the current fabric file."""
-    return Proposal(now, None if base is None else digest(base), serialise(fabric), changes, objections)
+    return Proposal(now, None if base is None else digest(base), fabric, changes, objections)
 
 
 def load_proposal(file: str) -> Proposal:
     """Load a proposal; FabricFileError if there is none, or if it was changed since discover wrote it.
 
-    Its fabric must have the recorded sha256.
+    Its fabric must have the recorded sha256, and be valid.
     """
     if not os.path.exists(file):
         raise FabricFileError(f"{file}: there is no proposal; run discover first")
@@ -106,13 +103,13 @@ def load_proposal(file: str) -> Proposal:
         and all(map(_is_finding, document["objections"]))
     ):
         raise FabricFileError(f"{file}: is not as discover wrote it; discover again")
-    data = encode(document["fabric"])
-    if digest(data) != document["sha256"]:
+    if digest(encode(document["fabric"])) != document["sha256"]:
         raise FabricFileError(f"{file}: fabric was changed after it was proposed (sha256 differs); discover again")
+    check(document["fabric"], file)
     return Proposal(
         document["proposed_at"],
         document["base_sha256"],
-        data,
+        Fabric.from_dict(document["fabric"]),
         cast(list[Change], document["changes"]),
         document["objections"],
     )
@@ -148,7 +145,6 @@ def accept(path: str, sha256: str | None, base: bytes | None, file: str) -> Prop
         raise FabricFileError(
             f"{path}: has changed since the proposal was made; discover again and accept the new proposal"
         )
-    parse(proposal.data, file)
     return proposal
 
 

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
@@ -35,34 +34,18 @@ _SHOWN = ("slurm_blocks_limited", "name_conflict", "domain_incomplete")
 _TRAY = re.compile(r"^Tray \S+ ")
 
 
-class Row(NamedTuple):
-    """One change; gate: the gates that object to it."""
+def table(changes: Iterable[Change], gates: Mapping[str, Iterable[str]], more_in: str = "") -> list[str]:
+    """The changes with a header, in columns: the trays that change alike share a row. Empty without any.
 
-    tray: str
-    before: str
-    after: str
-    why: str
-    gate: str
-
-
-def rows(changes: Iterable[Change], gates: Mapping[str, Iterable[str]]) -> list[Row]:
-    """The changes as rows of a table; gates: tray -> the gates that object to its change."""
-    return [
-        Row(row["tray"], row["from"] or NONE, row["to"] or NONE, row["why"], ", ".join(gates.get(row["tray"], "-")))
-        for row in changes
-    ]
-
-
-def table(found: Sequence[Row], more_in: str = "") -> list[str]:
-    """Rows with a header, in columns: the trays that change alike share one.
-
-    more_in: where further changes are, of a short table for a terminal; empty for all rows and trays.
+    gates: tray -> the gates that object to its change. more_in: where further changes are, of a short table for a
+    terminal; empty for all rows and trays.
     """
-    if not found:
-        return []
     trays_of: dict[tuple[str, ...], list[str]] = {}
-    for row in found:
-        trays_of.setdefault(row[1:], []).append(row.tray)
+    for row in changes:
+        cells = (row["from"] or NONE, row["to"] or NONE, row["why"], ", ".join(gates.get(row["tray"], "-")))
+        trays_of.setdefault(cells, []).append(row["tray"])
+    if not trays_of:
+        return []
     groups = list(trays_of.items())
     limit, names = (MAX_ROWS, causes.names) if more_in else (len(groups), hostlist.fold)
     shown = [HEADER, *((names(natural_sorted(trays)), *same) for same, trays in groups[:limit])]
@@ -80,18 +63,18 @@ def objection_lines(objections: Iterable[Finding]) -> list[str]:
     return [f"gate {row['code']} objects: {row['message']}" for row in objections]
 
 
-def markdown(proposed: Proposal, before: Fabric, found: Sequence[Row], accept: str) -> str:
+def markdown(proposed: Proposal, before: Fabric, gates: Mapping[str, Iterable[str]], accept: str) -> str:
     """The proposal as Markdown for a pull request; the same proposal gives the same text.
 
-    before: the accepted fabric. accept: the command that accepts it. What trays and services said is code, in which
-    nothing is a link or a format.
+    before: the accepted fabric. gates: as in table(). accept: the command that accepts it. What trays and services said
+    is code, in which nothing is a link or a format.
     """
     made_from = f"sha256 {proposed.base_sha256 or 'none'} -> {proposed.sha256}, proposed at {proposed.proposed_at}"
     parts = {
         "Proposal of the next fabric file": [made_from],
         "Accept exactly this proposal with": [accept],
         "Gates that object": objection_lines(proposed.objections),
-        "Trays": table(found),
+        "Trays": table(proposed.changes, gates),
         "Domains, cliques and blocks": structure_diff(before, proposed.fabric),
     }
     return "\n".join(f"# {title}\n\n{_code(lines or ['none'])}" for title, lines in parts.items())

@@ -20,6 +20,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 
 SCHEMA_VERSION = 1
+# In bytes; what is longer is not useful in a diff.
+LONGEST_DIFF = 100_000
 
 
 class File(NamedTuple):
@@ -36,6 +38,15 @@ class Change(NamedTuple):
     path: str
     before: bytes | None
     after: bytes | None
+
+    def difference(self, root: str, summary: bool) -> dict[str, str]:
+        """The difference as Ansible prints it; summary: one word, as for a file above LONGEST_DIFF."""
+        path, old, new = os.path.join(root, self.path), self.before or b"", self.after or b""
+        if summary or max(len(old), len(new)) > LONGEST_DIFF:
+            word = "removed" if self.after is None else "new" if self.before is None else "changed"
+            return {"prepared": f"{path}: {word}\n"}
+        texts = {"before": old.decode(errors="replace"), "after": new.decode(errors="replace")}
+        return {"before_header": path, "after_header": path, **texts}
 
 
 @dataclass(frozen=True)

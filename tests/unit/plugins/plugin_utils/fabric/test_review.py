@@ -24,7 +24,7 @@ PLACED = change("r03t02", None, "r03", "placed")
 
 
 def test_the_table_has_columns_and_a_bound() -> None:
-    lines = review.table(review.rows([MOVED, PLACED], {}), "x.md")
+    lines = review.table([MOVED, PLACED], {}, "x.md")
     assert [line.split()[:3] for line in lines] == [
         ["tray", "from", "to"],
         ["r01t01", "r01", "r02"],
@@ -32,27 +32,28 @@ def test_the_table_has_columns_and_a_bound() -> None:
     ]
     assert lines[1].index("moved 2026") == lines[2].index("placed 2026") == lines[0].index("why")
     many = [change(f"r{n // 18:03}t{n % 18:02}", None, f"r{n // 18:03}", "placed") for n in range(10368)]
-    lines = review.table(review.rows(many, {}), "/srv/fabric.proposed.md")
+    lines = review.table(many, {}, "/srv/fabric.proposed.md")
     assert len(lines) == 1 + review.MAX_ROWS + 1
     assert lines[1].split()[:3] == ["r000t[00-17]", "none", "r000"]
     assert lines[-1] == "and 9648 more changes, all of them in /srv/fabric.proposed.md"
-    assert review.table([], "x.md") == []
+    assert review.table([], {}, "x.md") == []
 
 
 def test_the_markdown_has_every_change_the_objections_and_the_new_blocks() -> None:
     objection = finding("moved_percent", "1 of 6 placed trays would move.")
     proposed = proposal.propose(b"{}", BEFORE, [MOVED, PLACED], [objection], "2026-11-21T05:00:00Z")
-    found = review.rows(proposed.changes, {"r01t01": ["moved_percent"]})
-    text = review.markdown(proposed, Fabric(), found, "ansible-playbook accept")
+    gates = {"r01t01": ["moved_percent"]}
+    text = review.markdown(proposed, Fabric(), gates, "ansible-playbook accept")
     assert f" -> {proposed.sha256}, proposed at 2026-11-21T05:00:00Z\n" in text
     assert "    gate moved_percent objects: 1 of 6 placed trays would move.\n" in text
     assert "    r01t01  r01   r02  moved 2026-11-21: a | b   moved_percent\n" in text
     assert "    r03t02  none  r03  placed 2026-11-21: a | b  -\n" in text
     assert "    clique r03: new, " in text
     assert "    ansible-playbook accept\n" in text
-    assert text == review.markdown(proposed, Fabric(), found, "ansible-playbook accept")
+    assert text == review.markdown(proposed, Fabric(), gates, "ansible-playbook accept")
     many = [change(f"r{n:05}t{n * 7:05}", None, "r03", "placed") for n in range(1000)]
-    text = review.markdown(proposed, Fabric(), review.rows(many, {}), "accept")
+    proposed = proposal.propose(b"{}", BEFORE, many, [], "2026-11-21T05:00:00Z")
+    text = review.markdown(proposed, Fabric(), {}, "accept")
     row = next(line for line in text.splitlines() if "  none  r03 " in line)
     assert expand(row.split()[0]) == [change["tray"] for change in many]
 
@@ -61,7 +62,7 @@ def test_all_text_of_a_tray_is_code() -> None:
     hostile = change("r01t01", "r01", "r02", "moved")
     hostile["why"] = "x\n\n<b> https://evil.example/ [a](b) \u202e| #1 @ops"
     proposed = proposal.propose(b"{}", BEFORE, [hostile], [], "2026-11-21T05:00:00Z")
-    text = review.markdown(proposed, BEFORE, review.rows(proposed.changes, {}), "accept")
+    text = review.markdown(proposed, BEFORE, {}, "accept")
     assert "    r01t01  r01   r02  x  <b> https://evil.example/ [a](b)  | #1 @ops  -\n" in text
     assert all(line.startswith(("    ", "# ")) for line in text.splitlines() if line)
 
