@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,10 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     TrayState,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST
-
-# The rule of the fabric file. The state file accepts any name, since a finding may be about an invalid one.
-TRAY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, NODE_NAME
 
 ROOT = "nvlink"
 UNPLACED_GROUP = "nvlink_unplaced"
@@ -93,7 +89,8 @@ def plan(fabric: Fabric, state: State | None, groups: Collection[str] = ()) -> P
         _add_clusters(result, fabric)
     unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
     for name in natural_sorted(unplaced):
-        if name in LOCALHOST or name in groups or not TRAY_NAME.fullmatch(name):
+        # The state file accepts any name, since a finding may be about an invalid one.
+        if name in LOCALHOST or name in groups or not NODE_NAME.fullmatch(name):
             result.invalid.append(name)
             continue
         result.hosts[name] = _unplaced(name, states[name])

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import mark_pending, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 
-FORMAT = 5
+FORMAT = 6
 """Format of cached answers; to be raised with every change of Observation, Address or Finding."""
 
 
@@ -51,7 +51,11 @@ def _domain_names(uuids: Collection[str]) -> dict[str, str]:
 def pack(merged: Merged) -> dict[str, Any]:
     """Convert observations and findings of sources to plain JSON data for a cache."""
     rows = [
-        {**vars(row), "addresses": [list(vars(address).values()) for address in row.addresses]}
+        {
+            **vars(row),
+            "addresses": [list(vars(address).values()) for address in row.addresses],
+            "cliques": {operation: sorted(ids) for operation, ids in row.cliques.items()},
+        }
         for row in merged.observations
     ]
     return {"format": FORMAT, "observations": rows, "findings": merged.findings}
@@ -66,18 +70,12 @@ def unpack(packed: Any) -> Merged | None:
             [_unpacked(row) for row in packed["observations"]],
             [cast(Finding, dict(row)) for row in packed["findings"]],
         )
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
 def _unpacked(row: Mapping[str, Any]) -> Observation:
-    return Observation(
-        **{
-            **row,
-            "identity": row["identity"] and tuple(row["identity"]),
-            "block": row["block"] and tuple(row["block"]),
-            "gpu_uuids": tuple(row["gpu_uuids"]),
-            "addresses": tuple(Address(*address) for address in row["addresses"]),
-            "findings": tuple(row["findings"]),
-        }
-    )
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    values["addresses"] = tuple(Address(*address) for address in row["addresses"])
+    values["cliques"] = {operation: frozenset(ids) for operation, ids in row["cliques"].items()}
+    return Observation(**values)

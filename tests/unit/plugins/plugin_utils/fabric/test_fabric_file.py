@@ -252,7 +252,7 @@ def test_the_state_file_is_optional(path: str) -> None:
     sibling.write_bytes(fabric_file.serialise(state))
     assert fabric_file.load_state(path) == state
     sibling.write_text('{"schema_version": 1, "written_at": null, "trays": {"a": {}}, "findings": []}')
-    with pytest.raises(FabricFileError, match=r"fabric\.state\.json: trays\.a must contain \['state', "):
+    with pytest.raises(FabricFileError, match=r"fabric\.state\.json: trays\.a must contain \['driver_version', "):
         fabric_file.load_state(path)
 
 

@@ -70,6 +70,7 @@ rows = st.builds(
     reachable=st.booleans(),
     identity=st.none() | st.tuples(texts, st.integers(0, 2**32 - 1)),
     inconsistent=st.booleans(),
+    cliques=st.dictionaries(texts, st.frozensets(st.integers(0, 9))),
     gpu_uuids=st.lists(texts).map(tuple),
     addresses=st.lists(st.builds(Address, texts, texts, st.integers(0, 128))).map(tuple),
     findings=st.lists(st.dictionaries(texts, texts | st.none())).map(tuple),
