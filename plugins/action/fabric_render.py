@@ -144,7 +144,7 @@ def _read(path: str | None, check: Callable[[Any, str], T], remedy: str) -> T | 
         return None
     document = json_file(path)
     if document is None:
-        raise RenderError(f"{path}: is no file with JSON; {remedy}.")
+        raise RenderError(f"{path}: cannot be read as JSON: {remedy}.")
     return check(document, path)
 
 
