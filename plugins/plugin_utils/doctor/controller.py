@@ -79,6 +79,7 @@ def needed(variables: Variables, slurm: str, discovers: bool) -> dict[str, str]:
         ("ansible.mariadb", slurm == "managed" and accounting, "site_slurm"),
         ("fastjsonschema", True, ""),
         ("kubernetes", of_kubernetes, of_kubernetes),
+        ("netaddr", discovers and variables.get("imex_network"), "imex_network"),
         ("ClusterShell", "ssh" in sources, "fabric_sources"),
         ("jmespath", "rest" in sources, "fabric_sources"),
         ("urllib3", sources & {"rest", "topograph"}, "fabric_sources"),

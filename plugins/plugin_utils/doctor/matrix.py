@@ -38,6 +38,7 @@ LIBRARIES = {
     "fastjsonschema": "2.20",
     "jmespath": "1.0",
     "kubernetes": "35",
+    "netaddr": "1.3",
     "urllib3": "2.2",
 }
 """As in requirements.txt and requirements-kubernetes.txt."""

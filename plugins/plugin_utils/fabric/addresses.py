@@ -8,26 +8,35 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, Tray
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+if TYPE_CHECKING:
+    from netaddr import IPNetwork
 
 
 class NetworkError(NvlinkError):
-    """An option names an invalid network."""
+    """An option names an invalid network, or the library netaddr is missing."""
 
 
-def networks(texts: Iterable[str]) -> tuple[Network, ...]:
+def networks(texts: Iterable[str]) -> tuple[IPNetwork, ...]:
     """Parse networks in CIDR notation; host bits may be set, as `ip address` prints them."""
+    # Only where an option names a network: Ansible loads this file on controllers without netaddr, too.
+    try:
+        from netaddr import AddrFormatError, IPNetwork
+    except ImportError:
+        raise NetworkError(
+            "netaddr: the Python library is missing; install it on the controller (requirements.txt of the collection)"
+        ) from None
     found = []
     for text in texts:
         try:
             if "/" not in text:
                 raise ValueError
-            found.append(ipaddress.ip_network(text, strict=False))
-        except ValueError:
+            found.append(IPNetwork(text))
+        except (AddrFormatError, ValueError):
             raise NetworkError(
                 f"imex_network: {text!r} is not a network; write it in CIDR notation, such as 198.51.100.0/24"
             ) from None
@@ -38,7 +47,7 @@ def imex_addresses(
     claims: Mapping[str, Observation],
     places: Mapping[str, str],
     trays: Mapping[str, Tray],
-    allowed: Sequence[Network],
+    allowed: Sequence[IPNetwork],
 ) -> dict[str, str | None]:
     """Choose an address for every claim, unique in its clique: the current one while it is valid, else the best.
 
@@ -75,7 +84,7 @@ def imex_addresses(
     return chosen
 
 
-def _best_first(texts: Iterable[str], connects_to: str | None, allowed: Sequence[Network]) -> list[str]:
+def _best_first(texts: Iterable[str], connects_to: str | None, allowed: Sequence[IPNetwork]) -> list[str]:
     """Order the usable addresses of a tray.
 
     With networks: those in the first network, then those in the next. Without: the one that Ansible connects to, then
@@ -92,6 +101,6 @@ def _best_first(texts: Iterable[str], connects_to: str | None, allowed: Sequence
     return sorted(usable, key=lambda text: (text != connects_to, ":" in text))
 
 
-def _within(text: str, allowed: Sequence[Network]) -> bool:
+def _within(text: str, allowed: Sequence[IPNetwork]) -> bool:
     """Whether an address is in one of the networks; every source and the fabric file check addresses on reading."""
-    return not allowed or any(ipaddress.ip_address(text) in network for network in allowed)
+    return not allowed or any(text in network for network in allowed)

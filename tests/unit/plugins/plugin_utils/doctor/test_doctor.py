@@ -100,6 +100,7 @@ def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tupl
     [
         ({"dra_driver_shape": "mock"}, "kubernetes.core", "kubernetes"),
         ({"imex_tls": "ca"}, "community.crypto", ""),
+        ({"imex_network": ["10.0.0.0/8"]}, "", "netaddr"),
         ({"fabric_sources": ["ssh"]}, "", "ClusterShell"),
         ({"fabric_sources": [["topograph", "ssh_known"]]}, "", "urllib3"),
     ],
