@@ -9,10 +9,24 @@
   const racks = [...document.querySelectorAll('.rack')];
   const problems = [...document.querySelectorAll('.problem')];
   const texts = new Map();
+  const trays = new Map();
+
+  // Ten thousand trays in the document would take a browser seconds: where scripts run, those of a closed domain are
+  // the text of its noscript.
+  function traysOf(rack) {
+    const closed = rack.querySelector('noscript');
+    if (closed && !trays.has(rack)) {
+      const parsed = document.createElement('template');
+      parsed.innerHTML = closed.textContent;
+      trays.set(rack, parsed.content);
+    }
+    return closed && trays.get(rack);
+  }
 
   function textOf(item) {
-    const closed = item.querySelector('template');
-    if (!texts.has(item)) texts.set(item, (item.textContent + (closed ? closed.content.textContent : '')).toLowerCase());
+    const closed = traysOf(item);
+    const text = closed ? item.querySelector('summary').textContent + closed.textContent : item.textContent;
+    if (!texts.has(item)) texts.set(item, text.toLowerCase());
     return texts.get(item);
   }
 
@@ -26,17 +40,16 @@
       ? `${found[0].length} of ${racks.length} domains, ${found[1].length} of ${problems.length} findings` : '';
   }
 
-  // Ten thousand trays in the document would take a browser seconds: those of a closed domain are in a template.
   function fill(rack) {
-    const closed = rack.querySelector('template');
-    if (closed) closed.replaceWith(closed.content);
+    const closed = traysOf(rack);
+    if (closed) rack.querySelector('noscript').replaceWith(closed);
   }
 
   // A link to a tray opens it and its domain.
   function follow() {
     let id;
     try { id = CSS.escape(decodeURIComponent(location.hash.slice(1))); } catch { return; }
-    const holds = (rack) => id && (rack.querySelector('template')?.content ?? rack).querySelector(`.tray#${id}`);
+    const holds = (rack) => id && (traysOf(rack) ?? rack).querySelector(`.tray#${id}`);
     const rack = racks.find(holds);
     if (!rack) return;
     fill(rack);
