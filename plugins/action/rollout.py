@@ -8,9 +8,9 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ansible import constants
+from ansible.inventory.manager import InventoryManager
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
@@ -20,9 +20,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import sche
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, summary
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Row, WaveResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import (
+    progress_file,
+    record,
+    summary,
+    waves,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.record import Record, Row, Rows
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
@@ -37,7 +42,8 @@ GUARDED = ("observed", "checked", "passed")
 class ActionModule(ControllerAction):
     """Connects to no host, so that a result can be recorded for an unreachable tray.
 
-    What a wave does is read from localhost, which registered it in `rollout_plan`: no variable of a tray decides it.
+    What a wave does is read from localhost, which registered it in `rollout_plan`, and from the record of the run: no
+    variable of a tray decides it.
     """
 
     def is_guarded(self) -> bool:
@@ -45,95 +51,126 @@ class ActionModule(ControllerAction):
 
     def act(self, task_vars: Variables) -> Result:
         _validation, self.options = self.validate_argument_spec(argument_spec=OPTIONS)
-        self.tray = str(task_vars["inventory_hostname"])
-        self.folder = str(constants.DEFAULT_LOCAL_TMP)
-        if self.options["state"] == "checked":
+        state = self.options["state"]
+        if state == "checked":
             return {}
-        if self.options["state"] == "planned":
-            return self._planned(task_vars.get("groups") or {})
-        if self.options["state"] == "reported":
-            self.rollout = progress_file.check_name(self.options["rollout"] or "")
-            return self._reported(trust.controller_value(task_vars, "rollout_plan"))
-        self.plan = self._plan(task_vars)
-        self.rollout, self.path = self.plan["rollout"], self.plan["fabric_file"]
-        self.hosts: list[str] = list(task_vars.get("ansible_play_hosts_all") or [self.tray])
-        play = self._task.play
-        self.wave = imex_clique.batch(self.hosts, play.serial or [], self.tray)
-        return getattr(self, f"_{self.options['state']}")()
-
-    # --- The plan, on localhost.
-
-    def _planned(self, groups: Mapping[str, Iterable[str]]) -> Result:
-        options = self.options
-        settings: dict[str, Any] = options["settings"]
-        rollout = progress_file.check_name(options["rollout"] or "")
-        path = options["fabric_file"] or ""
-        steps = settings.get("steps")
-        if not steps:
-            hint = nearest(rollout, options["known"])
-            raise RolloutError(f"rollout_name: {shown(rollout)} has no steps of its own{hint}, or set rollout_steps")
-        if "hook" in steps:
-            settings["hook"] = self._hook(str(settings.get("hook") or ""))
-        if {"drain", "resume"} & set(steps):
-            # In check mode there may be no fabric file yet.
-            fabric = fabric_file.load(path) if os.path.exists(path) else Fabric()
-            check_controller(str(settings.get("slurm_controller") or ""), (*fabric.trays, *groups.get("nvlink", ())))
-        if not options["waves"] and not options["allow_empty"]:
-            raise RolloutError(
-                f"rollout {rollout}: no tray that the fabric file places is in this run, so there is nothing to change;"
-                " check --limit, the inventory and the fabric file"
-            )
-        trays = [tray for wave in options["waves"] for tray in wave["trays"]]
-        earlier = groups.get(GROUP)
-        # Ansible removes no host from a group, and the order of the group is that of the waves.
-        if earlier and list(earlier) != trays:
-            raise RolloutError(f"rollout {rollout}: another one of this run has other trays; run them by two commands")
-        given = options["progress_file"]
-        return {
-            "rollout": rollout,
-            "fabric_file": path,
-            "progress_file": absolute(given) if given else progress_file.default_path(path, rollout),
-            "stop_after": options["stop_after"],
-            "settings": settings,
-            "trays": trays,
-            "sizes": [len(wave["trays"]) for wave in options["waves"]],
-            "cliques": [wave["cliques"] for wave in options["waves"]],
-        }
-
-    def _hook(self, given: str) -> str:
-        """The absolute path of a file that is named relative to the working directory, or to the playbook."""
-        if not given:
-            raise RolloutError("rollout_hook is empty; set it to the path of a file with tasks for one tray")
-        for path in (os.path.abspath(os.path.expanduser(given)), self._loader.path_dwim(given)):
-            if os.path.isfile(path):
-                return path
-        raise RolloutError(f"rollout_hook: {shown(given)} is no file; set it to a file with tasks for one tray")
-
-    def _plan(self, variables: Variables) -> dict[str, Any]:
-        plan = trust.controller_value(variables, "rollout_plan")
+        self.folder = str(constants.DEFAULT_LOCAL_TMP)
+        if state == "planned":
+            return self._planned(task_vars)
+        plan = trust.controller_value(task_vars, "rollout_plan")
         if not isinstance(plan, Mapping) or "settings" not in plan:
             raise RolloutError(
                 "rollout_plan: localhost has none; before the play of the waves run the role rackscale.nvlink.rollout"
                 " with tasks_from: plan in a play on localhost"
             )
-        return dict(plan)
+        self.rollout, self.settings = plan["rollout"], plan["settings"]
+        self.tray = str(task_vars["inventory_hostname"])
+        hosts = list(task_vars.get("ansible_play_hosts_all") or [self.tray])
+        self.wave = imex_clique.batch(hosts, self._task.play.serial or [], self.tray)
+        return getattr(self, f"_{state}")()
 
-    # --- States of each tray.
+    # --- On localhost.
+
+    def _planned(self, variables: Variables) -> Result:
+        options, groups = self.options, variables.get("groups") or {}
+        self.rollout, self.settings = progress_file.check_name(options["rollout"] or ""), options["settings"]
+        steps = self.settings.get("steps")
+        if not steps:
+            hint = nearest(self.rollout, options["known"])
+            raise RolloutError(
+                f"rollout_name: {shown(self.rollout)} has no steps of its own{hint}, or set rollout_steps"
+            )
+        if "hook" in steps:
+            self.settings["hook"] = _hook(str(self.settings.get("hook") or ""))
+        path = options["fabric_file"]
+        if not path:
+            raise RolloutError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
+        # In check mode there may be no fabric file yet.
+        fabric = Fabric() if self._task.check_mode and not os.path.exists(path) else fabric_file.load(path)
+        if {"drain", "resume"} & set(steps):
+            controller = str(self.settings.get("slurm_controller") or "")
+            waves.check_controller(controller, (*fabric.trays, *groups.get("nvlink", ())))
+        planned = self._waves(fabric, variables)
+        if not planned and not options["allow_empty"]:
+            raise RolloutError(
+                f"rollout {self.rollout}: no tray that the fabric file places is in this run, so there is nothing to"
+                " change; check --limit, the inventory and the fabric file"
+            )
+        sizes = [sum(map(len, wave.values())) for wave in planned]
+        trays = [tray for wave in planned for members in wave.values() for tray in members]
+        earlier = groups.get(GROUP)
+        # Ansible removes no host from a group, and the order of the group is that of the waves.
+        if earlier and list(earlier) != trays:
+            raise RolloutError(
+                f"rollout {self.rollout}: another one of this run has other trays; run them by two commands"
+            )
+        given = options["progress_file"]
+        file = absolute(given) if given else progress_file.default_path(path, self.rollout)
+        made = record.new(fabric, planned, file, options["stop_after"])
+        self._write(made)
+        return {
+            "rollout": self.rollout,
+            "settings": self.settings,
+            "trays": trays,
+            "sizes": sizes,
+            "cliques": made.waves,
+        }
+
+    def _waves(self, fabric: Fabric, variables: Variables) -> list[Wave]:
+        options, only = self.options, set(fabric.cliques)
+        if options["trays"]:
+            only = waves.cliques_of(fabric, options["trays"], check=not self._task.check_mode)
+        if options["resume"]:
+            unfinished = progress_file.read(options["resume"])
+            waves.check_names(unfinished, fabric.cliques, options["resume"], "clique")
+            only &= unfinished.keys()
+        state = fabric_file.load_state(options["fabric_file"], options["state_dir"])
+        return waves.plan(fabric, self._hosts(variables), only, options["domains"], options["canary"], state)
+
+    def _hosts(self, variables: Variables) -> list[str]:
+        """The hosts that --limit selects."""
+        groups, limit = variables.get("groups") or {}, variables.get("ansible_limit")
+        if not limit:
+            return list(groups.get("all", []))
+        # The inventory itself is not a variable; this is the way of the lookup inventory_hostnames.
+        manager = InventoryManager(self._loader, parse=False)
+        for group, hosts in groups.items():
+            manager.add_group(group)
+            for host in hosts:
+                manager.add_host(host, group=group)
+        manager.subset(limit)
+        return [host.name for host in manager.get_hosts("all")]
+
+    def _reported(self) -> Result:
+        """At the end of the run: fails if a clique is unfinished."""
+        run = self._read()
+        run.finish(self._rows(run.wave))
+        self._write(run)
+        left = list(run.cliques)
+        text = summary.of_rollout(self.rollout, run.finished, left, self._task.check_mode)
+        if {"drain", "resume"} & set(self.settings["steps"]) and not self.settings.get("slurm_controller"):
+            text.append("The inventory has no Slurm controller, so Slurm neither drained nor tested a tray.")
+        message = f"The rollout {self.rollout} is complete."
+        if left:
+            message = progress_file.summary(run.cliques, run.progress_file, self.rollout)
+        return {"failed": bool(left) and self.options["fail"], "unfinished": left, "text": text, "msg": message}
+
+    # --- Of each tray.
 
     def _observed(self) -> Result:
         if self.options["unreachable"]:
             self._record({"state": progress_file.SKIPPED})
         elif self.options["refused"]:
             # Without a failure of this task: the report names it once for all trays of the clique.
-            self._record({"state": progress_file.FAILED, "reason": _line(self.options["refused"]), "refused": True})
+            self._record({"state": record.REFUSED, "reason": _line(self.options["refused"])})
         else:
-            self._record({"state": "observed", "due": self.options["due"]})
+            self._record({"state": record.OBSERVED, "due": self.options["due"]})
         return {}
 
     def _passed(self) -> Result:
-        if self._rows([self.tray]).get(self.tray, {}).get("refused"):
+        if self._rows([self.tray]).get(self.tray, {}).get("state") == record.REFUSED:
             return {"passed": False}
-        self._record({"state": "passed", "due": True})
+        self._record({"state": record.PASSED})
         return {"passed": True}
 
     def _failed(self) -> Result:
@@ -141,181 +178,88 @@ class ActionModule(ControllerAction):
         self._record({"state": progress_file.FAILED, "due": True, "reason": reason})
         return {"passed": False, "msg": f"{self.tray}: {reason}"}
 
-    def _record(self, row: Row, tray: str = "") -> None:
-        run_store.write_row(self.folder, self.rollout, PHASE, tray or self.tray, row)
-
-    # --- States of the wave. Any of its trays may run them.
+    # --- Of the wave. Any of its trays may run them.
 
     def _inspected(self) -> Result:
         """Before the first wave, of all trays of the rollout: finishes the cliques of which each tray is unchanged."""
-        fabric, unchanged = fabric_file.load(self.path), set(self.options["unchanged"])
-        record = self._new_record(fabric)
-        due: dict[str, list[str]] = {}
-        for name, trays in self._cliques(fabric, self.hosts).items():
-            if unchanged.issuperset(trays) and name not in record["unfinished"]:
-                del record["cliques"][name]
-                record["finished"][name] = []
-            else:
-                due[name] = trays
-        self._write_record({**record, "inspected": True})
-        waves = [[name for name in cliques if name in due] for cliques in self.plan["cliques"]]
-        return {
-            "due": [tray for trays in due.values() for tray in trays],
-            "waves": [summarize(cliques) for cliques in waves if cliques],
-        }
+        run = self._read()
+        due = run.drop_unchanged(self.options["unchanged"])
+        self._write(run)
+        left = [[name for name in cliques if name in due] for cliques in run.waves]
+        trays = [tray for members in due.values() for tray in members]
+        return {"due": trays, "waves": [summarize(cliques) for cliques in left if cliques]}
 
     def _started(self) -> Result:
-        fabric = fabric_file.load(self.path)
-        cliques = self._cliques(fabric, self.wave)
-        first = self.wave[0] == self.hosts[0]
-        record = self._read_record()
-        if first and not record.pop("inspected", False):
-            record = self._new_record(fabric)
+        run = self._read()
         # Where no tray was left to finish the wave before.
-        warnings = self._finish(record)
-        outcome: Result = {"cliques": list(cliques), "progress_file": record["progress_file"], "stop": False}
-        if warnings:
-            outcome["warnings"] = warnings
-        if progress_file.must_stop(record["failed"], record["canary_failed"], self.plan["stop_after"]):
-            self._write_record(record)
-            failed = "the canary" if record["canary_failed"] else count(record["failed"], "clique")
-            message = f"No further wave starts: {failed} failed."
-            return {**outcome, "stop": True, "msg": message, "warnings": [*warnings, message]}
+        warnings = self._finish(run)
+        why = run.why_stop()
+        if why:
+            self._write(run)
+            message = f"No further wave starts: {why}."
+            return {"stop": True, "msg": message, "warnings": [*warnings, message]}
         for tray in self.wave:
             run_store.delete_rows(self.folder, self.rollout, [PHASE], tray)
-        for name in cliques:
-            record["cliques"][name] = {"state": progress_file.STARTED, "trays": {}}
-        record.update(wave=self.wave, is_canary=first, selected=[])
-        self._write_record(record)
+        run.start(self.wave)
+        self._write(run)
         # The callback progress prints it. Not by a task debug with run_once: ansible-core 2.21 then gives all hosts of
         # the play one dictionary of facts.
-        return {**outcome, "announcement": f"Wave of {summarize(cliques)} with {count(len(self.wave), 'tray')}."}
+        text = f"Wave of {summarize(run.by_clique(self.wave))} with {count(len(self.wave), 'tray')}."
+        return {"stop": False, "warnings": warnings, "announcement": text}
 
     def _selected(self) -> Result:
-        fabric, rows, record = fabric_file.load(self.path), self._rows(self.wave), self._read_record()
-        due = [
-            tray
-            for name, trays in self._cliques(fabric, self.wave).items()
-            if name in record["unfinished"] or any(rows.get(tray, {}).get("due") for tray in trays)
-            # No tray is drained for a change that one of them would refuse.
-            if not any(rows.get(tray, {}).get("refused") for tray in trays)
-            for tray in trays
-            if rows.get(tray, {}).get("state") == "observed"
-        ]
-        record["selected"] = due
-        self._write_record(record)
-        return {"trays": due, "nodes": [fabric.trays[tray]["slurm_node"] for tray in due]}
+        run = self._read()
+        run.select(self._rows(self.wave))
+        self._write(run)
+        return {"trays": run.selected, "nodes": run.nodes(run.selected)}
 
     def _evaluated(self) -> Result:
-        fabric, record = fabric_file.load(self.path), self._read_record()
-        passed = self._outcome(fabric, self.wave).passed
+        run, rows = self._read(), self._rows(self.wave)
         # Only selected trays: an earlier run may have left others drained with the same reason.
-        trays = [tray for tray in passed if tray in record["selected"]]
-        return {"trays": trays, "nodes": [fabric.trays[tray]["slurm_node"] for tray in trays]}
-
-    def _tested(self) -> Result:
-        fabric, rows = fabric_file.load(self.path), self._rows(self.wave)
-        for tray in self.wave:
-            node = fabric.trays[tray]["slurm_node"] if tray in fabric.trays else tray
-            if node in self.options["failed_tests"] and rows.get(tray, {}).get("state") == "passed":
-                self._record({"state": progress_file.FAILED, "reason": str(self.options["failed_tests"][node])}, tray)
-        return {}
+        passed = [tray for tray in run.selected if rows.get(tray, {}).get("state") == record.PASSED]
+        return {"nodes": run.nodes(passed)}
 
     def _finished(self) -> Result:
-        record = self._read_record()
-        cliques = self._cliques(fabric_file.load(self.path), record["wave"])
-        warnings = self._finish(record)
-        self._write_record(record)
-        if warnings:
-            unfinished = [name for name in cliques if name in record["cliques"]]
-            return {"unfinished": unfinished, "warnings": warnings, "msg": warnings[0]}
-        return {"unfinished": [], "msg": f"Finished {summarize(cliques)}."}
+        run, failed = self._read(), self.options["failed_tests"]
+        for tray, node in zip(run.selected, run.nodes(run.selected), strict=True):
+            if node in failed:
+                self._record({"state": progress_file.FAILED, "reason": str(failed[node])}, tray)
+        warnings = self._finish(run)
+        self._write(run)
+        return {
+            "warnings": warnings,
+            "msg": warnings[0] if warnings else f"Finished {summarize(run.by_clique(self.wave))}.",
+        }
 
-    def _reported(self, plan: object) -> Result:
-        """At the end of the run: fails if a clique is unfinished."""
-        record = self._read_record()
-        if self._finish(record):
-            self._write_record(record)
-        unfinished = record["cliques"]
-        text = summary.of_rollout(self.rollout, record["finished"], list(unfinished), self._task.check_mode)
-        settings = plan.get("settings") if isinstance(plan, Mapping) else None
-        if settings and {"drain", "resume"} & set(settings["steps"]) and not settings.get("slurm_controller"):
-            text.append("The inventory has no Slurm controller, so Slurm neither drained nor tested a tray.")
-        if unfinished:
-            message = progress_file.summary(unfinished, record["progress_file"], self.rollout)
-            return {"failed": self.options["fail"], "unfinished": list(unfinished), "text": text, "msg": message}
-        return {"unfinished": [], "text": text, "msg": f"The rollout {self.rollout} is complete."}
+    def _finish(self, run: Record) -> list[str]:
+        """Add the result of the wave that has begun, if any; a warning if a clique of it is unfinished."""
+        unfinished = run.finish(self._rows(run.wave))
+        return [progress_file.summary(unfinished, run.progress_file, self.rollout)] if unfinished else []
 
-    # --- Helpers.
+    # --- The results of trays and the record of this run. The progress file has the unfinished cliques for later runs.
 
-    def _finish(self, record: dict[str, Any]) -> list[str]:
-        """Add the result of the wave that has begun, if any, to the record; a warning if a clique is unfinished."""
-        wave = record["wave"]
-        if not wave:
-            return []
-        fabric = fabric_file.load(record["fabric_file"])
-        outcome = self._outcome(fabric, wave)
-        for name, trays in self._cliques(fabric, wave).items():
-            if name in outcome.unfinished:
-                record["cliques"][name] = outcome.unfinished[name]
-            else:
-                record["cliques"].pop(name, None)
-                record["finished"][name] = [tray for tray in trays if tray in record["selected"]]
-        failed = [name for name, row in outcome.unfinished.items() if row["state"] == progress_file.FAILED]
-        record["failed"] += len(failed)
-        record["canary_failed"] |= bool(failed) and record["is_canary"]
-        record["wave"] = []
-        if not outcome.unfinished:
-            return []
-        return [progress_file.summary(outcome.unfinished, record["progress_file"], self.rollout)]
+    def _record(self, row: Row, tray: str = "") -> None:
+        run_store.write_row(self.folder, self.rollout, PHASE, tray or self.tray, row)
 
-    def _cliques(self, fabric: Fabric, trays: Iterable[str]) -> dict[str, list[str]]:
-        """Clique -> those of these trays that are in it."""
-        found: dict[str, list[str]] = {}
-        for tray in trays:
-            if tray in fabric.trays:
-                found.setdefault(fabric.trays[tray]["clique"], []).append(tray)
-        return found
-
-    def _rows(self, trays: Iterable[str]) -> dict[str, Row]:
+    def _rows(self, trays: Iterable[str]) -> Rows:
         return run_store.read_rows(self.folder, self.rollout, PHASE, trays)
 
-    def _outcome(self, fabric: Fabric, trays: list[str]) -> WaveResult:
-        return progress_file.evaluate(self._cliques(fabric, trays), self._rows(trays))
+    def _read(self) -> Record:
+        return Record(**run_store.read_rows(self.folder, self.rollout, RECORD, [RECORD])[RECORD])
 
-    # The record of this run: unfinished and failed cliques, and the wave that has begun. The progress file has the
-    # unfinished cliques for later runs.
-
-    def _read_record(self) -> dict[str, Any]:
-        rows = run_store.read_rows(self.folder, self.rollout, RECORD, [RECORD])
-        record: dict[str, Any] = rows.get(RECORD) or self._empty_record("", "")
-        return record
-
-    def _empty_record(self, path: str, fabric_path: str) -> dict[str, Any]:
-        counts = {"cliques": {}, "unfinished": [], "finished": {}, "failed": 0, "canary_failed": False}
-        wave = {"wave": [], "is_canary": False, "selected": []}
-        return {**counts, **wave, "progress_file": path, "fabric_file": fabric_path}
-
-    def _new_record(self, fabric: Fabric) -> dict[str, Any]:
-        """All cliques of the run are pending; unfinished ones of an earlier run that are not in this one stay."""
-        path = self.plan["progress_file"]
-        earlier = progress_file.read(path) if os.path.exists(path) else {}
-        cliques = {name: row for name, row in earlier.items() if name in fabric.cliques}
-        record = self._empty_record(path, self.path)
-        # A clique that a killed run had started may look complete on its trays, and is not.
-        record["unfinished"] = [
-            name for name, row in cliques.items() if row["state"] in (progress_file.STARTED, progress_file.FAILED)
-        ]
-        for name in self._cliques(fabric, self.hosts):
-            cliques[name] = {"state": progress_file.PENDING, "trays": {}}
-        record["cliques"] = cliques
-        return record
-
-    def _write_record(self, record: dict[str, Any]) -> None:
-        run_store.write_row(self.folder, self.rollout, RECORD, RECORD, record)
+    def _write(self, run: Record) -> None:
+        run_store.write_row(self.folder, self.rollout, RECORD, RECORD, vars(run))
         if not self._task.check_mode:
             now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            progress_file.write(record["progress_file"], self.rollout, record["cliques"], now)
+            progress_file.write(run.progress_file, self.rollout, run.cliques, now)
+
+
+def _hook(given: str) -> str:
+    """The absolute path of the hook; RolloutError where it is no file."""
+    path = absolute(given)
+    if not os.path.isfile(path):
+        raise RolloutError(f"rollout_hook: {shown(given)} is no file; set it to a file with tasks for one tray")
+    return path
 
 
 def _line(text: str) -> str:

@@ -80,6 +80,9 @@ _NO_REASON = (
     "Module result deserialization failed",
     "The module failed to execute correctly",
 )
+_OF_ANY_RESULT = frozenset(
+    {"changed", "failed", "warnings", "deprecations", "ansible_loop_var", "ansible_index_var", "ansible_loop"}
+)
 _OUTPUTS = ("stderr", "module_stderr", "stdout", "module_stdout")
 # The names of the controller.
 _CONTROLLER = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -177,10 +180,6 @@ class CallbackModule(CallbackBase):
                 for entry in row["diff"] if isinstance(row["diff"], list) else [row["diff"]]:
                     if text := self._get_diff(_cleaned(entry)).strip("\n"):
                         self._differences.setdefault((self._name(result), text), []).append(result.host.get_name())
-
-    def v2_playbook_on_no_hosts_matched(self) -> None:
-        if self._display.verbosity:
-            self._print(f"{progress.Line(progress.OK, self._play)}: no host", C.COLOR_SKIP)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         atexit.unregister(self._stop_early)
@@ -317,20 +316,13 @@ def _bounded(lines: list[str]) -> list[str]:
 
 
 def _printed(result: Any) -> list[str]:
-    """The output of a debug task, one entry of a list a line; a variable with its name."""
+    """The output of a debug task, one entry of a list a line; a variable with its name, after the item of a loop."""
     if result.get("skipped"):
         return []
     if "msg" in result:
         return _texts(result["msg"])
-    of_loop = ("ansible_loop_var", "ansible_index_var", "ansible_loop")
-    own = [key for key in result if _is_own(key) and key not in of_loop]
-    # The item itself is there too, and is what is printed where the task names no other variable.
-    own = [key for key in own if key != result.get("ansible_loop_var")] or own
+    own = (key for key in result if not key.startswith("_ansible") and key not in _OF_ANY_RESULT)
     return [f"{key}: {_text(result[key])}" for key in own]
-
-
-def _is_own(key: str) -> bool:
-    return not key.startswith("_ansible") and key not in ("changed", "failed", "warnings", "deprecations")
 
 
 def _failure_reason(result: Any) -> str:

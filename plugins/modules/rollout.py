@@ -11,9 +11,9 @@ short_description: "[INTERNAL] Record the progress of a rollout in waves"
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Decides whether a wave may start, evaluates each wave from the results of its trays, and writes the progress file.
-  - The role P(rackscale.nvlink.rollout#role) runs the tasks, and the lookup P(rackscale.nvlink.waves#lookup) plans the
-    waves.
+  - Plans the waves, decides whether a wave may start, evaluates each wave from the results of its trays, and writes the
+    progress file.
+  - The role P(rackscale.nvlink.rollout#role) runs the tasks.
   - A clique is finished when all of its trays have passed. It has failed when a tray failed or was lost during the
     wave. It is skipped, which does not count as failed, when a tray was unreachable before the wave started.
 notes:
@@ -22,9 +22,9 @@ options:
   state:
     description:
       - V(planned) runs on localhost before the first wave. Register its result as C(rollout_plan), from which all other
-        states but V(reported) read what the rollout does.
+        states read what the rollout does.
       - V(inspected) runs once before the first wave, in a play over all trays, and returns RV(due).
-      - V(started), V(selected), V(evaluated), V(tested) and V(finished) are for the wave, so run them once.
+      - V(started), V(selected), V(evaluated) and V(finished) are for the wave, so run them once.
         V(observed), V(checked), V(passed) and V(failed) are for each tray.
       - V(started) starts a wave, or returns RV(stop=true) when no further wave may start.
       - V(observed) records whether the tray is reachable and whether changes are due on it.
@@ -33,15 +33,14 @@ options:
       - V(checked) does nothing. Like V(observed) and V(passed), it fails for a tray whose facts set variables of this
         collection, so it ends a step in which modules of others ran.
       - V(passed) and V(failed) record the result of the tray.
-      - V(evaluated) returns the selected trays that passed, V(tested) records failed test jobs, V(finished) ends the
-        wave.
+      - V(evaluated) returns the nodes of the selected trays that passed, V(finished) ends the wave.
       - V(reported) ends the run. It fails if a clique is unfinished.
     type: str
     choices:
-      [planned, inspected, started, observed, selected, checked, passed, failed, evaluated, tested, finished, reported]
+      [planned, inspected, started, observed, selected, checked, passed, failed, evaluated, finished, reported]
     required: true
   rollout:
-    description: Name of the rollout, one lower-case word. Required with O(state=planned) and O(state=reported).
+    description: Name of the rollout, one lower-case word. Required with O(state=planned).
     type: str
   fabric_file:
     description: The fabric file. Required with O(state=planned).
@@ -65,11 +64,29 @@ options:
     description: With O(state=planned), whether a rollout without any tray is no error.
     type: bool
     default: false
-  waves:
-    description: With O(state=planned), the waves as the lookup P(rackscale.nvlink.waves#lookup) returns them.
+  state_dir:
+    description: With O(state=planned), the folder of the state file, where it is not that of the fabric file.
+    type: path
+  trays:
+    description:
+      - With O(state=planned), trays whose cliques are changed, as hostlists and names of cliques and domains. All hosts
+        of the run by default that the fabric file places.
+    type: str
+    default: ""
+  canary:
+    description:
+      - With O(state=planned), the clique that goes first. By default the first with all trays healthy at the last
+        discover.
+    type: str
+    default: ""
+  domains:
+    description: With O(state=planned), the number of NVLink domains in each wave, of which the last repeats.
     type: list
-    elements: dict
-    default: []
+    elements: int
+    default: [1]
+  resume:
+    description: With O(state=planned), the progress file of an earlier run. Only its cliques are changed.
+    type: path
   settings:
     description: With O(state=planned), what the steps of the waves need.
     type: dict
@@ -98,7 +115,7 @@ options:
     default: ""
   failed_tests:
     description:
-      - With O(state=tested), Slurm nodes that passed and whose test job failed, each with the reason.
+      - With O(state=finished), Slurm nodes that passed and whose test job failed, each with the reason.
     type: dict
     default: {}
   fail:
@@ -164,26 +181,16 @@ announcement:
   type: str
   sample: Wave of r01a with 2 trays.
 cliques:
-  description: The cliques of the wave; with O(state=planned) those of each wave.
-  returned: with O(state=planned) and O(state=started)
+  description: The cliques of each wave.
+  returned: with O(state=planned)
   type: list
-  elements: raw
-  sample: [r01a]
+  elements: list
+  sample: [[r01a]]
 rollout:
   description: The name of the rollout.
   returned: with O(state=planned)
   type: str
   sample: driver
-fabric_file:
-  description: The absolute path of the fabric file.
-  returned: with O(state=planned)
-  type: str
-  sample: /srv/cluster/fabric.json
-stop_after:
-  description: Number of failed cliques after which no further wave starts.
-  returned: with O(state=planned)
-  type: int
-  sample: 3
 settings:
   description: What the steps of the waves need.
   returned: with O(state=planned)
@@ -195,21 +202,16 @@ sizes:
   type: list
   elements: int
   sample: [4, 18]
-progress_file:
-  description: The progress file. A complete rollout removes it.
-  returned: with O(state=planned) and O(state=started)
-  type: str
-  sample: /srv/cluster/fabric.rollout-driver.json
 trays:
   description:
-    - The selected trays, or those of them that passed. With O(state=planned) the trays of all waves in order, which
-      the role puts into the group C(nvlink_rollout), the hosts of the play of the waves.
-  returned: with O(state=planned), O(state=selected) and O(state=evaluated)
+    - The selected trays. With O(state=planned) the trays of all waves in order, which the role puts into the group
+      C(nvlink_rollout), the hosts of the play of the waves.
+  returned: with O(state=planned) and O(state=selected)
   type: list
   elements: str
   sample: [r01t01, r01t02]
 nodes:
-  description: Their node names in Slurm.
+  description: The node names in Slurm of the selected trays, or of those of them that passed.
   returned: with O(state=selected) and O(state=evaluated)
   type: list
   elements: str
@@ -220,8 +222,8 @@ passed:
   type: bool
   sample: true
 unfinished:
-  description: The unfinished cliques of the wave, or with O(state=reported) of the rollout.
-  returned: with O(state=finished) and O(state=reported)
+  description: The unfinished cliques.
+  returned: with O(state=reported)
   type: list
   elements: str
   sample: []

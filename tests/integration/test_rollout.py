@@ -157,7 +157,7 @@ def test_a_wave_without_a_plan_and_a_rollout_without_a_hook_are_rejected(fleet: 
     assert "run the role rackscale.nvlink.rollout with tasks_from: plan in a play on localhost" in output(
         fleet.run(book=book)
     )
-    assert "rollout_hook is empty; set it to the path of a file with tasks" in output(fleet.run("-e", "rollout_hook="))
+    assert "rollout_hook: '' is no file; set it to a file with tasks" in output(fleet.run("-e", "rollout_hook="))
     assert fleet.changed == []
 
 

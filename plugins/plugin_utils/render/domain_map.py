@@ -8,7 +8,6 @@ Pure: the caller decides how wide the terminal is. The callback progress adds th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
@@ -30,9 +29,9 @@ Layout = tuple[tuple[Column, ...], int]
 """The columns of a domain, and how wide a domain may be with them."""
 
 
-def _plain(text: str) -> str:
-    # A control character in a name would move the cursor of the terminal.
-    return "".join(char if char.isprintable() else "?" for char in text)
+def _plain(lines: list[str]) -> list[str]:
+    """A control character in a name would move the cursor of the terminal."""
+    return ["".join(char if char.isprintable() else "?" for char in line) for line in lines]
 
 
 def _index(tray: view.Tray) -> str:
@@ -40,7 +39,7 @@ def _index(tray: view.Tray) -> str:
 
 
 def _clique(tray: view.Tray) -> str:
-    return _plain(f"{tray.clique.letter} {tray.clique.name}") if tray.clique else "-"
+    return f"{tray.clique.letter} {tray.clique.name}" if tray.clique else "-"
 
 
 def _letter(tray: view.Tray) -> str:
@@ -48,11 +47,11 @@ def _letter(tray: view.Tray) -> str:
 
 
 INDEX: Column = ("index", _index)
-NAME: Column = ("tray ", lambda tray: _plain(tray.name))  # as wide as "empty"
+NAME: Column = ("tray ", lambda tray: tray.name)  # as wide as "empty"
 CLIQUE: Column = ("clique", _clique)
 HEALTH: Column = ("health", lambda tray: f"{MARKS[tray.health]} {tray.health}")
 STATE: Column = ("state", lambda tray: tray.state)
-SLURM: Column = ("Slurm", lambda tray: _plain(tray.slurm))
+SLURM: Column = ("Slurm", lambda tray: tray.slurm)
 JOBS: Column = ("jobs", lambda tray: _cut(" ".join(tray.jobs), WIDEST_JOBS))
 # From the widest to the narrowest. The first in words is taken in which two domains fit next to each other, else the
 # first of all in which one fits. An index counts from 0, so it stands apart from the number in the name.
@@ -81,8 +80,8 @@ def domain_map(
     layouts = [((*columns, *jobs_column), widest) for columns, widest in layouts]
     lines = _in_rows(_domains(shown.domains, layouts), width)
     if shown.unplaced:
-        lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
-    return [*lines, "", *_sums(shown), *_findings(shown)]
+        lines += ["", "Unplaced: " + ", ".join(tray.name for tray in shown.unplaced)]
+    return _plain([*lines, "", *_sums(shown), *_findings(shown)])
 
 
 def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *, width: int = 120) -> list[str]:
@@ -95,10 +94,10 @@ def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *,
     def place(tray: view.Tray) -> str:
         clique = tray.clique.name if tray.clique else NOTHING
         if tray.name not in changed:
-            return _plain(clique)
+            return clique
         row = before.trays.get(tray.name)
         old = row["clique"] if row else NOTHING
-        return _plain(f"{old} -> {clique}" if old != clique else f"{clique} (changed)")
+        return f"{old} -> {clique}" if old != clique else f"{clique} (changed)"
 
     domains = [
         domain for domain in view.figure(after, state).domains if any(tray.name in changed for tray in domain.trays)
@@ -108,13 +107,14 @@ def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *,
     lines = _in_rows(_domains(domains, layouts), width)
     gone = model.natural_sorted(changed.difference(after.trays))
     if gone:
-        lines += ["", "Removed: " + ", ".join(f"{_plain(name)} (from {before.trays[name]['clique']})" for name in gone)]
+        lines += ["", "Removed: " + ", ".join(f"{name} (from {before.trays[name]['clique']})" for name in gone)]
     structure = structure_diff(before, after)
     if structure and not changed:
         more = [f"and {count(len(structure) - MAX_FINDINGS, 'more change')}"] if len(structure) > MAX_FINDINGS else []
-        lines += [*map(_plain, structure[:MAX_FINDINGS]), *more]
+        lines += [*structure[:MAX_FINDINGS], *more]
     trays = count(len({*before.trays, *after.trays}), "tray")
-    return [*lines, "", f"The proposal changes {len(changed)} of {trays}, in {count(len(domains), 'NVLink domain')}."]
+    changes = f"The proposal changes {len(changed)} of {trays}, in {count(len(domains), 'NVLink domain')}."
+    return _plain([*lines, "", changes])
 
 
 Block = list[str]
@@ -171,23 +171,20 @@ def _domain(domain: view.Domain, layout: tuple[Column, ...], widths: list[int]) 
 
 
 def _cut(text: str, width: int) -> str:
-    text = _plain(text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _sums(shown: view.Figure) -> list[str]:
     trays = list(shown.trays)
 
-    def by_word(words: tuple[str, ...], of: Counter[str]) -> str:
-        return ", ".join(f"{of[word]} {word}" for word in words if of[word])
+    def by_word(words: Iterable[str], order: Sequence[str]) -> str:
+        return ", ".join(f"{number} {word}" for word, number in view.counts(words, order))
 
-    health = Counter(tray.health for tray in trays)
-    states = Counter(tray.state for tray in trays)
     cliques = sum(clique.trays > 0 for clique in shown.cliques)
     numbers = [
         f"{count(len(trays), 'tray')} in {count(cliques, 'clique')} of {count(len(shown.domains), 'NVLink domain')}",
-        by_word(view.HEALTH, health),
-        by_word((*view.STATES, "unknown"), states) if shown.has_state else "no state file",
+        by_word((tray.health for tray in trays), view.HEALTH),
+        by_word((tray.state for tray in trays), (*view.STATES, "unknown")) if shown.has_state else "no state file",
     ]
     return ["; ".join(part for part in numbers if part)]
 
@@ -197,7 +194,7 @@ def _findings(shown: view.Figure) -> list[str]:
     for finding in shown.findings[:MAX_FINDINGS]:
         severity = str(finding.get("severity"))
         text = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
-        lines.append(f"{severity:7}  {_plain(text)}")
+        lines.append(f"{severity:7}  {text}")
     if len(shown.findings) > MAX_FINDINGS:
         lines.append(f"and {count(len(shown.findings) - MAX_FINDINGS, 'more finding')}, all of them in the report")
     return lines

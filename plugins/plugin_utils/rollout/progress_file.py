@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The outcome of each wave, and the progress file from which a later run resumes.
+"""The progress file, from which a later run resumes.
 
-The progress file lists the unfinished cliques; it is removed when the rollout is complete.
+It lists the unfinished cliques, and is removed when the rollout is complete.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -30,51 +29,6 @@ class Unfinished(TypedDict):
 
     state: str
     trays: dict[str, str]
-
-
-class Row(TypedDict, total=False):
-    """The last record of a tray in a wave. due: whether its change is. refused: the tray itself refuses the change."""
-
-    state: str
-    reason: str
-    due: bool
-    refused: bool
-
-
-@dataclass(frozen=True)
-class WaveResult:
-    """passed: the trays that passed every step. unfinished: the other cliques, as in the progress file."""
-
-    passed: tuple[str, ...]
-    unfinished: Mapping[str, Unfinished]
-
-
-def evaluate(cliques: Mapping[str, Sequence[str]], rows: Mapping[str, Row]) -> WaveResult:
-    """The result of one wave. rows: the last record of each tray; a tray lost during the wave stays `observed`.
-
-    A clique is finished only when every tray of it has passed.
-    """
-    unfinished: dict[str, Unfinished] = {}
-    for name, trays in cliques.items():
-        not_passed = {
-            tray: _reason(rows.get(tray)) for tray in trays if (rows.get(tray) or {}).get("state") != "passed"
-        }
-        if not_passed:
-            states = {(rows.get(tray) or {"state": SKIPPED})["state"] for tray in not_passed}
-            unfinished[name] = {"state": SKIPPED if states == {SKIPPED} else FAILED, "trays": not_passed}
-    passed = [tray for trays in cliques.values() for tray in trays if (rows.get(tray) or {}).get("state") == "passed"]
-    return WaveResult(tuple(passed), unfinished)
-
-
-def _reason(row: Row | None) -> str:
-    if row is None or row["state"] == SKIPPED:
-        return "it was unreachable when the wave started"
-    return str(row.get("reason") or "it became unreachable during the wave")
-
-
-def must_stop(failed: int, canary_failed: bool, stop_after: int) -> bool:
-    """Whether no further wave may start. A failed canary stops the rollout at once."""
-    return canary_failed or failed >= stop_after
 
 
 def default_path(fabric_file: str, rollout: str) -> str:

@@ -14,37 +14,33 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 def of_nodes(arguments: Arguments, result: Result, check: bool) -> list[str]:
     """The result of slurm_nodes. arguments: those of the module."""
-    state, changes = str(arguments.get("state")), list(result.get("changes") or ())
-    if state == "drained":
-        return _drained(arguments, result, changes, check)
+    changes = list(result.get("changes") or ())
+    if arguments["state"] == "drained":
+        return _drained(arguments["nodes"], result, changes, check)
     would = "would be " if check else ""
-    if state == "resumed":
-        return [f"{count(len(changes), 'tray')} {would}resumed.", *changes]
-    if state == "adopted":
-        return [f"{count(len(changes), 'tray')} {would}given a new reason.", *changes]
-    changed = f"{count(len(changes), 'reservation')} {would}changed"
-    if state == "spares_absent":
-        return [f"No block has spare trays: {changed}.", *changes]
-    blocks = count(len(arguments.get("blocks") or ()), "block")
+    trays, reservations = count(len(changes), "tray"), f"{count(len(changes), 'reservation')} {would}changed"
     active = count(int(arguments.get("active") or 0), "tray")
-    return [f"Up to {active} of each of {blocks} run jobs, the others are spares: {changed}.", *changes]
+    blocks = count(len(arguments.get("blocks") or ()), "block")
+    sentences = {
+        "resumed": f"{trays} {would}resumed",
+        "adopted": f"{trays} {would}given a new reason",
+        "spares_absent": f"No block has spare trays: {reservations}",
+        "spares_present": f"Up to {active} of each of {blocks} run jobs, the others are spares: {reservations}",
+    }
+    return [f"{sentences[arguments['state']]}.", *changes]
 
 
-def _drained(arguments: Arguments, result: Result, changes: list[str], check: bool) -> list[str]:
+def _drained(given: Sequence[str], result: Result, changes: list[str], check: bool) -> list[str]:
     running: Mapping[str, Sequence[str]] = result.get("running_jobs") or {}
     unknown = list(result.get("unknown_nodes") or ())
     others: Mapping[str, str] = result.get("drained_by_others") or {}
-    given = arguments.get("nodes") or ()
-    nodes = [node for node in (given.split(",") if isinstance(given, str) else given) if node not in unknown]
+    nodes = [node for node in given if node not in unknown]
     would = "would be" if check else "is" if len(nodes) == 1 else "are"
     first = f"{count(len(nodes), 'tray')} {would} drained{_names(nodes)}"
     first += f"; jobs still run on {count(len(running), 'tray')}{_names(list(running))}" if running else ""
     first += f"; slurmctld does not know {summarize(unknown)}" if unknown else ""
     kept = [f"{node}: was drained before ({reason})" for node, reason in others.items()]
-    jobs = [
-        f"{node}: {'job' if len(ids) == 1 else 'jobs'} {', '.join(ids)} still {'runs' if len(ids) == 1 else 'run'}"
-        for node, ids in running.items()
-    ]
+    jobs = [f"{node}: still runs {', '.join(f'job {job}' for job in ids)}" for node, ids in running.items()]
     return [f"{first}.", *changes, *kept, *jobs]
 
 

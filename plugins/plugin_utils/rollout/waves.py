@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan the waves of a rollout: one canary, then a number of NVLink domains at a time. Pure functions.
+"""Waves of a rollout: which cliques are changed together, and in which order.
 
 A wave has whole cliques: the trays of a clique share what is changed (a node list of IMEX, a driver).
 """
@@ -9,8 +9,7 @@ A wave has whole cliques: the trays of a clique share what is changed (a node li
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -22,58 +21,51 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown, similar
 
-_LISTED = "; it lists their names"
+Wave = dict[str, list[str]]
+"""Clique -> its trays of this run."""
 
 
 class RolloutError(NvlinkError):
     """An option or file of a rollout is invalid."""
 
 
-@dataclass(frozen=True)
-class Wave:
-    """Cliques that are changed together, each with its trays of this run."""
-
-    cliques: Mapping[str, tuple[str, ...]]
-
-    @property
-    def trays(self) -> tuple[str, ...]:
-        return tuple(itertools.chain.from_iterable(self.cliques.values()))
-
-
 def plan(
     fabric: Fabric,
     trays: Collection[str],
+    only: Collection[str],
     domains: Sequence[int] = (1,),
     canary: str = "",
-    only: Collection[str] | None = None,
     state: State | None = None,
 ) -> list[Wave]:
     """The waves in their order; RolloutError for an unknown canary or invalid sizes.
 
     trays: the trays of the run; other trays of their cliques and trays without a place are left out.
+    only: the cliques that are changed. A canary that is none of them, as it is finished, is not repeated.
     domains: the number of NVLink domains in each wave after the canary; the last number repeats.
     canary: the clique that goes first, alone; empty for the first with all trays healthy at the last discover.
-    only: the unfinished cliques of an earlier run; None for all. A finished canary is not repeated.
     """
     if not domains or any(size < 1 for size in domains):
         raise RolloutError(
             f"rollout_domains: {shown(list(domains))} must be whole numbers from 1, one or a list of them"
         )
-    known_cliques(fabric, [canary] if canary else [], "rollout_canary")
+    if canary:
+        check_names([canary], fabric.cliques, "rollout_canary", "clique")
     selected = set(trays)
     members = {
-        name: tuple(tray for tray in fabric.members[name] if tray in selected)
+        name: [tray for tray in fabric.members[name] if tray in selected]
         for name in natural_sorted(fabric.cliques)
-        if only is None or name in only
+        if name in only
     }
     members = {name: chosen for name, chosen in members.items() if chosen}
     first = canary or _healthiest(members, state or State())
-    waves = [Wave({first: members.pop(first)})] if first in members else []
-    rest = _by_domain(fabric, members)
+    waves = [{first: members.pop(first)}] if first in members else []
+    by_domain: dict[str, Wave] = {}
+    for name, chosen in members.items():
+        by_domain.setdefault(fabric.cliques[name]["domain"], {})[name] = chosen
+    rest = iter(by_domain[name] for name in natural_sorted(by_domain))
     sizes = itertools.chain(domains, itertools.repeat(domains[-1]))
-    while rest:
-        taken = [rest.pop(0) for _domain in range(min(next(sizes), len(rest)))]
-        waves.append(Wave({name: members[name] for cliques in taken for name in cliques}))
+    while taken := list(itertools.islice(rest, next(sizes))):
+        waves.append({name: chosen for cliques in taken for name, chosen in cliques.items()})
     return waves
 
 
@@ -86,27 +78,24 @@ def _healthiest(members: Mapping[str, Sequence[str]], state: State) -> str:
     return next(iter(members), "")
 
 
-def _by_domain(fabric: Fabric, members: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """The cliques of each domain, domains in natural order."""
-    domains: dict[str, list[str]] = {}
-    for name in members:
-        domains.setdefault(fabric.cliques[name]["domain"], []).append(name)
-    return [domains[name] for name in natural_sorted(domains)]
+def cliques_of(fabric: Fabric, names: str, check: bool = True) -> set[str]:
+    """The cliques of trays that a person names by rollout_trays (Fabric.trays_of).
+
+    RolloutError for an unknown name, but for check=False, where a new tray has no place yet.
+    """
+    trays = fabric.trays_of(names)
+    if check:
+        known = dict.fromkeys((*fabric.domains, *fabric.cliques, *fabric.trays))
+        check_names(trays, known, "rollout_trays", "tray, clique or domain")
+    return {fabric.trays[tray]["clique"] for tray in trays if tray in fabric.trays}
 
 
-def placed(fabric: Fabric, names: str) -> list[str]:
-    """Fabric.trays_of() for placed trays; RolloutError for an unknown name."""
-    found = fabric.trays_of(names)
-    for name in found:
-        if name not in fabric.trays:
-            hint = similar(name, (*fabric.domains, *fabric.cliques, *fabric.trays), _LISTED)
-            raise RolloutError(f"rollout_trays: {shown(name)} is no tray, clique or domain of the fabric file{hint}")
-    return found
-
-
-def cliques_of(fabric: Fabric, trays: Collection[str]) -> list[str]:
-    """The cliques of these trays in the fabric file."""
-    return natural_sorted({fabric.trays[tray]["clique"] for tray in trays if tray in fabric.trays})
+def check_names(names: Iterable[str], known: Collection[str], where: str, kind: str) -> None:
+    """Raise RolloutError for the first name that the fabric file does not have. where: the variable or file."""
+    for name in names:
+        if name not in known:
+            hint = similar(name, known, "; it lists their names")
+            raise RolloutError(f"{where}: {shown(name)} is no {kind} of the fabric file{hint}")
 
 
 def check_controller(host: str, trays: Collection[str]) -> None:
@@ -116,12 +105,3 @@ def check_controller(host: str, trays: Collection[str]) -> None:
             f"slurm_controller: {shown(host)} is a tray of the fabric, and no tray may run commands for others; put the"
             " host of slurmctld first in the group slurm_controller"
         )
-
-
-def known_cliques(fabric: Fabric, names: Collection[str], where: str) -> list[str]:
-    """The clique names of a progress file; RolloutError for one that the fabric file no longer has."""
-    for name in names:
-        if name not in fabric.cliques:
-            hint = similar(name, fabric.cliques, _LISTED)
-            raise RolloutError(f"{where}: {shown(name)} is no clique of the fabric file{hint}")
-    return list(names)

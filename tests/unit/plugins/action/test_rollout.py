@@ -31,11 +31,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
     path = tmp_path / "fabric.json"
     path.write_text(json.dumps(fabrics.fabric(racks=2, trays=2, split=()).as_dict()))
-    plan = {
-        **{"rollout": "imex", "fabric_file": str(path), "progress_file": str(tmp_path / "left.json")},
-        **{"cliques": [["r01"], ["r02"]]},
-        **{"stop_after": 3, "settings": {"steps": ["drain", "imex"], "slurm_controller": "ctl"}},
-    }
+    hostvars: dict[str, Any] = {"localhost": {}}
     play = Play.load({"hosts": "all", "gather_facts": False})
 
     def start(tray: str, **options: Any) -> dict[str, Any]:
@@ -44,9 +40,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         loader = DataLoader()
         connection = Connection(PlayContext(), shell=ShellModule())
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
-        hostvars = {"localhost": {"rollout_plan": plan}}
-        return action.run(task_vars={"inventory_hostname": tray, "ansible_play_hosts_all": TRAYS, "hostvars": hostvars})
+        variables = {"inventory_hostname": tray, "ansible_play_hosts_all": TRAYS, "hostvars": hostvars}
+        return action.run(task_vars={**variables, "groups": {"all": TRAYS}})
 
+    settings = {"steps": ["drain", "imex"], "slurm_controller": "ctl"}
+    plan = {"rollout": "imex", "fabric_file": str(path), "progress_file": str(tmp_path / "left.json")}
+
+    def planned() -> None:
+        hostvars["localhost"]["rollout_plan"] = start("localhost", state="planned", settings=settings, **plan)
+
+    planned()
+    start.planned = planned
     return start
 
 
@@ -59,8 +63,7 @@ def test_a_clique_whose_change_would_be_refused_is_not_drained(run: Any) -> None
     # The report says it once, without a failure of a task on each tray.
     assert [run(tray, state="passed")["passed"] for tray in TRAYS] == [False, True, True, True]
     result = run(TRAYS[1], state="finished")
-    assert result["unfinished"] == ["r01"]
-    assert "r01 (failed: r01t01, Owner none ends the IMEX domain of clique r01)" in result["msg"]
+    assert "1 clique unfinished: r01 (failed: r01t01, Owner none ends the IMEX domain of clique r01)" in result["msg"]
 
 
 def test_a_clique_with_unchanged_trays_alone_is_finished_before_the_first_wave(run: Any, tmp_path: Path) -> None:
@@ -69,11 +72,12 @@ def test_a_clique_with_unchanged_trays_alone_is_finished_before_the_first_wave(r
     assert list(json.loads((tmp_path / "left.json").read_text())["cliques"]) == ["r02"]
     # An earlier run had started it and was killed, so it may look unchanged.
     run(TRAYS[0], state="started")
+    run.planned()
     again = run(TRAYS[0], state="inspected", unchanged=TRAYS)
     assert (again["due"], again["waves"]) == (TRAYS, ["r01", "r02"])
 
 
 def test_a_rollout_of_unchanged_cliques_is_complete(run: Any) -> None:
     assert run(TRAYS[0], state="inspected", unchanged=TRAYS)["due"] == []
-    done = run("localhost", state="reported", rollout="imex")
+    done = run("localhost", state="reported")
     assert done["text"] == ["Rollout imex: 2 cliques finished, the steps ran on 0 of them."]

@@ -149,7 +149,7 @@ def test_each_item_of_a_loop_is_printed() -> None:
         ],
     }
     rows = progress._rows(SimpleNamespace(result=looped, task=SimpleNamespace(loop=[1, 2, 3])))
-    assert [text for row in rows for text in progress._printed(row)] == ["one", "x: 2, 3", "name: 4"]
+    assert [text for row in rows for text in progress._printed(row)] == ["one", "name: 2", "x: 2, 3", "name: 4"]
     once = {"results": [1], "changed": False}
     assert progress._rows(SimpleNamespace(result=once, task=SimpleNamespace(loop=None))) == [once]
     assert progress._printed(once) == ["results: 1"]

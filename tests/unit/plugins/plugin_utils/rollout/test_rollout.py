@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, record, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import Unfinished
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.record import Rows
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ..fabrics import fabric, state
 
 TWO = fabric(racks=2, trays=4)
+FIVE = fabric(racks=5, trays=2, split=())
 CLIQUES = {"r01": ["r01t01", "r01t02"], "r02": ["r02t01"]}
 
 
-def names(planned: list[waves.Wave]) -> list[list[str]]:
-    return [list(wave.cliques) for wave in planned]
+def names(planned: list[Wave]) -> list[list[str]]:
+    return [list(wave) for wave in planned]
 
 
 @given(
@@ -38,67 +39,68 @@ def test_every_addressed_tray_is_in_one_wave_with_all_of_its_clique(
 ) -> None:
     made = fabric(racks, 2 * trays, tuple(split))
     addressed = {tray for tray in made.trays if chance.random() < 0.8} | {"not-of-the-fabric"}
-    planned = waves.plan(made, addressed, sizes)
-    assert sorted(tray for wave in planned for tray in wave.trays) == sorted(addressed & made.trays.keys())
-    cliques = [name for wave in planned for name in wave.cliques]
+    planned = waves.plan(made, addressed, made.cliques, sizes)
+    assert sorted(tray for wave in planned for trays_of in wave.values() for tray in trays_of) == sorted(
+        addressed & made.trays.keys()
+    )
+    cliques = [name for wave in planned for name in wave]
     assert len(cliques) == len(set(cliques)), "every clique is in one wave"
-    assert not planned or len(planned[0].cliques) == 1, "the canary goes alone"
+    assert not planned or len(planned[0]) == 1, "the canary goes alone"
     for number, wave in enumerate(planned[1:]):
-        domains = {made.cliques[name]["domain"] for name in wave.cliques}
+        domains = {made.cliques[name]["domain"] for name in wave}
         assert len(domains) <= sizes[min(number, len(sizes) - 1)]
 
 
 def test_the_canary_is_one_clique_and_the_rest_of_its_rack_follows() -> None:
-    assert names(waves.plan(TWO, TWO.trays, [5], "r02a")) == [["r02a"], ["r01", "r02b"]]
-    assert names(waves.plan(TWO, TWO.trays)) == [["r01"], ["r02a", "r02b"]]
+    assert names(waves.plan(TWO, TWO.trays, TWO.cliques, [5], "r02a")) == [["r02a"], ["r01", "r02b"]]
+    assert names(waves.plan(TWO, TWO.trays, TWO.cliques)) == [["r01"], ["r02a", "r02b"]]
 
 
 def test_domains_at_a_time_may_grow_and_the_last_number_repeats() -> None:
     made = fabric(racks=9, trays=1, split=())
-    assert [len(wave.cliques) for wave in waves.plan(made, made.trays, [1, 3])] == [1, 1, 3, 3, 1]
+    assert [len(wave) for wave in waves.plan(made, made.trays, made.cliques, [1, 3])] == [1, 1, 3, 3, 1]
 
 
 def test_an_unhealthy_clique_is_no_canary() -> None:
     ill = state(TWO, r01t02={"health": "unhealthy"})
-    assert names(waves.plan(TWO, TWO.trays, state=ill))[0] == ["r02a"]
+    assert names(waves.plan(TWO, TWO.trays, TWO.cliques, state=ill))[0] == ["r02a"]
     away = state(TWO, **{tray: {"state": "stale"} for tray in TWO.trays})
-    assert names(waves.plan(TWO, TWO.trays, state=away))[0] == ["r01"], "one has to be the first"
+    assert names(waves.plan(TWO, TWO.trays, TWO.cliques, state=away))[0] == ["r01"], "one has to be the first"
 
 
 def test_a_resumed_rollout_has_only_unfinished_cliques() -> None:
-    assert names(waves.plan(TWO, TWO.trays, canary="r01", only=["r02b"])) == [["r02b"]]
-    assert waves.plan(TWO, TWO.trays, only=[]) == []
+    assert names(waves.plan(TWO, TWO.trays, ["r02b"], canary="r01")) == [["r02b"]]
+    assert waves.plan(TWO, TWO.trays, []) == []
 
 
 @pytest.mark.parametrize(("domains", "canary"), [([], ""), ([0], ""), ([1, -1], ""), ([1], "r09")])
 def test_an_invalid_plan_is_rejected(domains: list[int], canary: str) -> None:
     with pytest.raises(RolloutError, match=r"^rollout_(domains|canary): "):
-        waves.plan(TWO, TWO.trays, domains, canary)
+        waves.plan(TWO, TWO.trays, TWO.cliques, domains, canary)
 
 
 def test_trays_are_named_by_hostlists_cliques_and_domains() -> None:
     assert TWO.trays_of("r01t[01-02]") == ["r01t01", "r01t02"]
     assert TWO.trays_of("r02a,r02t01") == ["r02t01", "r02t02"]
     assert TWO.trays_of("r02 r03t01") == [*(f"r02t0{n}" for n in range(1, 5)), "r03t01"]
-    assert waves.cliques_of(TWO, ["r02t01", "r02t04", "r03t01"]) == ["r02a", "r02b"]
+    assert waves.cliques_of(TWO, "r02t01,r02t04") == {"r02a", "r02b"}
+    assert waves.cliques_of(TWO, "r02t01,r03t01", check=False) == {"r02a"}
+    with pytest.raises(RolloutError, match="rollout_trays: 'r03t01' is no tray, clique or domain of the fabric file"):
+        waves.cliques_of(TWO, "r02t01,r03t01")
 
 
 def test_a_tray_lost_during_the_wave_fails_its_clique_alone() -> None:
-    rows = {"r01t01": {"state": "passed"}, "r01t02": {"state": "observed"}, "r02t01": {"state": "passed"}}
-    result = progress_file.evaluate(CLIQUES, rows)
+    rows: Rows = {"r01t01": {"state": "passed"}, "r01t02": {"state": "observed"}, "r02t01": {"state": "passed"}}
     lost = {"state": "failed", "trays": {"r01t02": "it became unreachable during the wave"}}
-    assert result.unfinished == {"r01": lost}
-    assert result.passed == ("r01t01", "r02t01")
+    assert record.evaluate(CLIQUES, rows) == {"r01": lost}
 
 
 def test_a_tray_unreachable_before_the_wave_is_skipped() -> None:
     rows: dict[str, Any] = {"r01t01": {"state": "passed"}, "r01t02": {"state": "skipped"}}
-    result = progress_file.evaluate(CLIQUES, rows)
-    assert {name: row["state"] for name, row in result.unfinished.items()} == {"r01": "skipped", "r02": "skipped"}
+    unfinished = record.evaluate(CLIQUES, rows)
+    assert {name: row["state"] for name, row in unfinished.items()} == {"r01": "skipped", "r02": "skipped"}
     rows["r01t01"] = {"state": "failed", "reason": "no list"}
-    assert progress_file.evaluate(CLIQUES, rows).unfinished["r01"]["state"] == "failed", (
-        "a failed tray of the clique is a failure"
-    )
+    assert record.evaluate(CLIQUES, rows)["r01"]["state"] == "failed", "a failed tray of the clique is a failure"
 
 
 @given(
@@ -108,18 +110,26 @@ def test_a_tray_unreachable_before_the_wave_is_skipped() -> None:
 def test_every_tray_is_passed_or_unfinished(cliques: dict[str, Any], drawn: Any) -> None:
     trays = {name: [f"{name}{number}" for number in range(3)] for name in cliques}
     word = st.sampled_from(["passed", "failed", "skipped", "observed"])
-    rows = {tray: {"state": drawn.draw(word)} for each in trays.values() for tray in each if drawn.draw(st.booleans())}
-    result = progress_file.evaluate(trays, rows)
+    rows: Rows = {
+        tray: {"state": drawn.draw(word)} for each in trays.values() for tray in each if drawn.draw(st.booleans())
+    }
+    unfinished = record.evaluate(trays, rows)
     for name, each in trays.items():
-        wrong = set(result.unfinished[name]["trays"]) if name in result.unfinished else set()
-        assert wrong | (set(result.passed) & set(each)) == set(each)
-        assert not wrong & set(result.passed)
+        wrong = set(unfinished[name]["trays"]) if name in unfinished else set()
+        assert wrong == {tray for tray in each if rows.get(tray) != {"state": "passed"}}
 
 
 def test_it_stops_after_the_limit_of_failures_and_after_a_failed_canary() -> None:
-    assert not progress_file.must_stop(2, False, 3)
-    assert progress_file.must_stop(3, False, 3)
-    assert progress_file.must_stop(1, True, 3)
+    def why_stop(*failed: str) -> str:
+        made = record.new(FIVE, waves.plan(FIVE, FIVE.trays, FIVE.cliques.keys() - {"r05"}), "", 3)
+        made.cliques.update({name: {"state": "failed", "trays": {}} for name in failed})
+        return made.why_stop()
+
+    assert why_stop("r02", "r03") == ""
+    assert why_stop("r02", "r03", "r04") == "3 cliques failed"
+    assert why_stop("r01") == "the canary failed"
+    # Of an earlier run, and not in this one.
+    assert why_stop("r02", "r03", "r05") == ""
 
 
 def test_the_progress_file_is_read_back_and_removed_when_complete(tmp_path: Path) -> None:
@@ -155,7 +165,7 @@ def test_the_progress_file_is_next_to_the_fabric_file() -> None:
         progress_file.default_path("/srv/fabric.json", "../etc")
 
 
-def test_a_progress_file_with_unknown_cliques_is_rejected(tmp_path: Path) -> None:
-    assert waves.known_cliques(TWO, ["r02a"], "progress.json") == ["r02a"]
+def test_a_progress_file_with_unknown_cliques_is_rejected() -> None:
+    waves.check_names(["r02a"], TWO.cliques, "progress.json", "clique")
     with pytest.raises(RolloutError, match=r"progress\.json: 'r02' is no clique"):
-        waves.known_cliques(Fabric(TWO.domains, {"r01": TWO.cliques["r01"]}), ["r02"], "progress.json")
+        waves.check_names(["r02"], TWO.cliques, "progress.json", "clique")

@@ -33,8 +33,8 @@ NODES = ["r01t01", "r01t02", "r01t03"]
             [
                 "2 trays are drained: r01t[02-03]; jobs still run on 2 trays: r01t[02-03]; slurmctld does not know"
                 " r01t01.",
-                "r01t02: jobs 17, 18 still run",
-                "r01t03: job 18 still runs",
+                "r01t02: still runs job 17, job 18",
+                "r01t03: still runs job 18",
             ],
         ),
         ({"state": "resumed"}, {"changes": ["r01t01: resumed"]}, False, ["1 tray resumed.", "r01t01: resumed"]),
