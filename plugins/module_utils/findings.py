@@ -172,7 +172,6 @@ COMMANDS = {
     "domain_two_chassis": "",
     "imex_persist_left": "",
     "mig_enabled": "",
-    "nvlink_link_recovered": "",
     "imex_cmd_disabled": "",
     "imex_waiting_for_recovery": "",
     "imex_no_own_address": "",
@@ -366,8 +365,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " catalogue (144 to 150: NVLink), check the links of that GPU and their ports on the NVLink switch",
     },
     (_LINKS, INFO): {
-        "nvlink_link_recovered": "An NVLink that had gone into recovery again and again has not since the last run of"
-        " verify; none, if the link was repaired; else keep watching it",
         "nvlink_links_unknown": "The NVLinks of a tray or GPU, or the kernel log for their Xids, could not be read;"
         " let fabric_facts use NVML (backend auto) with become: true, or a user of the group systemd-journal",
         "nvlink_links_unknown.not_read": "The NVLinks of this tray were not read ({why}); only NVML has their"

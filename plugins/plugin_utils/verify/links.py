@@ -6,7 +6,7 @@
 A link may recover for days before it fails, and its counter alone says nothing about when. So a run compares the
 counters with those of the last run, which the verdict file keeps under ``links`` (memory())::
 
-    {"r01t01": {"gpus": {"GPU-3d1c...": {"14": {"recoveries": 505, "growing": true}}}, "xid_at": 1795237200.1}}
+    {"r01t01": {"gpus": {"GPU-3d1c...": {"14": 505}}, "xid_at": 1795237200.1}}
 
 A GPU has an entry once it was read, with its links that have a counter other than 0. xid_at: when the newest Xid that
 was reported was logged, by the tray's clock. Pure functions.
@@ -24,16 +24,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Obj
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
-
-class Link(TypedDict):
-    """The recoveries of a link in all, and whether they grew between the last two runs."""
-
-    recoveries: int
-    growing: bool
-
-
-Links = dict[str, Link]
-"""By the number of the link, as text."""
+Links = dict[str, int]
+"""The number of a link, as text -> its recoveries in all."""
 
 
 class Known(TypedDict):
@@ -44,7 +36,7 @@ class Known(TypedDict):
 
 
 class Growth(NamedTuple):
-    """A link of which the counter grew since the last run, or no longer does: before and now."""
+    """A link of which the counter grew since the last run: before and now."""
 
     link: str
     before: int
@@ -64,19 +56,12 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             continue
         known = _known(evidence.links_before, tray)
         for gpu in _gpus(part):
-            growing, quiet = compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[:2]
-            for link in growing:
+            for link in compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[0]:
                 message = (
                     f"{tray}: NVLink {link.link} of GPU {gpu['index']} went into recovery"
                     f" {count(link.now - link.before, 'time')} since the last run, {link.now} in all."
                 )
                 yield failure("nvlink_link_recovering", HARDWARE, message, tray, clique)
-            for link in quiet:
-                message = (
-                    f"{tray}: NVLink {link.link} of GPU {gpu['index']} has not gone into recovery since the last run,"
-                    f" after {link.now} in all."
-                )
-                yield failure("nvlink_link_recovered", HARDWARE, message, tray, clique)
         new = [xid for xid in _xids(part) if xid["last_at"] > known["xid_at"]]
         if new:
             since = "since the last run" if tray in evidence.links_before else f"in the last {LOG_DAYS} days"
@@ -95,7 +80,7 @@ def memory(evidence: Evidence) -> dict[str, Known]:
             if tray in evidence.links_before:
                 kept[tray] = known
             continue
-        gpus = {gpu["uuid"]: compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[2] for gpu in _gpus(part)}
+        gpus = {gpu["uuid"]: compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[1] for gpu in _gpus(part)}
         if not gpus or len(gpus) < len(as_list(part.get("gpus"))):
             # A GPU that cannot be read now may be one that was read before.
             gpus = {**known["gpus"], **gpus}
@@ -103,33 +88,24 @@ def memory(evidence: Evidence) -> dict[str, Known]:
     return kept
 
 
-def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[Growth], list[Growth], Links]:
-    """(links that recovered again, links that no longer do, what to keep) of one GPU.
+def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[Growth], Links]:
+    """(links that recovered again, what to keep) of one GPU.
 
     before: None where the GPU was not read before: a first number is no growth. now: link -> its recoveries, None where
     they are unknown; a link that is not here has none. A number that is smaller than before counts anew, since the GPU
-    was reset; whether the link is quiet now is decided by the next run.
+    was reset.
     """
-    growing, quiet = [], []
-    kept: Links = {}
-    rows: Links = before or {}
+    growing, kept = [], {}
+    rows = before or {}
     for link in sorted({*rows, *now}, key=int):
-        old: Link = rows.get(link, {"recoveries": 0, "growing": False})
-        number = now.get(link, 0)
+        old, number = rows.get(link, 0), now.get(link, 0)
         if number is None:
-            if link in rows:
-                kept[link] = old
-            continue
-        still = bool(old["growing"])
-        if before is not None and number > old["recoveries"]:
-            growing.append(Growth(link, old["recoveries"], number))
-            still = True
-        elif before is not None and number == old["recoveries"] and still:
-            quiet.append(Growth(link, number, number))
-            still = False
-        if number or still:
-            kept[link] = {"recoveries": number, "growing": still}
-    return growing, quiet, kept
+            number = old
+        if before is not None and number > old:
+            growing.append(Growth(link, old, number))
+        if number:
+            kept[link] = number
+    return growing, kept
 
 
 def counters(gpu: Object) -> dict[str, int | None]:
@@ -144,13 +120,10 @@ def counters(gpu: Object) -> dict[str, int | None]:
 def _known(before: Object, tray: str) -> Known:
     """What the verdict file has of a tray, without what is malformed: a person may have edited it."""
     row = mapped(before.get(tray))
-    gpus: dict[str, Links] = {
-        str(uuid): {
-            link: {"recoveries": entry["recoveries"], "growing": entry.get("growing") is True}
-            for link, entry in mapped(links).items()
-            if _is_link(str(link)) and _is_count(mapped(entry).get("recoveries"))
-        }
+    gpus = {
+        str(uuid): dict(links)
         for uuid, links in mapped(row.get("gpus")).items()
+        if isinstance(links, Mapping) and all(_is_link(str(link)) and _is_count(links[link]) for link in links)
     }
     at = row.get("xid_at")
     return {"gpus": gpus, "xid_at": at if isinstance(at, (int, float)) and not isinstance(at, bool) else 0}
