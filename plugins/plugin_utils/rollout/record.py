@@ -128,7 +128,8 @@ def new(fabric: Fabric, waves: Sequence[Wave], path: str, stop_after: int) -> Re
     restarted = [name for name, row in cliques.items() if row["state"] in (STARTED, FAILED)]
     trays: dict[str, Sequence[str]] = {}
     for name, members in itertools.chain.from_iterable(wave.items() for wave in waves):
-        cliques[name] = {"state": PENDING, "trays": {}}
+        # Not pending: this run may be killed too.
+        cliques[name] = {"state": STARTED if name in restarted else PENDING, "trays": {}}
         trays.update({tray: (name, fabric.trays[tray]["slurm_node"]) for tray in members})
     return Record(path, stop_after, [list(wave) for wave in waves], trays, cliques, restarted)
 

@@ -73,6 +73,7 @@ def test_a_clique_with_unchanged_trays_alone_is_finished_before_the_first_wave(r
     # An earlier run had started it and was killed, so it may look unchanged.
     run(TRAYS[0], state="started")
     run.planned()
+    run.planned()
     again = run(TRAYS[0], state="inspected", unchanged=TRAYS)
     assert (again["due"], again["waves"]) == (TRAYS, ["r01", "r02"])
 
