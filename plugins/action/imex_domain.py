@@ -126,6 +126,8 @@ class ActionModule(GuardedAction):
             self.plan["outside"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self.hosts]
         own = str(self.variables.get("nvlink_slurm_node") or self.tray)
         self.plan["slurm_nodes"] = list(self.clique.slurm_nodes) if self.clique else [own]
+        # Whether a tray is in this run: it may have another name in the inventory, and not answer.
+        self._store(self.options["phase"], {"failed": True, "unreached": True, "msg": "it was not reached"})
 
     def _unchanged_cliques(self, others: set[str]) -> str:
         """The hosts whose clique is in the desired state, each between commas. others: the hosts of other batches.
@@ -221,7 +223,8 @@ class ActionModule(GuardedAction):
             return _unchanged(blocked=True, msg=own["msg"])
         sha256 = files.digest(files.render_nodes(clique.entries))
         # Trays that were lost between the two phases are outdated too.
-        lost = [tray for tray in self._rows("inspect", clique.trays) if rows.get(tray, {}).get("sha256") != sha256]
+        reached = [tray for tray, row in self._rows("inspect", clique.trays).items() if not row.get("unreached")]
+        lost = [tray for tray in reached if rows.get(tray, {}).get("sha256") != sha256]
         if self.tray in lost or self.tray not in rows:
             message = (
                 f"{self.tray} has another node list than that of clique {clique.name}, so its IMEX stays off; find what"

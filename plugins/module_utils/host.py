@@ -63,10 +63,10 @@ class Host:
         return done
 
     def change(self, description: str, *argv: str, timeout: float | None = None, large_files: bool = False) -> bool:
-        """Record a change and make it by a program that must succeed; False in check mode, which only records it."""
-        self.changes.append(description)
+        """Make a change by a program that must succeed, and record it; False in check mode, which only records it."""
         if argv and not self.check:
             self.require(*argv, timeout=timeout, large_files=large_files)
+        self.changes.append(description)
         return not self.check
 
     # --------------------------------------------------------------------------------------------------------- files
@@ -89,19 +89,19 @@ class Host:
         if data is None:
             if not os.path.lexists(path):
                 return False
-            self._record(f"remove {path}", path, before, None, secret, quiet)
             if not self.check:
                 _remove(path)
+            self._record(f"remove {path}", path, before, None, secret, quiet)
             return True
         changed = before != data
-        if changed:
-            self._record(f"{'write' if before is None else 'change'} {path}", path, before, data, secret, quiet)
-        elif self._has(path, owner, mode):
+        if not changed and self._has(path, owner, mode):
             return False
-        else:
-            self.changes.append(f"set owner {owner} and mode {mode:04o} of {path}")
         if not self.check:
             write(path, data, owner, mode, 0o700 if secret else 0o755)
+        if changed:
+            self._record(f"{'write' if before is None else 'change'} {path}", path, before, data, secret, quiet)
+        else:
+            self.changes.append(f"set owner {owner} and mode {mode:04o} of {path}")
         return changed
 
     def _record(
@@ -129,18 +129,18 @@ class Host:
         if os.path.isdir(path):
             if self._has(path, owner, mode):
                 return
-            self.changes.append(f"set owner {owner} and mode {mode:04o} of {path}")
+            change = f"set owner {owner} and mode {mode:04o} of {path}"
         else:
-            self.changes.append(f"make {path}")
-        if self.check:
-            return
-        uid_and_gid = ids(owner)
-        try:
-            atomic.make_folders(path, mode)
-            os.chown(path, *uid_and_gid)
-            os.chmod(path, mode)
-        except OSError as error:
-            raise _cannot(path, "be made", error) from None
+            change = f"make {path}"
+        if not self.check:
+            uid_and_gid = ids(owner)
+            try:
+                atomic.make_folders(path, mode)
+                os.chown(path, *uid_and_gid)
+                os.chmod(path, mode)
+            except OSError as error:
+                raise _cannot(path, "be made", error) from None
+        self.changes.append(change)
 
     def diff(self) -> list[dict[str, str]]:
         """The changed files as a module returns them in ``diff``; a program is one line."""

@@ -643,6 +643,12 @@ ansible_facts:
               returned: success
               type: str
               sample: domain
+            read_sha256:
+              description: The hash of the list that the daemon has read, which may have been edited since. Null where
+                that is unknown.
+              returned: success
+              type: str
+              sample: 83bb...
             recorded_sha256:
               description: The hash of the list as the role C(imex) wrote it.
               returned: success

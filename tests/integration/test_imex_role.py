@@ -334,6 +334,13 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
 @pytest.mark.long
 def test_an_edited_list_does_not_start(up: Racks) -> None:
     """With the unit; started without the unit's check, it splits the clique, which the role reconnects."""
+    # Under a daemon that has read the right one, it is written again.
+    before = up.pids()
+    up.on(TRAYS[2:3], f"sleep 3; tac {files.NODES_FILE} > /root/l; cp /root/l {files.NODES_FILE}")
+    play = up.role()
+    assert (play.rc, play.changed, up.pids()) == (0, 1, before), play.text
+    assert len(set(up.lists())) == 1
+    assert up.role().changed == 0
     up.on(TRAYS[2:3], f"systemctl stop nvidia-imex; tac {files.NODES_FILE} > /root/l; cp /root/l {files.NODES_FILE}")
     up.on(TRAYS[2:3], "systemctl start nvidia-imex")
     assert up.read(TRAYS[2], "systemctl is-active nvidia-imex") == "inactive"

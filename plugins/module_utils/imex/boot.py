@@ -34,10 +34,14 @@ from typing import TypedDict
 
 
 class _Written(TypedDict, total=False):
-    """nodes: the path of the list. channels: the minor numbers that the role created."""
+    """nodes: the path of the list. since: when it was written, in seconds since the epoch.
+
+    channels: the minor numbers that the role created.
+    """
 
     owner: str
     nodes: str
+    since: float
     channels: list[int]
 
 

@@ -227,8 +227,8 @@ def _modprobe(desired: DesiredState) -> str | None:
     return f"{_MARK}options nvidia {' '.join(options)}\n" if options else None
 
 
-def render_record(desired: DesiredState, generation: int) -> str:
-    """The text of the tray's record."""
+def render_record(desired: DesiredState, generation: int, old: boot.Record | None, now: float) -> str:
+    """The text of the tray's record. old: the present one, which knows since when the tray has the list."""
     record: boot.Record = {
         "clique": desired.clique,
         "generation": generation,
@@ -237,6 +237,10 @@ def render_record(desired: DesiredState, generation: int) -> str:
         "nodes": desired.nodes_path,
         "channels": list(desired.channels),
     }
+    if old is None or old["sha256"] != desired.sha256:
+        record["since"] = now
+    elif "since" in old:
+        record["since"] = old["since"]
     return json.dumps(record, indent=1, sort_keys=True) + "\n"
 
 
@@ -272,7 +276,8 @@ def difference(
 
 
 def _service_difference(desired: DesiredState, facts: Facts, config_text: str | None, found: Difference) -> None:
-    if facts["nodes"]["sha256"] != desired.sha256 or facts["nodes"]["path"] != desired.nodes_path:
+    # A file that changed under a daemon which has read the right list is written again without a restart.
+    if facts["nodes"].get("read_sha256") != desired.sha256 or facts["nodes"]["path"] != desired.nodes_path:
         found.restart_clique.append(f"the node list of clique {desired.clique}")
     keys = changed_keys(files.Config(config_text or ""), files.Config(desired.config)) if desired.config else []
     shared = [key for key in keys if key in SHARED_KEYS]

@@ -126,6 +126,7 @@ def _nodes(read: Survey, notes: list[HostFinding]) -> NodeList:
     return {
         "path": path,
         "sha256": sha256,
+        "read_sha256": _read_list(read, record, sha256),
         "entries": list(map(_shown, parsed.entries)),
         "own_id": files.own_id(parsed.entries, read["addresses"], read["names"]),
         "changed_at": read["nodes"]["changed_at"],
@@ -134,6 +135,20 @@ def _nodes(read: Survey, notes: list[HostFinding]) -> NodeList:
         "recorded_owner": _plain(record.get("owner")) if record else None,
         "recorded_sha256": record["sha256"] if record else None,
     }
+
+
+def _read_list(read: Survey, record: boot.Record | None, sha256: str | None) -> str | None:
+    """The hash of the list that the daemon has read; None where that is unknown, or none runs.
+
+    The list may have changed since its start. Then it has read the recorded one, if that was written before.
+    """
+    starts = [process["started_at"] for process in read["processes"] if process["name"] == DAEMON]
+    started = max((start for start in starts if start is not None), default=None)
+    changed = read["nodes"]["changed_at"]
+    if not starts or started is None or changed is None or changed <= started + _START_SLACK:
+        return sha256 if starts else None
+    since = record.get("since") if record else None
+    return record["sha256"] if record and isinstance(since, float) and since <= started + _START_SLACK else None
 
 
 def _state(read: Survey, notes: list[HostFinding]) -> str | None:
@@ -270,9 +285,7 @@ def _check_daemon(facts: Facts, daemons: Sequence[Process], read: Survey, notes:
         )
     elif facts["running"] and state is None and not codes & {"imex_timeout", "imex_cmd_disabled", "imex_not_ready"}:
         notes.append(host_finding("imex_not_ready", "no_state"))
-    started = [daemon["started_at"] for daemon in daemons if daemon["started_at"] is not None]
-    changed = nodes["changed_at"]
-    if started and changed is not None and changed > max(started) + _START_SLACK:
+    if daemons and nodes["sha256"] and nodes["read_sha256"] is None:
         notes.append(host_finding("imex_restart_pending", path=nodes["path"]))
 
 

@@ -106,6 +106,7 @@ class Config(TypedDict):
 
 class _List(TypedDict, total=False):
     path: str
+    read_sha256: str | None
     own_id: int | None
     changed_at: float | None
     generation: int | None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, own_source
@@ -241,7 +242,7 @@ class Tray:
             self._write(files.CONFIG_FILE, self.desired.config)
 
     def _write_list(self, generation: int) -> None:
-        record = domain.render_record(self.desired, generation)
+        record = domain.render_record(self.desired, generation, read_record(), time.time())
         if atomic.read_text(self.desired.nodes_path) != self.desired.text and not self.check:
             # Without its approval, a tray that crashes now does not start with half a change.
             with contextlib.suppress(FileNotFoundError):

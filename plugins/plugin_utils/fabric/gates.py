@@ -297,6 +297,21 @@ def _too_old(step: Step, policy: Policy) -> Iterator[Objection]:
         yield finding("source_too_old", message), old
 
 
+def _lost_addresses(step: Step, _policy: Policy) -> Iterator[Objection]:
+    before = step.previous.trays
+    lost = [
+        name
+        for name, tray in step.fabric.trays.items()
+        if tray["imex_address"] is None and name in before and before[name]["imex_address"]
+    ]
+    if lost:
+        message = (
+            f"{count(len(lost), 'tray')} would lose imex_address ({summarize(natural_sorted(lost))}), because no"
+            " address of theirs is in imex_network; correct imex_network."
+        )
+        yield finding("imex_addresses_lost", message), lost
+
+
 def _other_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
     # A chassis that another domain has comes with trays that move, which other gates check.
     known = {serial for domain in step.previous.domains.values() for serial in domain["chassis_serials"]}
@@ -471,6 +486,7 @@ _GATES: tuple[Callable[[Step, Policy], Iterable[Objection]], ...] = (
     _one_slot,
     _other_ids,
     _split_per_tray,
+    _lost_addresses,
 )
 _CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] = (
     _incomplete_domains,

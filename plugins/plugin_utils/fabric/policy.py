@@ -34,6 +34,7 @@ GATES = (
     "domain_uuid_changed",
     "clique_id_changed",
     "tray_partitions",
+    "imex_addresses_lost",
 )
 MAX_AGE = 1_000_000_000
 ASK = "ask"

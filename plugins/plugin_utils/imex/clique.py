@@ -67,12 +67,12 @@ def decide(
     ``sha256``: of the desired node list. ``play``: the hosts of this run, reached or not. ``allow_outdated``: trays
     that may keep an outdated list.
     """
-    reached = {tray: rows[tray] for tray in clique.trays if tray in rows}
+    reached = {tray: rows[tray] for tray in clique.trays if tray in rows and not rows[tray].get("unreached")}
     inspected = {tray: row for tray, row in reached.items() if not row.get("failed")}
     failed = {tray: row for tray, row in reached.items() if row.get("failed")}
     restart = _restarts(clique, inspected)
     unreached = [tray for tray in clique.trays if tray not in reached]
-    outside = [tray for tray in unreached if tray not in play]
+    outside = [tray for tray in unreached if tray not in play and tray not in rows]
     records = _records(clique, inspected, outside, sha256)
     generation = _generation(
         sha256, [*records.values(), *(row.get("record") for row in inspected.values())], clique.name
@@ -119,7 +119,7 @@ def decide(
     outdated = tuple(
         tray
         for tray in clique.trays
-        if (tray in failed or (tray in unreached and (tray in play or tray in allow_outdated)))
+        if (tray in failed or (tray in unreached and (tray not in outside or tray in allow_outdated)))
         and not (tray in known and known[tray]["sha256"] == sha256)
     )
     return Decision(restart, generation, outdated, None, tuple(outdated_findings(clique, outdated, generation)))

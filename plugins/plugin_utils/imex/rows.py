@@ -19,12 +19,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas imp
 
 
 class Stored(Row, total=False):
-    """A row with what the action adds. unchanged: the phase had nothing to do. generation: of its plan.
+    """A row with what the action adds. unreached: the tray has not answered in the phase, or not yet. unchanged: the
+    phase had nothing to do. generation: of its plan.
 
     changes: what the phase has changed.
     """
 
     failed: bool
+    unreached: bool
     blocked: bool
     unchanged: bool
     msg: str

@@ -42,6 +42,19 @@ def test_a_file_is_written_once_with_its_mode(tmp_path: Path) -> None:
     assert host.diff() == [{"before_header": str(path), "after_header": str(path), "before": "", "after": ""}]
 
 
+def test_what_fails_is_no_change(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    host = Host(check=False)
+    for fails in (
+        lambda: host.file(str(tmp_path / "file" / "x"), b"one", ME),
+        lambda: host.folder(str(tmp_path / "file" / "x"), ME, 0o755),
+        lambda: host.change("make a mess", "false"),
+    ):
+        with pytest.raises(HostError):
+            fails()
+    assert (host.changes, host.diff()) == ([], [])
+
+
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])
 def test_missing_folders_have_fixed_modes(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)

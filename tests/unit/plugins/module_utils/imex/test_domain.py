@@ -14,7 +14,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import addresses, tray
@@ -167,6 +167,20 @@ def test_changes_that_restart_the_clique_or_one_daemon(
     found = difference(desire(**more), tray(0, 4), config)
     assert found.restart_clique == clique
     assert own is None or found.restart == own
+
+
+def test_a_list_that_was_edited_under_a_daemon_with_the_right_one_is_written_without_a_restart() -> None:
+    facts = tray(0, 4)
+    facts["nodes"]["sha256"] = "0" * 64
+    assert difference(desire(), facts) == domain.Difference()
+
+
+def test_the_record_keeps_since_when_the_tray_has_the_list() -> None:
+    given = desire()
+    first = boot.parse_record(domain.render_record(given, 1, None, 100.0))
+    assert first is not None
+    assert boot.parse_record(domain.render_record(replace(given, channels=(0,)), 2, first, 200.0))["since"] == 100.0
+    assert boot.parse_record(domain.render_record(desire(nodes=LIST[::-1]), 2, first, 200.0))["since"] == 200.0
 
 
 def test_a_daemon_that_does_not_run_needs_no_restart() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import (
     addresses,
     answer,
@@ -57,6 +58,13 @@ def test_an_own_row_that_was_filled_in_is_not_used() -> None:
     assert codes(facts) == ["imex_not_ready"]
 
 
+def edited(**record: float) -> dict[str, Any]:
+    """Readings of a tray whose list was edited after the daemon has started at 1000."""
+    known = {"clique": "r01", "generation": 3, "sha256": "0" * 64, **record}
+    nodes = {"path": files.NODES_FILE, "text": "198.51.100.11\n198.51.100.12\n198.51.100.13\n", "changed_at": 1100.0}
+    return {"record": {"path": files.RECORD_FILE, "text": json.dumps(known)}, "nodes": nodes}
+
+
 @pytest.mark.parametrize(
     ("word", "code"),
     [
@@ -91,6 +99,10 @@ def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: s
         ({"config": {"path": "/x", "text": "IMEX_CMD_ENABLED=0\n"}, "answers": {}}, ["imex_cmd_disabled"]),
         ({"addresses": ["198.51.100.77"]}, ["imex_no_own_address"]),
         ({"processes": [process(started_at=800.0)]}, ["imex_restart_pending"]),
+        (edited(since=990.0), ["imex_list_outdated"]),
+        (edited(since=1100.0), ["imex_list_outdated", "imex_restart_pending"]),
+        # Of an earlier release.
+        (edited(), ["imex_list_outdated", "imex_restart_pending"]),
         ({"channels": {"major": 234, "devices": []}}, ["imex_channel_missing"]),
         ({"channels": {"major": None, "devices": []}}, ["imex_channels_off"]),
         (

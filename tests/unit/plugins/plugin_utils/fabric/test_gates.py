@@ -88,6 +88,15 @@ def test_a_gate_stands_with_the_changes_that_it_objects_to(gate: str, policy: di
     assert concerned(site, gate, **policy) == trays
 
 
+def test_a_network_without_addresses_of_trays_is_refused() -> None:
+    site = placed()
+    lost = objecting(site, imex_networks=("203.0.113.0/24",))
+    assert list(lost) == ["imex_addresses_lost"]
+    assert lost["imex_addresses_lost"].startswith("8 trays would lose imex_address (r01t01, r01t02,")
+    site.policy = Policy(override=("imex_addresses_lost",), imex_networks=("203.0.113.0/24",))
+    assert not site.discover().objections
+
+
 def test_gates_about_a_whole_domain_stand_with_its_trays() -> None:
     merged, rebuilt, split = placed(), placed(), placed()
     for name in R02:

@@ -57,6 +57,12 @@ def test_an_unreachable_tray_is_outdated() -> None:
     assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_list_outdated", "d")]
 
 
+def test_a_tray_that_does_not_answer_is_in_the_run_whatever_its_name_in_the_inventory() -> None:
+    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "unreached": True}}
+    decision = decide(rows, play=["a.example.com", "b.example.com", "c.example.com", "d.example.com"])
+    assert (decision.blocked, decision.outdated) == (None, ("d",))
+
+
 def test_a_change_of_a_part_of_the_clique_is_blocked() -> None:
     decision = decide({"a": row(3, OLD, restart=True)}, play=["a"])
     assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
