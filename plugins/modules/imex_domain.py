@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: imex_domain
-short_description: Configure one IMEX owner and one node list for each clique
+short_description: "[INTERNAL] Run one phase of the role imex on a tray"
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
@@ -15,26 +15,14 @@ description:
   - Gives IMEX on a tray to one owner, whichever it had before. Where that owner is C(nvidia-imex.service), all trays of
     a clique get the same node list (C(nodes_config.cfg)), byte for byte.
   - A daemon reads its node list when it starts, and members that started with different lists do not connect
-    (C(!M!)). A change is therefore one task for each O(phase), in the order of the examples. All trays of the clique
-    end a phase before the next one begins, so the play must use the C(linear) strategy; the module fails otherwise.
+    (C(!M!)). A change is therefore one task for each O(phase). All trays of the clique end a phase before the next one
+    begins, so the play must use the C(linear) strategy; the module fails otherwise.
   - No phase waits for the same phase on another tray, so any number of forks will do.
   - Each clique is decided separately. A clique that is blocked does not affect the others.
-  - The role P(rackscale.nvlink.imex#role) has these tasks.
-extends_documentation_fragment:
-  - rackscale.nvlink.attributes
-  - rackscale.nvlink.attributes.action
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-    details:
-      - The contents of TLS files are not shown.
-  idempotent:
-    support: full
-  platform:
-    support: full
-    platforms: linux
+  - Its action plugin reads the variables of the role P(rackscale.nvlink.imex#role), checks them and renders its
+    templates.
+notes:
+  - Used by the roles of this collection alone; its options may change in any release.
 options:
   phase:
     description:
@@ -42,7 +30,7 @@ options:
       - V(inspect) changes nothing. It finds the package of the driver's version, the changes to make, other owners of
         IMEX and running jobs.
       - V(compare) runs on the controller only, once for all trays, and returns RV(unchanged_hosts) from the
-        results of V(inspect). It reads no other option, so that no variable of a tray decides.
+        results of V(inspect). It reads no variable of the role, so that none of a tray decides.
       - V(report) runs on the controller only, once for all trays after the other phases, and returns RV(text).
       - V(stop_and_write) decides for the clique from the results of V(inspect) on all its trays, stops daemons where
         that is needed and writes every file. Nothing starts.
@@ -55,145 +43,22 @@ options:
     type: str
     choices: [certificate, inspect, compare, stop_and_write, start, wait, verdict, report, preview, evaluate]
     required: true
-  owner:
-    description:
-      - V(domain) runs C(nvidia-imex.service) with the node list of the tray's clique.
-      - V(host_managed) is V(domain) with the command socket of the DRA driver's host mode.
-      - V(job) installs the package and leaves the daemon to Slurm's Prolog, see M(rackscale.nvlink.imex_job).
-      - V(driver_managed) stops, disables and masks the unit, for the DRA driver of Kubernetes.
-      - V(none) stops and disables it.
-    type: str
-    choices: [domain, job, driver_managed, host_managed, none]
-    required: true
-  fabric_file:
-    description: The fabric file on the Ansible controller. Required with O(owner=domain) and O(owner=host_managed).
-    type: path
-  tray:
-    description:
-      - The name of the tray in the fabric file, by default the inventory name. Where it is another, name unreachable
-        trays in O(allow_outdated), because their hosts cannot be matched with the fabric file.
-    type: str
-  allow_outdated:
-    description: Trays that may keep an outdated node list when their clique's list changes, though this run does not
-      reach them, or though they fail while their daemon runs.
-    type: list
-    elements: str
-    default: []
-  templates:
-    description:
-      - The role's templates of files on the trays, relative to C(templates) of the role or playbook. The action plugin
-        renders them with the variables of the tray. A file without a template is removed, but not C(config.cfg).
-    type: dict
-    default: {}
-    suboptions:
-      config:
-        description: C(config.cfg).
-        type: str
-        default: ''
-      drop_in:
-        description: The drop-in of C(nvidia-imex.service), with the check at boot.
-        type: str
-        default: ''
-      list_socket:
-        description: The socket unit that reports the node list to members.
-        type: str
-        default: ''
-      list_service:
-        description: The service unit of that socket.
-        type: str
-        default: ''
-  config_values:
-    description: Keys of C(config.cfg) and the values that the owner or TLS needs there.
-    type: dict
-    default: {}
-  manage_package:
-    description: Whether to install the package of the driver's version.
-    type: bool
-    default: true
-  package:
-    description: The package's name, by default C(nvidia-imex) or C(nvidia-imex-BRANCH), whichever has the version.
-    type: str
-    default: ''
-  version:
-    description: The driver's version, by default that of the loaded driver.
-    type: str
-    default: ''
-  channels:
-    description: Minor numbers of the IMEX channels to create devices for, from 0 to 1048575.
-    type: list
-    elements: int
-    default: []
-  proc_devices:
-    description: The file in which the kernel lists the major numbers of devices.
-    type: path
-    default: /proc/devices
-  channel_count:
-    description: The driver's option C(NVreg_ImexChannelCount), from 0 to 1048575. Not changed if omitted.
-    type: int
-  create_channel0:
-    description: The driver's option C(NVreg_CreateImexChannel0). Not changed if omitted.
-    type: bool
-  tls_files:
-    description: Files on the controller, which may be vaulted, that are copied to the trays for TLS between members.
-    type: dict
-    suboptions:
-      key:
-        description: The private key.
-        type: path
-      certificate:
-        description: The certificate of the tray.
-        type: path
-      authority:
-        description: The certificate of the authority.
-        type: path
-  tls_ca:
-    description: Whether the files are those of RV(certificate), not O(tls_files). Required with O(phase=certificate).
-    type: bool
-    default: false
-  manage_firewall:
-    description: Whether to open the ports of members where firewalld or ufw runs.
-    type: bool
-    default: true
-  list_port:
-    description: The port on which a member reports the generation and hash of its node list, from 1 to 65535.
-    type: int
-    default: 50006
-  allow_jobs:
-    description: Whether a daemon may be stopped while jobs run on the clique, which breaks them.
-    type: bool
-    default: false
-  job_files:
-    description: Files of O(owner=job). Where one of them exists under another owner, O(phase=inspect) reads nothing
-      else and returns RV(job_left). Remove them by M(rackscale.nvlink.imex_job), then inspect the tray without this
-      option.
-    type: list
-    elements: path
-    default: []
-  timeout:
-    description: Seconds for one call to C(nvidia-imex-ctl), from 1 to 600.
-    type: float
-    default: 10
-  ready_wait:
-    description: Seconds that O(phase=wait) waits for the clique, from 1 to 3600.
-    type: float
-    default: 60
-  start_wait:
-    description: Seconds that O(phase=start) waits for the unit, from 1 to 3600. O(phase=wait) waits for a unit that
-      still starts then.
-    type: float
-    default: 15
   extra_changes:
     description: With O(phase=evaluate), descriptions of other changes that are pending on the tray. If there are any,
       RV(pending) is true.
     type: list
     elements: str
     default: []
+  desired:
+    description: The desired state of the tray. Set by the action plugin.
+    type: dict
+    default: {}
   plan:
-    description: What the fabric file and the other trays of the clique say of this tray. Set by the action plugin.
+    description: What the phase does and waits for. Set by the action plugin.
     type: dict
     default: {}
   tls:
-    description: The contents of O(tls_files). Set by the action plugin.
+    description: The contents of the TLS files. Set by the action plugin.
     type: dict
     suboptions:
       key:
@@ -205,39 +70,6 @@ options:
       authority:
         description: The certificate of the authority.
         type: str
-seealso:
-  - module: rackscale.nvlink.fabric_facts
-  - module: rackscale.nvlink.imex_job
-"""
-
-EXAMPLES = r"""
-- name: Configure one IMEX domain per clique
-  hosts: nvlink
-  gather_facts: false
-  module_defaults:
-    rackscale.nvlink.imex_domain:
-      owner: domain
-      fabric_file: "{{ nvlink_fabric_file }}"
-  tasks:
-    - name: Inspect the trays
-      rackscale.nvlink.imex_domain:
-        phase: inspect
-
-    - name: Stop daemons where needed and write the node lists
-      rackscale.nvlink.imex_domain:
-        phase: stop_and_write
-
-    - name: Start the daemons
-      rackscale.nvlink.imex_domain:
-        phase: start
-
-    - name: Wait until the members are connected
-      rackscale.nvlink.imex_domain:
-        phase: wait
-
-    - name: Evaluate each clique
-      rackscale.nvlink.imex_domain:
-        phase: verdict
 """
 
 RETURN = r"""
@@ -253,7 +85,7 @@ blocked:
   type: bool
   sample: true
 job_left:
-  description: Whether the tray still has one of O(job_files).
+  description: Whether the tray still has files of the owner C(job), which must be removed before it is inspected.
   returned: with O(phase=inspect), if it has
   type: bool
   sample: true
@@ -359,7 +191,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Row
 
-_NAMES: Specification = {"type": "list", "elements": "str", "default": []}
 # The action plugin validates its options with this.
 ARGUMENT_SPEC: dict[str, Specification] = {
     "phase": {
@@ -370,46 +201,10 @@ ARGUMENT_SPEC: dict[str, Specification] = {
         ],
         "required": True,
     },
-    "owner": {
-        "type": "str",
-        "choices": ["domain", "job", "driver_managed", "host_managed", "none"],
-        "required": True,
-    },
-    "fabric_file": {"type": "path"},
-    "tray": {"type": "str"},
-    "allow_outdated": _NAMES,
-    "templates": {
-        "type": "dict",
-        "default": {},
-        "options": {name: {"type": "str", "default": ""} for name in domain.TEMPLATES},
-    },
-    "config_values": {"type": "dict", "default": {}},
-    "manage_package": {"type": "bool", "default": True},
-    "package": {"type": "str", "default": ""},
-    "version": {"type": "str", "default": ""},
-    "channels": {"type": "list", "elements": "int", "default": []},
-    "proc_devices": {"type": "path", "default": "/proc/devices"},
-    "channel_count": {"type": "int"},
-    "create_channel0": {"type": "bool"},
-    "tls_files": {
-        "type": "dict",
-        "options": {
-            "key": {"type": "path", "no_log": False},
-            "certificate": {"type": "path"},
-            "authority": {"type": "path"},
-        },
-    },
-    "tls_ca": {"type": "bool", "default": False},
-    "manage_firewall": {"type": "bool", "default": True},
-    "list_port": {"type": "int", "default": 50006},
-    "allow_jobs": {"type": "bool", "default": False},
-    "job_files": {"type": "list", "elements": "path", "default": []},
-    "timeout": {"type": "float", "default": 10},
-    "ready_wait": {"type": "float", "default": 60},
-    "start_wait": {"type": "float", "default": 15},
-    "extra_changes": _NAMES,
+    "extra_changes": {"type": "list", "elements": "str", "default": []},
 }
 TRAY_SPEC: dict[str, Specification] = {
+    "desired": {"type": "dict", "default": {}},
     "plan": {"type": "dict", "default": {}},
     "tls": {
         "type": "dict",
@@ -420,14 +215,14 @@ TRAY_SPEC: dict[str, Specification] = {
         },
     },
 }
-"""What the action plugin adds for the tray."""
+"""What the action plugin adds for the tray; desired are the fields of domain.DesiredState."""
 PLAN: Arguments = {
-    "clique": "",
-    # The lines of the clique's list, and the tray's own.
-    "nodes": [],
-    "own": "",
-    # Path -> text, of the role's templates.
-    "files": {},
+    # Variables of the role.
+    "allow_jobs": False,
+    "job_files": [],
+    "ctl_timeout": 10.0,
+    "ready_wait": 60.0,
+    "start_wait": 15.0,
     # The Slurm nodes of the clique, whose jobs are looked up.
     "slurm_nodes": [],
     # Lines of the members that this run does not reach, whose records `inspect` reads.
@@ -447,15 +242,13 @@ PLAN: Arguments = {
 
 def main() -> None:
     module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, **TRAY_SPEC}, supports_check_mode=True)
-    options, plan = module.params, {**PLAN, **module.params["plan"]}
-    try:
-        desired = domain.desired_state(options, plan)
-    except NvlinkError as error:
-        module.fail_json(msg=f"imex_domain: {error}", changes=[], row={}, findings=[])
-    local = tray.Tray(desired, float(options.get("timeout") or 10), module.check_mode)
+    plan = {**PLAN, **module.params["plan"]}
+    tls = {name: text for name, text in (module.params["tls"] or {}).items() if text}
+    desired = domain.DesiredState(**module.params["desired"], tls=tls)
+    local = tray.Tray(desired, plan["ctl_timeout"], module.check_mode)
     host = local.host
     try:
-        row = _run(local, module.params["phase"], options, plan)
+        row = _run(local, module.params["phase"], plan)
     except NvlinkError as error:
         # Changes made until then are reported: they are not rolled back.
         row = {"facts": getattr(error, "facts", None)}
@@ -470,18 +263,18 @@ def main() -> None:
     module.exit_json(**result)
 
 
-def _run(local: tray.Tray, phase: str, options: Arguments, plan: Arguments) -> Row:
+def _run(local: tray.Tray, phase: str, plan: Arguments) -> Row:
     if phase == "inspect":
-        if options["owner"] != domain.JOB and any(map(os.path.lexists, options.get("job_files") or ())):
+        if local.desired.owner != domain.JOB and any(map(os.path.lexists, plan["job_files"])):
             return {"job_left": True}
-        return local.inspect(plan["outside"], plan["slurm_nodes"], bool(options.get("allow_jobs")))
+        return local.inspect(plan["outside"], plan["slurm_nodes"], plan["allow_jobs"])
     if phase == "stop_and_write":
-        if not options.get("allow_jobs") and not local.check:
+        if not plan["allow_jobs"] and not local.check:
             local.forbid_jobs(plan["slurm_nodes"])
         return local.stop_and_write(plan["generation"], plan["restart_clique"])
     if phase == "start":
-        return starting.start(local, options["start_wait"], plan["reload_tls"])
-    return starting.wait(local, options["ready_wait"], plan["started"], plan["reconnect"])
+        return starting.start(local, plan["start_wait"], plan["reload_tls"])
+    return starting.wait(local, plan["ready_wait"], plan["started"], plan["reconnect"])
 
 
 if __name__ == "__main__":

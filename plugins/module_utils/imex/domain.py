@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The desired state of a tray under each owner of IMEX, and its difference to the observed state: pure functions.
 
+The controller makes it (desired.py of plugin_utils) and sends it.
+
 One table of files for all owners: the text of a file that must exist, None for one that must not. A change of owner is
 therefore the same comparison as a second run, and no owner leaves files of another behind.
 """
@@ -10,11 +12,9 @@ therefore the same comparison as a second run, and no owner leaves files of anot
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
@@ -62,20 +62,20 @@ _MARK = "# Written by the role rackscale.nvlink.imex.\n"
 
 @dataclass(frozen=True)
 class DesiredState:
-    """The desired state of one tray, checked. ``entries``: the clique's node list, empty where the owner needs none.
+    """The desired state of one tray. ``entries``: the clique's node list, empty where the owner needs none.
 
     ``own``: the tray's line in it. ``files``: the texts of the role's templates, by path.
     """
 
     owner: str
     clique: str = ""
-    entries: tuple[str, ...] = ()
+    entries: Sequence[str] = ()
     own: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     manage_package: bool = True
     package: str = ""
     version: str = ""
-    channels: tuple[int, ...] = ()
+    channels: Sequence[int] = ()
     proc_devices: str = "/proc/devices"
     channel_count: int | None = None
     create_channel0: bool | None = None
@@ -116,7 +116,7 @@ class DesiredState:
     @property
     def ports(self) -> tuple[int, ...]:
         """The ports between members: of peers, of the command service, of the record of the node list."""
-        return (*(int(files.Config(self.config).get(key)) for key in _PORT_KEYS), self.list_port)
+        return (*(int(files.Config(self.config).get(key)) for key in ("SERVER_PORT", "IMEX_CMD_PORT")), self.list_port)
 
     @property
     def ports_to_open(self) -> tuple[int, ...]:
@@ -124,77 +124,6 @@ class DesiredState:
         if self.owner == JOB or (self.owner in SERVICE_OWNERS and self.offers_list):
             return self.ports
         return self.ports[:2] if self.owner in SERVICE_OWNERS else ()
-
-
-# Options that are fields of DesiredState under their own names.
-_SAME_OPTIONS = (
-    "manage_package",
-    "package",
-    "version",
-    "proc_devices",
-    "channel_count",
-    "create_channel0",
-    "manage_firewall",
-    "list_port",
-)
-
-
-def desired_state(options: Arguments, plan: Arguments) -> DesiredState:
-    """The desired state, by the options of imex_domain and the plan of its action plugin. Raises ImexError."""
-    owner = options["owner"]
-    tls = {name: text for name, text in (options.get("tls") or {}).items() if text}
-    if tls and set(tls) != set(TLS_FILES):
-        missing = ", ".join(sorted(set(TLS_FILES) - set(tls)))
-        raise files.ImexError(f"option tls_files: {missing} is missing; give key, certificate and authority together.")
-    tls = tls if owner in (*SERVICE_OWNERS, JOB) else {}
-    texts = plan["files"]
-    _check_config(files.Config(texts.get(files.CONFIG_FILE, "")), owner, options.get("config_values") or {})
-    entries = tuple(plan["nodes"])
-    if owner in SERVICE_OWNERS:
-        if not entries or not plan["clique"]:
-            raise files.ImexError(f"owner {owner} needs the node list of a clique; set option fabric_file.")
-        files.render_nodes(entries)
-    if options.get("version"):
-        packages.check_version(options["version"])
-    channels = tuple(sorted(set(options.get("channels") or ())))
-    if any(not 0 <= minor < 1 << 20 for minor in channels):
-        raise files.ImexError(f"option channels: {list(channels)} has a number out of range; use 0 to 1048575.")
-    desired = DesiredState(
-        owner=owner,
-        clique=plan["clique"],
-        entries=entries if owner in SERVICE_OWNERS else (),
-        own=plan["own"],
-        files=texts,
-        channels=channels if owner in SERVICE_OWNERS else (),
-        tls=tls,
-        **{name: options[name] for name in _SAME_OPTIONS if options.get(name) is not None},
-    )
-    ports = desired.ports_to_open
-    if len(set(ports)) < len(ports):
-        raise files.ImexError(f"Two of the ports {', '.join(map(str, ports))} of IMEX are equal; use three ports.")
-    return desired
-
-
-_PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
-
-
-def _check_config(config: files.Config, owner: str, keys: Mapping[str, object]) -> None:
-    """Raise ImexError where config.cfg contradicts what this collection needs; NVIDIA's daemon checks the rest.
-
-    ``keys``: those that the owner or TLS needs.
-    """
-    # nvidia-imex.service waits for a fork.
-    for key, value in {"DAEMONIZE": "1", **keys}.items():
-        if config.get(key) != str(value):
-            raise files.ImexError(
-                f"config.cfg: {key} is {config.get(key)!r}, but needs '{value}' with owner {owner}; correct"
-                " imex_config_extra, or the template of config.cfg."
-            )
-    for key in _PORT_KEYS:
-        if not re.fullmatch("[0-9]{1,5}", config.get(key)) or not 0 < int(config.get(key)) < 65536:
-            raise files.ImexError(f"config.cfg: {key} is {config.get(key)!r}; use a number from 1 to 65535.")
-    if not (config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE).startswith("/"):
-        raise files.ImexError("config.cfg: IMEX_NODE_CONFIG_FILE is no absolute path; use one.")
 
 
 def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) -> dict[str, tuple[str | None, int]]:

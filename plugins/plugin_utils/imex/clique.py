@@ -225,6 +225,30 @@ def outdated_findings(clique: Clique, outdated: Sequence[str], generation: int) 
     ]
 
 
+def closed_ports(clique: Clique, waited: Mapping[str, Stored]) -> list[Finding]:
+    """Ports that other members cannot connect to although the daemon runs.
+
+    What one member alone reports is a finding on itself: it, or the network at it, may be at fault, or compromised.
+    """
+    names = dict(zip(clique.entries, clique.trays))
+    reporters: dict[tuple[str, int], list[str]] = {}
+    for tray, row in waited.items():
+        for entry, ports in (row.get("ports") or {}).items():
+            for port in ports if names.get(entry, tray) != tray else ():
+                reporters.setdefault((names[entry], port), []).append(tray)
+    return [
+        finding(
+            "imex_pair_disconnected",
+            f"Port {port} of {tray} accepts no connection from {summarize(sorted(by))} although IMEX runs there; open"
+            f" it for the members of clique {clique.name} in every firewall between them.",
+            clique=clique.name,
+            tray=tray if len(by) > 1 else by[0],
+        )
+        for (tray, port), by in sorted(reporters.items())
+        if (waited.get(tray) or {}).get("running")
+    ]
+
+
 def batch(hosts: Sequence[str], serial: Sequence[Any], host: str) -> list[str]:
     """The hosts of a play in the same batch as this one, unreachable ones included.
 

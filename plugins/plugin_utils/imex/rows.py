@@ -19,13 +19,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas imp
 
 
 class Stored(Row, total=False):
-    """A row with what the action adds. unreached: the tray has not answered in the phase, or not yet. unchanged: the
-    phase had nothing to do. generation: of its plan.
+    """A row with what the controller adds. refused: it found an error itself. unreached: the tray has not answered.
 
-    changes: what the phase has changed.
+    unchanged: the phase had nothing to do. generation: of its plan. changes: what the phase has changed.
     """
 
     failed: bool
+    refused: bool
     unreached: bool
     blocked: bool
     unchanged: bool

@@ -26,6 +26,7 @@ _FILE = Path(__file__).resolve().parents[3] / "roles" / "imex" / "meta" / "argum
 _SPEC: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
 
 
+_OF_ROLE = ("imex_config_owned", "imex_job_files", "imex_tls_used")
 # Role variable -> its lowest and highest value.
 RANGES = {
     "imex_boot_wait": (3, 3600),
@@ -38,12 +39,19 @@ RANGES = {
 }
 
 
-def problems(variables: Variables, template: Callable[[Any], Any]) -> list[str]:
-    """What is wrong with the role's variables of a host; none outside the role."""
+def values(variables: Variables, template: Callable[[Any], Any]) -> dict[str, Any]:
+    """The role's variables of a host, of their types, without ``imex_`` in their names. Raises ImexError.
+
+    And what vars/main.yml makes of them: config_owned, job_files, tls_used.
+    """
     if variables.get("ansible_role_name") != ROLE:
-        return []
-    given = template({name: variables[name] for name in _SPEC if name in variables})
-    return _validate(_SPEC, given)[1]
+        raise ImexError(f"imex_domain is a part of the role {ROLE} alone; use the role.")
+    given = template({name: variables[name] for name in (*_SPEC, *_OF_ROLE) if name in variables})
+    known = {name: given.pop(name) for name in _OF_ROLE}
+    checked, wrong = _validate(_SPEC, given)
+    if wrong:
+        raise ImexError(f"Validation of arguments failed: {'; '.join(wrong)}")
+    return {name.removeprefix("imex_"): value for name, value in {**checked, **known}.items()}
 
 
 def _validate(spec: dict[str, Any], given: Variables) -> tuple[Variables, list[str]]:

@@ -17,6 +17,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import w
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import addresses, tray
 
 ROLE = Path(__file__).parents[5] / "roles" / "imex"
@@ -24,9 +26,6 @@ LIST = addresses(4)
 OFFER = packages.Offer("nvidia-imex", "580.173.02-1")
 COMMAND_SERVICE = "IMEX_CMD_ENABLED=1\nIMEX_CMD_PORT=50005\n"
 TLS = {"key": "KEY\n", "certificate": "CERT\n", "authority": "CA\n"}
-
-
-PLAN = ("clique", "nodes")
 
 
 def rendered(name: str, **variables: Any) -> str:
@@ -50,19 +49,18 @@ def owned_by(owner: str, tls: str) -> Any:
 
 
 def desire(**more: Any) -> domain.DesiredState:
-    """The desired state of a tray of clique r01. Arguments in PLAN go to the plan, others to the options."""
-    owner = more.get("owner", "domain")
-    tls = "site" if "tls" in more else "off"
-    texts = {path: rendered(name, imex_owner=owner, imex_tls=tls) for name, path in domain.TEMPLATES.items()}
+    """The desired state of a tray of clique r01, by variables of the role, its nodes, config.cfg and TLS files."""
+    owner, tls = more.get("owner", "domain"), more.pop("tls", {})
+    kind = "site" if tls else "off"
+    texts = {path: rendered(name, imex_owner=owner, imex_tls=kind) for name, path in domain.TEMPLATES.items()}
     texts[files.CONFIG_FILE] = more.pop("config", texts[files.CONFIG_FILE])
-    plan = {
-        "clique": "r01",
-        "nodes": LIST,
-        "own": LIST[0],
-        "files": texts,
-        **{name: more.pop(name) for name in PLAN if name in more},
-    }
-    return domain.desired_state({"owner": "domain", "config_values": owned_by(owner, tls), **more}, plan)
+    entries = tuple(more.pop("nodes", LIST))
+    clique = Clique("r01", tuple(f"t{number}" for number in range(len(entries))), entries)
+    service = owner in domain.SERVICE_OWNERS
+    usual = {name.removeprefix("imex_"): value for name, value in load("defaults/main.yml").items()}
+    options = {"channel_count": None, "create_channel0": None, "config_owned": owned_by(owner, kind)}
+    used = tls if service or owner == "job" else {}
+    return desired_state({**usual, **options, **more}, texts, clique if service else None, "t0", used)
 
 
 def table(given: domain.DesiredState) -> dict[str, str | None]:
@@ -76,14 +74,12 @@ def difference(given: domain.DesiredState, facts: dict[str, Any], config: str = 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"nodes": ["10.0.0.1", "10.0.0.1"]}, "line 2"),
         ({"config": "SERVER_PORT=70000\n"}, "config.cfg: SERVER_PORT is '70000'; use a number from 1 to 65535"),
         ({"config": "IMEX_CMD_PORT=\n"}, "config.cfg: IMEX_CMD_PORT is ''; use a number"),
         ({"list_port": 50005}, "Two of the ports 50000, 50005, 50005 of IMEX are equal; use three ports."),
         ({"config": "IMEX_NODE_CONFIG_FILE=nodes\n"}, "no absolute path"),
         ({"config": "DAEMONIZE=0\n"}, "DAEMONIZE is '0', but needs '1'"),
-        ({"channels": [-1]}, "option channels"),
-        ({"tls": {"key": "x"}}, "authority, certificate is missing"),
+        ({"channels": [-1]}, "imex_channels"),
         ({"owner": "host_managed", "config": "IMEX_CMD_ENABLED=0\n"}, "but needs '1' with owner host_managed"),
         ({"tls": TLS, "config": "LOG_LEVEL=4\n"}, "needs '1' with owner domain; correct imex_config_extra"),
     ],
@@ -261,11 +257,15 @@ def test_config_cfg_has_nvidias_defaults_and_what_owner_tls_and_site_set() -> No
 
 
 def test_a_variable_outside_its_range_is_wrong() -> None:
-    given = {"ansible_role_name": role_variables.ROLE, "imex_boot_wait": 2, "imex_list_port": "65536"}
-    assert role_variables.problems(given, lambda value: value) == [
-        "imex_boot_wait is 2.0; use a number from 3 to 3600.",
-        "imex_list_port is 65536; use a number from 1 to 65535.",
-    ]
+    given = {"imex_boot_wait": 2, "imex_list_port": "65536"}
+    of_role = dict.fromkeys(("imex_config_owned", "imex_job_files", "imex_tls_used"))
+    with pytest.raises(ImexError) as wrong:
+        role_variables.values({"ansible_role_name": role_variables.ROLE, **of_role, **given}, lambda value: value)
+    assert str(wrong.value).endswith(
+        "imex_boot_wait is 2.0; use a number from 3 to 3600.; imex_list_port is 65536; use a number from 1 to 65535."
+    )
+    with pytest.raises(ImexError, match="a part of the role"):
+        role_variables.values(given, lambda value: value)
 
 
 def test_the_documented_ranges_of_role_variables_are_checked() -> None:

@@ -1,0 +1,69 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The desired state of a tray, from the role's variables and its clique; pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
+
+_PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
+# Variables of the role that are fields of DesiredState under the same names.
+_SAME = (
+    *("owner", "manage_package", "package", "version", "proc_devices"),
+    *("channel_count", "create_channel0", "manage_firewall", "list_port"),
+)
+
+
+def desired_state(
+    values: Mapping[str, Any], texts: Mapping[str, str], clique: Clique | None, tray: str, tls: Mapping[str, str]
+) -> domain.DesiredState:
+    """The desired state of a tray, checked. Raises ImexError.
+
+    ``values``: of variables.values(). ``texts``: of the role's templates, by path. ``clique``: None where the owner
+    needs no node list. ``tls``: the texts of the TLS files.
+    """
+    service = values["owner"] in domain.SERVICE_OWNERS
+    _check_config(files.Config(texts[files.CONFIG_FILE]), values["owner"], values["config_owned"])
+    if values["version"]:
+        packages.check_version(values["version"])
+    channels = tuple(sorted(set(values["channels"])))
+    if any(not 0 <= minor < 1 << 20 for minor in channels):
+        raise files.ImexError(f"imex_channels: {list(channels)} has a number out of range; use 0 to 1048575.")
+    desired = domain.DesiredState(
+        clique=clique.name if clique else "",
+        entries=clique.entries if clique else (),
+        own=clique.entry_of(tray) if clique else "",
+        files=texts,
+        channels=channels if service else (),
+        tls=tls,
+        **{name: values[name] for name in _SAME},
+    )
+    ports = desired.ports_to_open
+    if len(set(ports)) < len(ports):
+        raise files.ImexError(f"Two of the ports {', '.join(map(str, ports))} of IMEX are equal; use three ports.")
+    return desired
+
+
+def _check_config(config: files.Config, owner: str, keys: Mapping[str, object]) -> None:
+    """Raise ImexError where config.cfg contradicts what this collection needs; NVIDIA's daemon checks the rest.
+
+    ``keys``: those that the owner or TLS needs.
+    """
+    # nvidia-imex.service waits for a fork.
+    for key, value in {"DAEMONIZE": "1", **keys}.items():
+        if config.get(key) != str(value):
+            raise files.ImexError(
+                f"config.cfg: {key} is {config.get(key)!r}, but needs '{value}' with owner {owner}; correct"
+                " imex_config_extra, or the template of config.cfg."
+            )
+    for key in _PORT_KEYS:
+        if not re.fullmatch("[0-9]{1,5}", config.get(key)) or not 0 < int(config.get(key)) < 65536:
+            raise files.ImexError(f"config.cfg: {key} is {config.get(key)!r}; use a number from 1 to 65535.")
+    if not (config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE).startswith("/"):
+        raise files.ImexError("config.cfg: IMEX_NODE_CONFIG_FILE is no absolute path; use one.")

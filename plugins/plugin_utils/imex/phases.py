@@ -1,0 +1,420 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The phases of an IMEX change on the controller: each clique is decided from its rows in the run's store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, Finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import certificates, run_store, summary, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
+
+CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
+# Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.
+PENDING_PHASES = ("preview", "evaluate")
+# Phases with which a run of the role begins, and the rows of an earlier run that they delete.
+_REPEATED = {"certificate": CHANGE_PHASES, "inspect": CHANGE_PHASES, "preview": ("preview",)}
+# Variables of the role that a tray waits by.
+_OF_PLAN = ("allow_jobs", "job_files", "ctl_timeout", "ready_wait", "start_wait")
+# Seconds to connect, to copy the module, to read the tray and to write its files.
+_REST = 300.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the role in a play. folder: of the run's store. hosts: of this batch. check: whether in check mode."""
+
+    folder: str
+    play: str
+    hosts: set[str]
+    check: bool
+
+    def rows(self, phase: str, trays: Iterable[str]) -> dict[str, Stored]:
+        return run_store.read_rows(self.folder, self.play, phase, trays)
+
+    def trays(self, phase: str) -> list[str]:
+        return run_store.trays(self.folder, self.play, phase)
+
+    def forget(self, phase: str, tray: str) -> None:
+        """Delete the rows of an earlier run of the role, where this phase begins another one."""
+        run_store.delete_rows(self.folder, self.play, _REPEATED.get(phase, ()), tray)
+
+    def unchanged_hosts(self, hosts: Iterable[str]) -> str:
+        """The hosts whose clique is in the desired state, each between commas. hosts: of the play.
+
+        Each clique is decided by its members' rows alone. A text, since the condition of each tray searches it, and
+        Ansible templates all entries of a list for that.
+        """
+        unchanged: list[str] = []
+        # The rows of other batches are not read: in a rollout there are as many batches as waves.
+        seen = set(hosts) - self.hosts
+        for tray in self.trays("inspect"):
+            if tray in seen:
+                continue
+            row = self.rows("inspect", [tray])[tray]
+            path, clique = row.get("fabric_file"), None
+            # A fabric file that changed since is reported by the next phase of each tray.
+            with contextlib.suppress(NvlinkError):
+                clique = run_store.clique_of(self.folder, path, tray) if path else None
+            if path and clique:
+                seen.update(clique.trays)
+                unchanged += _unchanged_hosts(clique, self.rows("inspect", clique.trays), path)
+            # IMEX per job has a module of its own.
+            elif not path and not row.get("failed") and row["owner"] != domain.JOB and not row.get("pending", True):
+                unchanged.append(row["host"])
+        return f",{','.join(sorted(unchanged))},"
+
+    def report(self, hosts: Sequence[str], left: Sequence[str]) -> list[str]:
+        """What the phases of this play have done. hosts: of the play. left: those that have not failed."""
+        phases = ("stop_and_write", "start", run_store.JOB)
+        rows = [row for phase in phases for row in self.rows(phase, self.trays(phase)).values()]
+        return summary.lines(hosts, set(hosts).difference(left), rows, self.check)
+
+
+class Phases:
+    """The phases of one tray. values: of variables.values(). on_tray: runs a phase on the tray, by the plan."""
+
+    def __init__(
+        self,
+        run: Run,
+        host: str,
+        tray: str,
+        values: Mapping[str, Any],
+        variables: Variables,
+        on_tray: Callable[[str, Phases], Result],
+    ) -> None:
+        self._run, self.host, self.tray, self.values, self.on_tray = run, host, tray, values, on_tray
+        self._variables = variables
+        self.owner = values["owner"]
+        self.fabric_file = absolute(values["fabric_file"]) if values["fabric_file"] else ""
+        self.plan: dict[str, Any] = {name: values[name] for name in _OF_PLAN}
+        self.clique: Clique | None = None
+        self.certificate: dict[str, Any] | None = None
+        self.changes_nothing = run.check
+
+    def run(self, phase: str, extra_changes: Sequence[str]) -> Result:
+        self.changes_nothing |= phase in PENDING_PHASES
+        path = self.fabric_file
+        if self._run.check and path and self.owner in domain.SERVICE_OWNERS and not os.path.exists(path):
+            # --check of the playbook site on a new cluster: nothing was accepted yet.
+            message = f"{path}: does not exist yet, so no IMEX domain can be previewed; run discover and accept."
+            return {"warnings": [message]}
+        try:
+            if self.values["tls_used"] and self.values["tls"] == "ca":
+                self.certificate = certificates.plan(self._variables, self.tray, self._run.folder)
+            if phase == "certificate":
+                return {"certificate": self.certificate}
+            self.clique = self._clique()
+            if phase == "evaluate":
+                return self._evaluate(extra_changes)
+            if self.clique is None and phase in ("start", "wait", "verdict"):
+                return {"skipped": True, "msg": f"owner {self.owner} does not run nvidia-imex.service"}
+            result: Result = getattr(self, f"_{phase}")()
+            return result
+        except NvlinkError as error:
+            # On a full disk the other members find no result of this tray, which counts as failed too.
+            with contextlib.suppress(NvlinkError):
+                self._store(phase, {"failed": True, "refused": True, "msg": str(error)})
+            if phase in PENDING_PHASES:
+                return _refused(str(error))
+            raise
+
+    # --- The phases of a change.
+
+    def _inspect(self, store_as: str = "inspect") -> Result:
+        clique = self.clique or self._placed()
+        if clique:
+            self.plan["outside"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self._run.hosts]
+        own = str(self._variables.get("nvlink_slurm_node") or self.tray)
+        self.plan["slurm_nodes"] = list(self.clique.slurm_nodes) if self.clique else [own]
+        # Whether a tray is in this run: it may have another name in the inventory, and not answer.
+        self._store(store_as, {"failed": True, "unreached": True, "msg": "it was not reached"})
+        return self._on_tray(store_as, "inspect")
+
+    def _stop_and_write(self) -> Result:
+        clique = self.clique
+        if clique is None:
+            return self._write_without_list()
+        inspected = self._rows("inspect", clique)
+        decision = imex_clique.decide(
+            clique, _sha256(clique), inspected, self._run.hosts, self.values["allow_outdated"]
+        )
+        if decision.blocked is not None:
+            # Reported once for the clique: its other trays pass, unchanged.
+            return self._blocked(decision.findings[0], self.tray == _reporting_host(clique, inspected))
+        self.plan.update(generation=decision.generation, restart_clique=decision.restart)
+        own = inspected.get(self.tray, {})
+        if decision.restart and own.get("running") and not own.get("restart_clique"):
+            # The tray restarts because of others. They looked for jobs, but a member may be compromised.
+            self.plan["slurm_nodes"] = list(clique.slurm_nodes)
+        if imex_clique.is_up_to_date(own, decision):
+            # The common case needs no second task on the tray, and for a clique that is up as a whole no other phase.
+            row: Stored = {"sha256": own["sha256"], "running": own["running"], "reload": False}
+            self._store("stop_and_write", {**row, "generation": decision.generation, "unchanged": own["approved"]})
+            whole = imex_clique.is_unchanged(clique, inspected, decision)
+            result: Result = {"unchanged": True, "ok": True, "clique": clique.name} if whole else {}
+        else:
+            result = self._on_tray("stop_and_write", "stop_and_write")
+        return self._with_findings(result, decision.findings, clique)
+
+    def _write_without_list(self) -> Result:
+        own = self._run.rows("inspect", [self.tray]).get(self.tray, {})
+        if not own.get("pending", True):
+            return {}
+        clique = self._placed() if _is_in_domain(own) else None
+        rows = self._rows("inspect", clique) if clique else {}
+        partial = imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts) if clique else None
+        if clique and partial:
+            leaving = (tray for tray in clique.trays if _is_leaving(rows.get(tray, {})))
+            # Reported once, unless the tray would go on to the tasks of the owner job.
+            return self._blocked(partial, self.tray == next(leaving, self.tray) or self.owner == domain.JOB)
+        return self._on_tray("stop_and_write", "stop_and_write")
+
+    def _blocked(self, found: Finding, failed: bool) -> Result:
+        message = found["message"]
+        self._store("stop_and_write", {"failed": True, "blocked": True, "msg": message})
+        return {"failed": failed, "blocked": True, "msg": message, "findings": [found]}
+
+    def _start(self) -> Result:
+        clique = cast(Clique, self.clique)
+        rows = self._rows("stop_and_write", clique)
+        own = rows.get(self.tray, {})
+        if own.get("blocked"):
+            return {"blocked": True, "msg": own["msg"]}
+        self.plan["reload_tls"] = bool(own.get("reload"))
+        if own.get("unchanged") and own.get("running"):
+            self._store("start", {"failed": False, "unchanged": True})
+            return {}
+        result = self._on_tray("start", "start")
+        # Trays that were lost between the two phases are outdated too.
+        reached = [tray for tray, row in self._rows("inspect", clique).items() if not row.get("unreached")]
+        lost = [tray for tray in reached if rows.get(tray, {}).get("sha256") != _sha256(clique)]
+        found = imex_clique.outdated_findings(clique, lost, own.get("generation", 0))
+        return self._with_findings(result, found, clique)
+
+    def _wait(self) -> Result:
+        clique = cast(Clique, self.clique)
+        rows = self._rows("start", clique)
+        self.plan["started"] = [
+            clique.entry_of(tray)
+            for tray in clique.trays
+            if tray != self.tray and tray in rows and not rows[tray].get("failed")
+        ]
+        own = rows.get(self.tray, {})
+        if own.get("unchanged"):
+            facts = self._rows("inspect", clique)[self.tray]["facts"]
+            connected = facts and all(peer["connection"] == "connected" for peer in facts["peers"])
+            if facts and facts["ready"] and facts["domain_state"] == "up" and connected:
+                self._store("wait", {"failed": False, "facts": facts, "running": True, "ports": {}})
+                return {"facts": facts}
+        self.plan["reconnect"] = bool(own.get("started"))
+        return self._on_tray("wait", "wait")
+
+    def _verdict(self) -> Result:
+        """Evaluate all members' rows on each member: the tray at fault fails, the others continue."""
+        clique = cast(Clique, self.clique)
+        if self._run.check:
+            return {"skipped": True, "msg": "check mode starts no daemon, so there is no verdict"}
+        started, waited = self._rows("start", clique), self._rows("wait", clique)
+        if not started:
+            return {"skipped": True, "msg": f"IMEX of clique {clique.name} was left unchanged"}
+        facts = {
+            tray: (waited.get(tray) or {}).get("facts") or (started.get(tray) or {}).get("facts")
+            for tray in clique.trays
+        }
+        evaluated = verdict.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
+        findings = [*evaluated.findings, *imex_clique.closed_ports(clique, waited)]
+        errors = [entry for entry in findings if entry["severity"] == ERROR]
+        reporting_host = next((tray for tray in clique.trays if tray in waited), None)
+        own = [entry for entry in errors if entry.get("tray") == self.tray]
+        if not own and self.tray == reporting_host:
+            # Of no single tray, or of one that cannot fail in this run itself.
+            own = [entry for entry in errors if entry.get("tray") not in self._run.hosts]
+        result: Result = {"ok": evaluated.ok, "clique": clique.name, "findings": findings}
+        if own:
+            result.update(failed=True, msg=own[0]["message"])
+        if self.tray == reporting_host:
+            result["warnings"] = _as_warnings([entry for entry in findings if not own or entry is not own[0]])
+        return result
+
+    # --- Whether a change is pending.
+
+    def _preview(self) -> Result:
+        # Jobs block the change itself, not the preview.
+        self.plan.update(allow_jobs=True, job_files=[])
+        result = self._inspect("preview")
+        # An error on the tray makes the change pending, which then reports it.
+        return {"findings": result.get("findings") or []}
+
+    def _evaluate(self, extra_changes: Sequence[str]) -> Result:
+        clique = self.clique or self._placed()
+        rows = self._rows("preview", clique) if clique else self._run.rows("preview", [self.tray])
+        findings: list[Any] = []
+        if (own := rows.get(self.tray)) and own.get("refused"):
+            return _refused(own["msg"])
+        if clique and self.clique:
+            allowed = self.values["allow_outdated"]
+            decision = imex_clique.decide(clique, _sha256(clique), rows, self._run.hosts, allowed)
+            reasons = imex_clique.pending_changes(clique, rows, decision, self.tray)
+            findings += decision.findings
+        else:
+            reasons = imex_clique.pending_without_list(own)
+            if clique and reasons and _is_in_domain(own or {}):
+                findings.append(imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts))
+        reasons += extra_changes
+        if self.certificate and self.certificate["due"]:
+            reasons.append("certificates")
+        # Another finding may be gone when the trays are drained.
+        partial = [entry["message"] for entry in findings if entry and entry["code"] == "imex_clique_partial"]
+        return {"pending": bool(reasons), "reasons": reasons, **({"refused": partial[0]} if partial else {})}
+
+    # --- The tray and the store of the run.
+
+    def _on_tray(self, store_as: str, phase: str) -> Result:
+        """The result of a phase on the tray, whose row is stored."""
+        result = self.on_tray(phase, self)
+        warnings = [entry for entry in result.get("findings") or [] if entry["severity"] == WARNING]
+        if warnings:
+            result["warnings"] = _as_warnings(warnings)
+        row = dict(result.pop("row", None) or {})
+        errors = [entry["message"] for entry in result.get("findings") or [] if entry["severity"] == ERROR]
+        if result.get("failed") and row.get("facts"):
+            # The unit did not start. The daemon's own errors say more than the tray's message.
+            errors += _start_errors(row["facts"]["findings"])
+        if errors:
+            result.update(failed=True, msg=errors[0])
+        if phase == "inspect" and self.plan["job_files"] and row.get("job_left"):
+            # The tray counts as not reached, until it is inspected again.
+            return {**result, "job_left": True}
+        if not result.get("failed") and not imex_rows.is_complete(phase, row):
+            row = {}
+            message = (
+                f"{self.tray} returned no valid result of the phase {phase}; check its Python and what replaces it."
+            )
+            result.update(failed=True, msg=message)
+        row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
+        row["generation"] = self.plan.get("generation", 0)
+        if phase == "inspect":
+            # Of the controller, for unchanged_hosts().
+            row.update(owner=self.owner, fabric_file=self.fabric_file if self.clique else None)
+        else:
+            row["changes"] = list(result.get("changes") or ())
+        # Of the shape that SCHEMA checks.
+        self._store(store_as, cast(Stored, row))
+        return result
+
+    def _rows(self, phase: str, clique: Clique) -> dict[str, Stored]:
+        return self._run.rows(phase, clique.trays)
+
+    def _store(self, phase: str, row: Stored) -> None:
+        run_store.write_row(self._run.folder, self._run.play, phase, self.tray, {**row, "host": self.host})
+
+    def _with_findings(self, result: Result, findings: Sequence[Finding], clique: Clique) -> Result:
+        """Add findings on the clique to the result; its reporting host prints them as warnings."""
+        result["findings"] = [*result.get("findings", []), *findings]
+        if findings and self.tray == _reporting_host(clique, self._rows("inspect", clique)):
+            result["warnings"] = [*result.get("warnings", []), *_as_warnings(findings)]
+        return result
+
+    def _clique(self) -> Clique | None:
+        """None where the owner needs no node list."""
+        if self.owner not in domain.SERVICE_OWNERS:
+            return None
+        if not self.fabric_file:
+            raise files.ImexError(f"imex_owner {self.owner} needs imex_fabric_file; set it to the fabric file.")
+        clique = run_store.clique_of(self._run.folder, self.fabric_file, self.tray)
+        if clique is None:
+            raise files.ImexError(
+                f"{self.fabric_file}: does not place tray {shown(self.tray)}, so it has no IMEX domain; run discover"
+                " and accept."
+            )
+        return clique
+
+    def _placed(self) -> Clique | None:
+        """The tray's clique, for an owner that needs no fabric file; None without one."""
+        if os.path.exists(self.fabric_file):
+            # A clique that cannot have a node list, as where a tray has no address, has no IMEX domain either.
+            with contextlib.suppress(NvlinkError):
+                return run_store.clique_of(self._run.folder, self.fabric_file, self.tray)
+        return None
+
+
+def seconds(phase: str, values: Mapping[str, Any]) -> float:
+    """The time limit of a phase on a tray, above all that the tray itself waits for."""
+    # Each reading of the tray calls nvidia-imex-ctl twice.
+    reading = 2 * values["ctl_timeout"]
+    install = packages.INSTALL_SECONDS if values["manage_package"] else 0
+    return float(
+        _REST
+        + {
+            # Package lists may be fetched.
+            "inspect": reading + install,
+            # They are, a package is fetched and installed, an initramfs is made, and the unit may stop again then.
+            "stop_and_write": 2 * reading + 3 * install + packages.INSTALL_SECONDS + 3 * packages.STOP_SECONDS,
+            "start": reading + values["start_wait"],
+            # The last reading may begin at the end of the wait.
+            "wait": reading + values["ready_wait"],
+        }[phase]
+    )
+
+
+def _refused(message: str) -> Result:
+    """The result for an error on the controller, by which the change itself would fail."""
+    return {"pending": True, "reasons": [message], "refused": message}
+
+
+def _sha256(clique: Clique) -> str:
+    return files.digest(files.render_nodes(clique.entries))
+
+
+def _as_warnings(findings: Sequence[Finding]) -> list[str]:
+    return [f"{entry['code']}: {entry['message']}" for entry in findings]
+
+
+def _start_errors(findings: Sequence[Finding]) -> list[str]:
+    """The errors that may be why a daemon does not start; not that it does not run."""
+    return [row["message"] for row in findings if row["severity"] == ERROR and row["code"] != "imex_unit_down"]
+
+
+def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> list[str]:
+    """The hosts of a clique that is in the desired state, as its members see it by this fabric file."""
+    if any(row.get("fabric_file") != path for row in rows.values()):
+        return []
+    decision = imex_clique.decide(clique, _sha256(clique), rows, clique.trays, ())
+    unchanged = decision.blocked is None and imex_clique.is_unchanged(clique, rows, decision)
+    return [rows[tray]["host"] for tray in clique.trays] if unchanged else []
+
+
+def _is_in_domain(row: Stored) -> bool:
+    """Whether a tray runs an IMEX domain for its clique, or has its node list; not one for a job or in a container."""
+    facts = row.get("facts")
+    if row.get("record") or not facts:
+        return bool(row.get("record") or row.get("running"))
+    # A member may be compromised, and lack it.
+    by_service = any(entry.get("owner") == "service" for entry in facts.get("owners") or ())
+    # The daemon of a new image has no list.
+    return bool(row.get("running")) and by_service and len(facts["nodes"]["entries"]) > 1
+
+
+def _is_leaving(row: Stored) -> bool:
+    """Whether a tray comes to the change of its owner and leaves its IMEX domain by that."""
+    stays = row.get("failed") or row.get("owner") in domain.SERVICE_OWNERS
+    return not stays and bool(row.get("pending")) and _is_in_domain(row)
+
+
+def _reporting_host(clique: Clique, rows: Mapping[str, Stored]) -> str | None:
+    """The tray that reports for the clique: the first one whose inspection succeeded."""
+    return next((tray for tray in clique.trays if tray in rows and not rows[tray].get("failed")), None)
