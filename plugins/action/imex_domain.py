@@ -89,6 +89,8 @@ class ActionModule(GuardedAction):
                 continue
             try:
                 contents[name] = str(self._loader.get_text_file_contents(absolute(path)))
+                if not contents[name].strip():
+                    raise ValueError("it is empty")
             except (AnsibleError, OSError, ValueError) as error:
                 raise files.ImexError(
                     f"imex_tls_files, {name}: {path} cannot be read ({error}); name a file of the controller."

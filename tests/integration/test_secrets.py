@@ -59,10 +59,10 @@ class Run:
         self.printed += done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def task(self, module: str, arguments: dict[str, Any]) -> str:
+    def task(self, module: str, arguments: dict[str, Any], variables: dict[str, Any] | None = None) -> str:
         """Run one task on localhost, which fails; its output."""
         play = self.given / "play.yml"
-        task = {"name": "A task", module: arguments}
+        task = {"name": "A task", module: arguments, "vars": variables or {}}
         play.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
         return self.play(str(play), check=False)
 
@@ -95,12 +95,16 @@ def test_the_search_finds_what_a_play_prints_and_writes(run: Run) -> None:
 
 
 def test_a_failed_phase_prints_its_arguments_without_the_private_key(run: Run) -> None:
-    texts = {"key": CANARY, "certificate": "THE CERT", "authority": ""}
+    texts = {"key": CANARY, "certificate": "THE CERT", "authority": "THE CA"}
     for name, text in texts.items():
         (run.given / name).write_text(text)
-    arguments = {"phase": "inspect", "owner": "job", "tls_files": {name: str(run.given / name) for name in texts}}
-    printed = run.task("rackscale.nvlink.imex_domain", arguments)
-    assert "authority is missing" in printed
+    paths = {name: str(run.given / name) for name in texts}
+    variables = {"imex_owner": "job", "imex_fabric_file": "", "imex_tls": "site", "imex_tls_files": paths}
+    # This machine has no driver of that version.
+    variables |= {"imex_version": "999.0.0", "imex_manage_package": False}
+    role = {"name": "rackscale.nvlink.imex", "tasks_from": "inspect"}
+    printed = run.task("ansible.builtin.include_role", role, variables)
+    assert "nvidia-imex is not installed" in printed
     assert "THE CERT" in printed, "the arguments are printed"
     assert run.holds(CANARY) == []
 
