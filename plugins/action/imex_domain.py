@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.loader import lookup_loader
+from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
@@ -62,13 +62,20 @@ class ActionModule(GuardedAction):
         return self.run_module("rackscale.nvlink.imex_domain", arguments, self.variables, rows.SCHEMA, seconds)
 
     def _rendered(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """Render the role's templates with the variables of the tray: file on the tray -> text."""
-        lookup = lookup_loader.get("ansible.builtin.template", loader=self._loader, templar=self._templar)
-        texts = {}
+        """Render the role's templates with the variables of the tray: file on the tray -> text.
+
+        Not by the lookup of Ansible, which copies all variables, those of all groups too, for each tray.
+        """
+        texts = dict.fromkeys(domain.TEMPLATES.values(), "")
         for name, path in domain.TEMPLATES.items():
             template = values[f"{name}_template"]
+            if not template:
+                continue
             try:
-                texts[path] = lookup.run([template], self.variables)[0] if template else ""
+                found = self._loader.path_dwim_relative_stack(self._task.get_search_path(), "templates", template)
+                text = self._loader.get_text_file_contents(found)
+                # A template that renders nothing is None for Ansible.
+                texts[path] = str(self._templar.template(trust_as_template(text)) or "")
             except AnsibleError as error:
                 raise files.ImexError(
                     f"imex_{name}_template: {template} cannot be rendered ({error}); correct it."

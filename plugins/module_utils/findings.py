@@ -407,8 +407,9 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "domain_uuid_changed": "gate: a known NVLink domain reports another cluster UUID, as after its fabric was"
         " built again; check the cause, name the gate in fabric_override to accept it; the message names blocks that"
         " would not stay",
-        "imex_addresses_lost": "gate: trays would lose the address of their IMEX domain, as after imex_network was changed,"
-        " so their clique would have no node list; correct imex_network, name the gate in fabric_override to accept it",
+        "imex_addresses_lost": "gate: trays would lose the address of their IMEX domain, as after imex_network was"
+        " changed, so their clique would have no node list; correct imex_network, name the gate in fabric_override to"
+        " accept it",
         "moved_percent": "gate: more trays move at once than moved_percent; check the proposal, name the gate in"
         " fabric_override to accept it",
         "rotation_in_progress": "gate: only a part of an NVLink domain reports a new cluster UUID, and its trays keep"

@@ -215,34 +215,12 @@ TRAY_SPEC: dict[str, Specification] = {
         },
     },
 }
-"""What the action plugin adds for the tray; desired are the fields of domain.DesiredState."""
-PLAN: Arguments = {
-    # Variables of the role.
-    "allow_jobs": False,
-    "job_files": [],
-    "ctl_timeout": 10.0,
-    "ready_wait": 60.0,
-    "start_wait": 15.0,
-    # The Slurm nodes of the clique, whose jobs are looked up.
-    "slurm_nodes": [],
-    # Lines of the members that this run does not reach, whose records `inspect` reads.
-    "outside": [],
-    # Lines of the other members that were started, for which `wait` waits.
-    "started": [],
-    "generation": 0,
-    # Whether all daemons of the clique stop before any starts.
-    "restart_clique": False,
-    # Whether a running daemon must load new TLS files.
-    "reload_tls": False,
-    # Whether `wait` may signal the daemon to connect to its peers again.
-    "reconnect": False,
-}
-"""The option plan, and what counts where the action plugin gives no value."""
+"""What the action plugin adds for the tray: the fields of domain.DesiredState, and PLAN of phases.py."""
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, **TRAY_SPEC}, supports_check_mode=True)
-    plan = {**PLAN, **module.params["plan"]}
+    plan = module.params["plan"]
     tls = {name: text for name, text in (module.params["tls"] or {}).items() if text}
     desired = domain.DesiredState(**module.params["desired"], tls=tls)
     local = tray.Tray(desired, plan["ctl_timeout"], module.check_mode)

@@ -49,15 +49,15 @@ SHARED_KEYS = (
     "IMEX_AUTH_ENCRYPTION_MODE",
     "IMEX_WAIT_FOR_QUORUM",
 )
-# Template of the role -> the file on the tray; an empty text removes a unit's file.
+# Template of the role -> the file on the tray; an empty text removes any but config.cfg.
 TEMPLATES = {
     "config": files.CONFIG_FILE,
     "drop_in": DROP_IN,
     "list_socket": SOCKET_UNIT,
     "list_service": SERVICE_UNIT,
+    "modprobe": MODPROBE,
 }
 PRIVATE_MODE, PROGRAM_MODE, PLAIN_MODE = 0o600, 0o755, 0o644
-_MARK = "# Written by the role rackscale.nvlink.imex.\n"
 
 
 @dataclass(frozen=True)
@@ -135,25 +135,15 @@ def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) ->
         PROGRAM: (program if desired.runs_service else None, PROGRAM_MODE),
         # Of earlier releases, with the major number of one boot; the unit creates the channels.
         TMPFILES: (None, PLAIN_MODE),
-        MODPROBE: (None if desired.owner == NONE else _modprobe(desired), PLAIN_MODE),
     }
-    for path in (DROP_IN, SOCKET_UNIT, SERVICE_UNIT):
-        text = desired.files.get(path) if desired.runs_service else None
-        texts[path] = (text or None, PLAIN_MODE)
+    for path in (DROP_IN, SOCKET_UNIT, SERVICE_UNIT, MODPROBE):
+        is_used = desired.owner != NONE if path == MODPROBE else desired.runs_service
+        texts[path] = ((desired.files.get(path) if is_used else None) or None, PLAIN_MODE)
     keeps_package = desired.owner in (*SERVICE_OWNERS, JOB) and desired.manage_package
     texts[packages.APT_PIN] = (packages.render_apt_pin(pin) if keeps_package and pin else None, PLAIN_MODE)
     for name, path in TLS_FILES.items():
         texts[path] = (desired.tls.get(name), PRIVATE_MODE)
     return texts
-
-
-def _modprobe(desired: DesiredState) -> str | None:
-    options = []
-    if desired.channel_count is not None:
-        options.append(f"NVreg_ImexChannelCount={desired.channel_count}")
-    if desired.create_channel0 is not None:
-        options.append(f"NVreg_CreateImexChannel0={int(desired.create_channel0)}")
-    return f"{_MARK}options nvidia {' '.join(options)}\n" if options else None
 
 
 def render_record(desired: DesiredState, generation: int, old: boot.Record | None, now: float) -> str:

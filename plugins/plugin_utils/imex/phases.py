@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
@@ -29,6 +30,24 @@ PENDING_PHASES = ("preview", "evaluate")
 _REPEATED = {"certificate": CHANGE_PHASES, "inspect": CHANGE_PHASES, "preview": ("preview",)}
 # Variables of the role that a tray waits by.
 _OF_PLAN = ("allow_jobs", "job_files", "ctl_timeout", "ready_wait", "start_wait")
+PLAN: Mapping[str, Any] = MappingProxyType(
+    {
+        # The Slurm nodes of the clique, whose jobs are looked up.
+        "slurm_nodes": [],
+        # Lines of the members that this run does not reach, whose records `inspect` reads.
+        "outside": [],
+        # Lines of the other members that were started, for which `wait` waits.
+        "started": [],
+        "generation": 0,
+        # Whether all daemons of the clique stop before any starts.
+        "restart_clique": False,
+        # Whether a running daemon must load new TLS files.
+        "reload_tls": False,
+        # Whether `wait` may signal the daemon to connect to its peers again.
+        "reconnect": False,
+    }
+)
+"""What a phase does on the tray, besides variables of the role, and what counts where the phase decides nothing."""
 # Seconds to connect, to copy the module, to read the tray and to write its files.
 _REST = 300.0
 
@@ -100,7 +119,7 @@ class Phases:
         self._variables = variables
         self.owner = values["owner"]
         self.fabric_file = absolute(values["fabric_file"]) if values["fabric_file"] else ""
-        self.plan: dict[str, Any] = {name: values[name] for name in _OF_PLAN}
+        self.plan: dict[str, Any] = {**PLAN, **{name: values[name] for name in _OF_PLAN}}
         self.clique: Clique | None = None
         self.certificate: dict[str, Any] | None = None
         self.changes_nothing = run.check
@@ -306,7 +325,7 @@ class Phases:
             )
             result.update(failed=True, msg=message)
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
-        row["generation"] = self.plan.get("generation", 0)
+        row["generation"] = self.plan["generation"]
         if phase == "inspect":
             # Of the controller, for unchanged_hosts().
             row.update(owner=self.owner, fabric_file=self.fabric_file if self.clique else None)

@@ -33,7 +33,7 @@ def rendered(name: str, **variables: Any) -> str:
     role = {**load("defaults/main.yml"), **load("vars/main.yml")}
     trusted = {name: trust_as_template(value) if isinstance(value, str) else value for name, value in role.items()}
     text = trust_as_template((ROLE / "templates" / role[f"imex_{name}_template"]).read_text())
-    return str(Templar(DataLoader(), {**trusted, **variables}).template(text))
+    return str(Templar(DataLoader(), {**trusted, **variables}).template(text) or "")
 
 
 def config_of(**variables: Any) -> str:
@@ -52,7 +52,9 @@ def desire(**more: Any) -> domain.DesiredState:
     """The desired state of a tray of clique r01, by variables of the role, its nodes, config.cfg and TLS files."""
     owner, tls = more.get("owner", "domain"), more.pop("tls", {})
     kind = "site" if tls else "off"
-    texts = {path: rendered(name, imex_owner=owner, imex_tls=kind) for name, path in domain.TEMPLATES.items()}
+    role = {f"imex_{name}": more[name] for name in ("channel_count", "create_channel0") if name in more}
+    role.update(imex_owner=owner, imex_tls=kind)
+    texts = {path: rendered(name, **role) for name, path in domain.TEMPLATES.items()}
     texts[files.CONFIG_FILE] = more.pop("config", texts[files.CONFIG_FILE])
     entries = tuple(more.pop("nodes", LIST))
     clique = Clique("r01", tuple(f"t{number}" for number in range(len(entries))), entries)
@@ -130,6 +132,22 @@ def test_the_drop_in_checks_the_list_and_creates_the_channels() -> None:
     assert "TimeoutStartSec=150.5" in lines
     assert "ExecStartPre" not in rendered("drop_in")
     assert [rendered(name).count("nvlink-imex-list.socket") for name in ("drop_in", "list_socket")] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"channel_count": 64}, "options nvidia NVreg_ImexChannelCount=64\n"),
+        ({"create_channel0": False}, "options nvidia NVreg_CreateImexChannel0=0\n"),
+        (
+            {"channel_count": 0, "create_channel0": True},
+            "options nvidia NVreg_ImexChannelCount=0 NVreg_CreateImexChannel0=1\n",
+        ),
+    ],
+)
+def test_the_options_of_the_driver(options: dict[str, Any], line: str) -> None:
+    assert table(desire(**options))[domain.MODPROBE] == f"# Written by the role rackscale.nvlink.imex.\n{line}"
+    assert table(desire())[domain.MODPROBE] is None
 
 
 def test_a_site_switches_the_check_at_boot_and_its_port_off() -> None:
