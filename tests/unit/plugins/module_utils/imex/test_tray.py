@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
     domain,
@@ -31,6 +31,19 @@ def test_closed_ports_are_found() -> None:
         assert starting.closed_ports(["127.0.0.1"], ports) == {"127.0.0.1": [closed]}
         assert starting.closed_ports(["127.0.0.1"], ports[:1]) == {}
         assert starting.closed_ports([], ports) == {}
+
+
+@pytest.mark.parametrize("record", [None, {"clique": "r01", "generation": 1, "sha256": "0" * 64}])
+def test_a_tray_with_another_list_or_record_does_not_start(monkeypatch: pytest.MonkeyPatch, record: Any) -> None:
+    """Something else may have written it since stop_and_write."""
+    desired = domain.DesiredState("domain", "r01", ("192.0.2.1", "192.0.2.2"))
+    for sha256 in (desired.sha256, "0" * 64):
+        monkeypatch.setattr(starting, "sha256_of", lambda _path, found=sha256: found)
+        monkeypatch.setattr(starting, "read_record", lambda: record)
+        one = tray.Tray(desired)
+        with pytest.raises(HostError, match="is not the node list of clique r01; find what else writes that file"):
+            starting.start(one, 1, False)
+        assert one.host.changes == []
 
 
 def squeue(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
