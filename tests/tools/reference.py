@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,7 +150,7 @@ def internal_modules() -> set[str]:
 
 def reference() -> str:
     """The page of all playbooks, roles and plugins."""
-    return f"{_HEAD}{''.join(_playbook_sections())}{_role_section()}{_plugin_section()}"
+    return f"{_HEAD}{''.join(_playbook_sections())}{''.join(_role_sections())}{_plugin_section()}"
 
 
 def _playbook_sections() -> Iterator[str]:
@@ -174,13 +175,35 @@ def _playbook_sections() -> Iterator[str]:
             yield f"\nAlso accepted: {one.more}.\n"
 
 
-def _role_section() -> str:
-    rows = []
+def _role_sections() -> Iterator[str]:
+    yield "\n## Roles\n"
     for role in roles():
         for name, spec in entry_points(role).items():
-            link = f"[`{role.name}`](../roles/{role.name}/README.md)"
-            rows.append(f"| {link} | `{name}` | {markdown(spec['short_description'])} |\n")
-    return f"\n## Roles\n\n| role | entry point | what it does |\n|---|---|---|\n{''.join(rows)}"
+            entry = "" if name == "main" else f", tasks_from: {name}"
+            yield f"\n### Role {role.name}{entry}\n\n"
+            yield f"{markdown(spec['short_description'])}; see its [README](../roles/{role.name}/README.md).\n"
+            yield "\n| variable | default | meaning |\n|---|---|---|\n"
+            for variable, option in spec["options"].items():
+                yield f"| `{variable}` | {_default(option)} | {_meaning(option)} |\n"
+
+
+def _default(option: dict[str, Any]) -> str:
+    if option.get("required"):
+        return "**required**"
+    default = option.get("default")
+    if default is None or default == "":
+        return ""
+    dumped = default if isinstance(default, str) else json.dumps(default)
+    return f"`{_escaped(dumped)}`"
+
+
+def _meaning(option: dict[str, Any]) -> str:
+    text = markdown(option["description"])
+    if option.get("choices"):
+        text += f" One of {', '.join(f'`{choice}`' for choice in option['choices'] if choice != '')}."
+    if option.get("options"):
+        text += " Keys: " + " ".join(f"`{key}`: {_meaning(inner)}" for key, inner in option["options"].items())
+    return text
 
 
 def _plugin_section() -> str:
