@@ -102,10 +102,10 @@ FAULTS = (
     Fault("label_against_the_gpus", "kubernetes", "plugins/plugin_utils/kubernetes/labels.py",
           "if node in existing and gpus.get(node, clique.text) == clique.text", "if node in existing"),
     Fault("dry_run_that_writes", "kubernetes", "plugins/plugin_utils/kubernetes/topology.py",
-          "OWNER, force=True, dry_run=True)", "OWNER, force=True)"),
+          "apply(dry_run=True)", "apply()"),
     # With the fields of the server an object always differs.
     Fault("unchanged_object_written", "kubernetes", "plugins/plugin_utils/kubernetes/topology.py",
-          "if after == before:", "if after == existing:"),
+          "if after != before:", "if after != existing:"),
     # The status of a node whose kubelet is gone is Unknown.
     Fault("lost_node_is_ready", "kubernetes", "plugins/plugin_utils/dra/domains.py",
           'row.get("status") != "True"', 'row.get("status") == "False"'),
@@ -151,7 +151,7 @@ FAULTS = (
     Fault("mildest_severity_kept", "verify", "plugins/plugin_utils/verify/correlation.py",
           'min(root["severity"], row["severity"]', 'max(root["severity"], row["severity"]'),
     Fault("first_count_is_growth", "verify", "plugins/plugin_utils/verify/links.py",
-          'if before is not None and number > old["recoveries"]:', 'if number > old["recoveries"]:'),
+          "if before is not None and number > old:", "if number > old:"),
     Fault("unchecked_layer_is_ok", "verify", "plugins/plugin_utils/render/verdict.py",
           'return self.checked and not self.failures.get("error")', 'return not self.failures.get("error")'),
     Fault("redirect_keeps_credentials", "rest", "plugins/plugin_utils/clients/http.py",

@@ -75,7 +75,7 @@ def unpack(packed: Any) -> Merged | None:
 
 
 def _unpacked(row: Mapping[str, Any]) -> Observation:
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
     values["addresses"] = tuple(Address(*address) for address in row["addresses"])
     values["cliques"] = {operation: frozenset(ids) for operation, ids in row["cliques"].items()}
     return Observation(**values)
