@@ -751,7 +751,8 @@ def test_no_lie_of_a_member_stops_restarts_or_fails_another(store: Path, data: s
     for (tray, phase), plan in rack.plans.items():
         if tray != liar:
             assert not plan.get("restart_clique"), phase
-            assert plan.get("generation", 7) == 7
+            # Another phase writes no record.
+            assert plan["generation"] == (7 if phase == "stop_and_write" else 0), phase
     for (tray, phase), result in rack.results.items():
         if tray != liar:
             assert not result.get("failed"), (phase, result)
