@@ -36,7 +36,6 @@ notes:
   - Without the state file next to the fabric file, every tray is present and its health is unknown.
 requirements:
   - fastjsonschema, for the source V(fabric_file)
-  - netaddr, for O(imex_network)
   - ClusterShell and OpenSSH's client, for the source V(ssh)
   - urllib3, for the sources V(rest) and V(topograph)
   - jmespath, for the source V(rest) and wherever an option is a JMESPath expression

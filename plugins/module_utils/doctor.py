@@ -145,7 +145,8 @@ def connect_all(targets: Sequence[Target]) -> list[Connection]:
 def connect(targets: Sequence[Target], seconds: float) -> list[Connection]:
     """connect_all in this process; `seconds` for each of them."""
     with ThreadPoolExecutor(max(1, len(targets))) as pool:
-        return [*pool.map(lambda row: {**row, "reason": _unreachable(row, seconds)}, targets)]
+        reasons = pool.map(lambda row: _unreachable(row, seconds), targets)
+        return [{**row, "reason": reason} for row, reason in zip(targets, reasons)]
 
 
 def _unreachable(target: Target, seconds: float) -> str:

@@ -75,11 +75,15 @@ class Symptom(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One code. messages: case -> template; case "" is the code's own, from which sentence and remedy are."""
+    """One code. messages: case -> template; case "" is the code's own, from which sentence and remedy are.
+
+    cause: the likely one; empty where the sentence says it.
+    """
 
     symptom: Symptom
     severity: str
     command: str
+    cause: str
     messages: dict[str, str]
 
     @property
@@ -180,6 +184,81 @@ COMMANDS = {
 }
 """The command of a code for which that of its symptom is not right; empty: its remedy in words."""
 
+CAUSES = {
+    "gpus_disagree": "the NVLink partitions on the switches have only some of the tray's GPUs",
+    "gpus_partly_attached": "some GPUs of the tray have not joined the NVLink fabric",
+    "fabric_cliques_smaller": "the NVLink partition has reached its limit of multicast groups",
+    "recovery_action": "the driver has seen an error of the GPU",
+    "tray_unreachable": "the tray is off, or its network or sshd is down",
+    "tray_subset_failed": "a part of the tray's operating system is damaged, such as Python or /proc",
+    "driver_missing": "the kernel modules did not load at boot, or the driver's packages are installed in part only",
+    "version_mismatch": "the driver was upgraded and its old kernel module is still loaded",
+    "driver_timeout": "the driver hangs in the kernel",
+    "no_gpu": "the GPUs have no power or fell off the bus",
+    "gpu_lost": "the GPU has fallen off the bus (Xid 79)",
+    "gpu_missing": "a GPU no longer enumerates",
+    "tray_not_attached": "the GPUs have not joined the NVLink fabric",
+    "fabric_missing": "the driver has not registered the GPUs with the NVLink fabric",
+    "fabric_uuid_zero": "the NMX controller has assigned no cluster UUID to the NVLink domain",
+    "fabric_not_started": "nvidia-persistenced is not running",
+    "fabric_in_progress": "the NMX controller (HGX: nvidia-fabricmanager) does not answer, or the GPU is in no NVLink"
+    " partition",
+    "fabric_refused": "the GPU is in no NVLink partition",
+    "fabric_manager_disconnected": "the NMX controller has stopped, or the switches' management network has failed",
+    "fabric_unhealthy": "links or switches of the rack failed",
+    "nvlink_links_degraded": "a cable, port or switch of the rack failed",
+    "nvlink_link_recovering": "a cable, connector or port of that link is failing, and the link may go down",
+    "nvlink_xid": "a link of the GPU, or of another GPU of its clique, failed",
+    "acceptance_pending": "the tray is new and not yet in the fabric file",
+    "tray_moved": "the NVLink partition was changed, or the trays or their host names were exchanged",
+    "tray_replaced": "the tray or its GPUs were replaced",
+    "tray_misplaced": "the tray was put into another slot",
+    "tray_unplaced": "the tray is not in the fabric file",
+    "drivers_differ": "a driver upgrade reached only some trays of the clique",
+    "clique_id_changed": "the NVLink partitions were created again",
+    "domain_uuid_changed": "the fabric of the NVLink domain was built again",
+    "tray_partitions": "the provider of the NVLink partitions gave each idle tray one of its own",
+    "imex_not_ready": "the daemon was stopped, or is waiting for its peers",
+    "imex_unit_down": "the daemon was stopped, or exited with an error",
+    "imex_unit_starting": "the start of the daemon hangs",
+    "imex_timeout": "the daemon hangs",
+    "imex_two_owners": "two of service, prolog, DRA driver and manual start run IMEX on this tray",
+    "imex_in_use": "another owner, perhaps in a container, uses the driver's IMEX session",
+    "imex_foreign_daemon": "nvidia-imex was started by hand",
+    "imex_version_mismatch": "package and driver were not upgraded together",
+    "imex_restart_pending": "the node list or the package was written and nvidia-imex was not restarted",
+    "imex_list_differs": "a program other than the role imex wrote the node list",
+    "imex_list_outdated": "the node list was edited by hand",
+    "imex_address_invalid": "the tray has no address within imex_network, or two trays have the same",
+    "imex_pair_disconnected": "a firewall blocks the traffic between the two",
+    "imex_peer_authentication": "certificates expired, or were renewed on some trays only",
+    "imex_peer_version": "an IMEX upgrade reached only some trays of the clique",
+    "imex_channels_off": "the driver was loaded without IMEX channels",
+    "imex_channel_missing": "the device was removed, or was not created after a reboot",
+    "imex_channel_stale": "the device file dates from an earlier boot",
+    "imex_channel_slurm_conflict": "both the role imex or the driver and Slurm create channels",
+    "slurm_unreachable": "slurmctld, slurmdbd or its host is down",
+    "slurmd_newer": "the trays were upgraded before the controller",
+    "slurm_blocks_differ": "the topology file was edited by hand or replaced, or is older than the fabric file",
+    "slurm_block_overlap": "the topology file was edited by hand; slurmctld accepts a node in two blocks",
+    "slurm_node_unclaimed": "the tray was removed from the fabric file or never discovered, or the file was edited by"
+    " hand",
+    "slurm_topology_differs": "the file was changed and slurmctld has not loaded it",
+    "slurm_reconfigure_needed": "what slurmctld schedules with differs from its files, as after scontrol update of a"
+    " node or partition",
+    "slurm_tier_differs": "it was changed by hand, or its definition changed since the last run",
+    "k8s_unreachable": "the API server is down, or the kubeconfig is outdated",
+    "k8s_node_missing": "the tray never joined the cluster, or its Node was deleted",
+    "node_not_ready": "the kubelet does not report its status",
+    "k8s_clique_label_missing": "the label was removed, or gpu-feature-discovery does not run on the node",
+    "k8s_clique_label_wrong": "the label was set by hand, or gpu-feature-discovery has not updated it since the GPUs"
+    " changed",
+    "dra_node_outdated": "the DRA driver's kubelet plugin does not run on the node, or has not updated since the GPUs"
+    " changed",
+    "k8s_domain_daemon_down": "the IMEX daemon of the ComputeDomain is not ready on that node",
+}
+"""The likely cause of a code, for verify."""
+
 _NO_ANSWER = Symptom("A tray does not answer, or its answer cannot be used", HARDWARE, _FACTS)
 _VERSIONS = Symptom("The driver is missing, or versions do not fit", DRIVER)
 _GPUS = Symptom("The GPUs of a tray hang or are missing", HARDWARE, _REBOOT)
@@ -228,7 +307,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "not_a_tray": "A host without GPUs that is not in the fabric file was read; remove it from fabric_hosts",
     },
     (_VERSIONS, ERROR): {
-        "driver_missing": "The NVIDIA driver is not loaded; load its kernel modules, or install it",
+        "driver_missing": "The NVIDIA driver is not loaded, or its libraries or nvidia-smi are missing; load its kernel"
+        " modules, or install the driver",
         "driver_missing.nvml_not_found": "NVML cannot be loaded ({error}); install the driver's user-space packages.",
         "driver_missing.smi_not_linked": "nvidia-smi cannot load libnvidia-ml.so.1; install the driver's user-space"
         " packages.",
@@ -278,8 +358,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " and compare it with nvidia-smi -L.",
     },
     (_GPUS, WARNING): {
-        "gpu_missing": "An attached tray reports fewer GPUs than when it was placed; reboot the tray, then replace the"
-        " GPU",
+        "gpu_missing": "An attached tray reports fewer GPUs than when it was placed; reboot the tray, and replace"
+        " the GPU if it stays away",
     },
     (_UNREAD, ERROR): {
         "no_permission": "The NVIDIA driver refuses this user; set become: true, or check the modes of /dev/nvidia*",
@@ -354,8 +434,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     },
     (_LINKS, WARNING): {
         "nvlink_links_degraded": "Not all NVLinks of a GPU are active at the speed that most links of its tray have;"
-        " compare it with its port on the NVLink switch (nv show interface --view link-diagnostics), drain the tray"
-        " and reset the GPU; if that does not help reboot, then ask its vendor for service",
+        " compare the links with their ports on the NVLink switch (nv show interface --view link-diagnostics), drain"
+        " the tray and reset the GPU; if that does not help reboot, then ask its vendor for service",
         "nvlink_links_degraded.all": "No NVLink of this tray is active, its {gpus} have {links} each; no action for"
         " PCIe cards without a bridge, else check the power of the NVLink switches and the rack's cables.",
         "nvlink_links_degraded.some": "{gpu}: {usable} of {links} NVLinks are active{speed}, {others} not",
@@ -391,7 +471,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "acceptance_pending": "A tray is observed in a position that is proposed and not accepted yet; check the"
         " proposal and run the playbook accept",
         "tray_replaced": "All GPUs of a tray are new; accept the proposal if the tray was replaced",
-        "domain_two_chassis": "An NVLink domain spans several chassis, as in NVL36x2; none on such systems",
+        "domain_two_chassis": "An NVLink domain spans several chassis, as in NVL36x2; none, unless the site has no such"
+        " system",
     },
     (_GATES, ERROR): {
         "chassis_changed": "gate: trays of a known NVLink domain report another chassis, or none reports one that it"
@@ -413,7 +494,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "moved_percent": "gate: more trays move at once than moved_percent; check the proposal, name the gate in"
         " fabric_override to accept it",
         "rotation_in_progress": "gate: only a part of an NVLink domain reports a new cluster UUID, and its trays keep"
-        " their places meanwhile; discover again when all report it, or name another domain in fabric_domain_names",
+        " their places meanwhile; discover again when all report it, or name it in fabric_domain_names if it is"
+        " another domain",
         "slot_conflict": "gate: trays of one NVLink domain report the same slot of a chassis; check where the trays"
         " are installed, name the gate in fabric_override to accept it",
         "source_too_old": "gate: positions change because of observations older than max_age; discover again, or"
@@ -474,7 +556,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "imex_unit_starting": "nvidia-imex.service is still starting though its daemon runs, and systemd ends it after"
         " the unit's TimeoutStartSec; check journalctl -u nvidia-imex.service, then restart it",
         "imex_timeout": "nvidia-imex-ctl {option} did not respond in time{stuck}; drain the tray and restart the"
-        " daemon, reboot it if it hangs again",
+        " daemon, reboot the tray if it hangs again",
         "imex_two_owners": "Two of service, Prolog, DRA driver and manual start run IMEX on one host, which has one"
         " IMEX session; keep one owner, and stop the other on this host",
         "imex_two_owners.owners": "IMEX has more than one owner here: {owners}",
@@ -704,7 +786,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_conf_inconsistent.prolog": "{path} does not run prolog and epilog of IMEX per job; add {lines} (an"
         " existing Prolog may call {program} prolog instead), and run scontrol reconfigure.",
         "slurm_select_type": "SelectType is not select/cons_tres; set SelectType=select/cons_tres in slurm.conf",
-        "slurm_plugin_missing": "TopologyPlugin is not set, so topology.conf is not read; set topology/block",
+        "slurm_plugin_missing": "TopologyPlugin is not set, so topology.conf is not read; set"
+        " TopologyPlugin=topology/block",
     },
     (_FILES, WARNING): {
         "slurm_channels_few": "Slurm has fewer IMEX channels than nodes, more than the driver has, or none that it can"
@@ -746,7 +829,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " correct fabric_slurm_node and run discover and accept",
         "slurm_hardware_assumed": "The hardware of a tray was never read or is impossible, so its line is the usual"
         " one or stays; bring the tray up, run slurmd -C there, and run the role slurm again",
-        "slurm_conf_advice": "A setting or file of Slurm lets jobs do what they should not; correct the line or file",
+        "slurm_conf_advice": "A setting or file of Slurm lets jobs do what they should not; correct the line or"
+        " file that the finding names",
         "slurm_conf_advice.ranks": "The order of the node names alternates between blocks, and ranks follow the names:"
         " add TopologyParam=BlockAsNodeRank to slurm.conf, or set manage_conf to true.",
         "slurm_conf_advice.other_file": "topology.conf is no longer read, since there is a topology.yaml: remove it.",
@@ -953,7 +1037,8 @@ def _catalogue() -> dict[str, Row]:
             code, _dot, case = name.partition(".")
             if not case:
                 remedy = text.partition("; ")[2]
-                rows[code] = Row(symptom, severity, COMMANDS.get(code, symptom.command), {})
+                command = COMMANDS.get(code, symptom.command)
+                rows[code] = Row(symptom, severity, command, CAUSES.get(code, ""), {})
             rows[code].messages[case] = f"{text}." if not case else text if text.endswith(".") else f"{text}; {remedy}."
     return rows
 

@@ -82,7 +82,7 @@ def test_the_report_has_the_block_sizes_of_the_site(folder: Path) -> None:
 def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
     (folder / "verdict.json").write_text("{")
     output = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
-    assert "verdict.json: is not JSON; run the playbook verify again, or leave the option out." in output
+    assert "verdict.json: cannot be read as JSON: run the playbook verify again, or leave the option out." in output
     assert "Traceback" not in output
 
 

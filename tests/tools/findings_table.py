@@ -41,6 +41,7 @@ def text() -> str:
 
 def _entry(code: str, row: Row) -> str:
     lines = [f"{_SEVERITIES[row.severity]}: {_words(row.sentence)}.", "", f"- Remedy: {_words(row.remedy)}"]
+    lines += [f"- Likely cause: {_words(row.cause)}"] if row.cause else []
     lines += [f"- Command: `{row.command}`"] if row.command else []
     lines += [f"- {_words(general(text))}" for case, text in row.messages.items() if case]
     return f'\n<a id="{code}"></a>\n### `{code}`\n\n' + "\n".join(lines) + "\n"

@@ -56,7 +56,8 @@ How = Callable[[str, Object, Site], Found]
 
 
 def checks(site: Site) -> Iterator[Check]:
-    for host, report in site.asked.items():
+    # A host may be both: each of its reports has other facts.
+    for host, report in (*site.trays.items(), *site.controllers.items()):
         if report.get("problem"):
             yield causes.of(host, str(report["problem"]))
         else:

@@ -23,6 +23,9 @@ class NetworkError(NvlinkError):
 
 def networks(texts: Iterable[str]) -> tuple[IPNetwork, ...]:
     """Parse networks in CIDR notation; host bits may be set, as `ip address` prints them."""
+    texts = list(texts)
+    if not texts:
+        return ()
     # Only where an option names a network: Ansible loads this file on controllers without netaddr, too.
     try:
         from netaddr import AddrFormatError, IPNetwork

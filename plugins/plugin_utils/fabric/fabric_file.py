@@ -23,9 +23,20 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import sig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, absolute, is_address
 
+_HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
+
+# The value of a key that is defined twice.
+_TWICE = object()
 # ansible-runner, of AWX and ansible-navigator too, sets it in each run.
 _OF_RUNNER = "AWX_ISOLATED_DATA_DIR"
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
+_A_TYPE = {
+    "object": "an object",
+    "array": "a list",
+    "string": "a string",
+    "integer": "an integer",
+    "null": "null",
+}
 
 
 class FabricFileError(NvlinkError):
@@ -161,13 +172,14 @@ def decode(data: bytes, path: str) -> Any:
             f"{path}: is encrypted with ansible-vault; run ansible-vault decrypt {path}: it holds names and places "
             "and no secret, and it is reviewed as text"
         )
+    twice: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
             [(name, _number)] = Counter(name for name, _value in pairs).most_common(1)
-            values = " and ".join(_brief(json.dumps(value)) for key, value in pairs if key == name)
-            raise FabricFileError(f"{path}: {_brief(name)} is defined twice ({_brief(values)}); remove one of the two")
+            twice.append(name)
+            found[name] = _TWICE
         return found
 
     def no_fraction(number: str) -> NoReturn:
@@ -177,16 +189,31 @@ def decode(data: bytes, path: str) -> Any:
         # Not left to json, which accepts encoded halves of surrogate pairs.
         text = data.decode("utf-8-sig")
         document = json.loads(text, object_pairs_hook=unique, parse_float=no_fraction, parse_constant=no_fraction)
-        if "\\u" in text:
-            # It may be such a half, which no file can hold.
-            encode(document)
+        problem = next(_problems(document), None) if twice or "\\u" in text else None
     except json.JSONDecodeError as error:
         at = f"line {error.lineno} column {error.colno}"
         raise FabricFileError(f"{path}: is not JSON at {at} ({error.msg}); correct it there") from None
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else _brief(str(error))
         raise FabricFileError(f"{path}: is not JSON ({reason}); restore it from version control") from None
+    if problem:
+        raise FabricFileError(f"{path}: {problem}")
     return document
+
+
+def _problems(node: Any, field: str = "") -> Iterator[str]:
+    """Yield what is wrong with keys and texts: a key defined twice, a text that cannot be encoded."""
+    if node is _TWICE:
+        yield f"{field} is defined twice; remove one of the two"
+    elif isinstance(node, dict):
+        for name, value in node.items():
+            yield from _problems(name, f"a name in {field or 'the top'}")
+            yield from _problems(value, f"{field}.{_brief(name)}" if field else _brief(name))
+    elif isinstance(node, list):
+        for value in node:
+            yield from _problems(value, field)
+    elif isinstance(node, str) and (half := _HALF_OF_A_PAIR.search(node)):
+        yield f"{field} has {json.dumps(half[0])}, half of a surrogate pair and no character; correct it"
 
 
 def check_version(document: Any, path: str) -> None:
@@ -214,8 +241,8 @@ def check_schema(document: Any, schema: str, path: str) -> None:
     try:
         _validator(schema)(document)
     except fastjsonschema.JsonSchemaValueException as error:
-        where = ".".join(error.path[1:]) or "the top"
-        raise FabricFileError(f"{path}: {where} {_violation(error)}") from None
+        where = _brief(".".join(error.path[1:])) or "the top"
+        raise FabricFileError(f"{path}: {where} {_violation(error.rule, error.definition, error.value)}") from None
 
 
 @functools.cache
@@ -227,16 +254,23 @@ def _validator(schema: str) -> Callable[[Any], Any]:
         return fastjsonschema.compile(json.load(file))
 
 
-def _violation(error: Any) -> str:
-    """A violated rule of a schema, in the words of fastjsonschema where these name it: what is wrong, and a remedy."""
-    value, what = _brief(json.dumps(error.value)), _brief(error.message.removeprefix(error.name).strip())
-    if error.rule == "propertyNames":
-        form = error.definition["propertyNames"]
-        illegal = next(name for name in error.value if not re.fullmatch(form["pattern"], name))
-        return f"has the name {_brief(repr(illegal))}; a name there may contain {form['description']} only"
-    if error.rule == "pattern":
-        what = f"must be {error.definition['description']}"
-    return f"{what}; correct it" if isinstance(error.value, dict) else f"{what}, not {value}; correct it"
+def _violation(rule: str | None, definition: Mapping[str, Any], value: Any) -> str:
+    """Describe a violated rule of a schema: what is wrong with the value and what to do."""
+    limit: Any = definition[rule] if rule else None
+    if rule == "required":
+        return f"lacks {next(name for name in definition['required'] if name not in value)}; add it"
+    if rule == "additionalProperties":
+        unknown = next(name for name in value if name not in definition["properties"])
+        return f"has the unknown key {_brief(repr(unknown))}; remove it"
+    if rule == "propertyNames":
+        illegal = next(name for name in value if not re.fullmatch(limit["pattern"], name))
+        return f"has the name {_brief(repr(illegal))}; a name there may contain {limit['description']} only"
+    if rule == "type":
+        names: list[str] = limit if isinstance(limit, list) else [limit]
+        return f"must be {' or '.join(_A_TYPE[name] for name in names)}, not {_brief(json.dumps(value))}; correct it"
+    if rule == "pattern":
+        return f"must be {definition['description']}, not {_brief(json.dumps(value))}; correct it"
+    return f"is {_brief(json.dumps(value))}, which violates {rule} {_brief(json.dumps(limit))}; correct it"
 
 
 def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:

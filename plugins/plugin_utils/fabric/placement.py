@@ -60,7 +60,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_sorted,
     tray_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ def _placed(
 ) -> _Trays:
     """Place or update the tray of every claim, then apply the site's settings of every placed target.
 
-    imex: claimed tray -> address. policies: cluster UUID -> policy of a domain that is split per tray.
+    imex: claimed tray -> address. policies: cluster UUID -> policy of a domain that is split per tray. PlacementError
+    where the site gives two trays one node.
     """
     draft = _Trays(previous, claims, now)
     for name, clique in names.places.items():
@@ -167,6 +168,8 @@ def _placed(
     for name, observation in observed.items():
         if name in draft.trays:
             draft.set(name, observation)
+    for kind in ("slurm", "kubernetes"):
+        _check_unique_nodes(draft.trays, f"{kind}_node", f"{kind}_cluster")
     return draft
 
 
@@ -288,6 +291,22 @@ def _sized(
         if domain["cluster_uuid"] in policies:
             domains[name] = {**domains[name], "tray_partitions": policies[domain["cluster_uuid"]]}
     return domains
+
+
+def _check_unique_nodes(trays: Mapping[str, Tray], key: str, cluster_key: str) -> None:
+    """Raise PlacementError if two trays have the same node name, in the same cluster where there are several."""
+    rows = cast(list[dict[str, Any]], [*trays.values()])
+    if len({(tray.get(cluster_key), tray[key]) for tray in rows}) == len(rows):
+        return
+    owners: dict[tuple[str | None, str], str] = {}
+    for name, tray in zip(trays, rows, strict=True):
+        node, cluster = tray[key], tray.get(cluster_key)
+        owner = owners.setdefault((cluster, node), name)
+        if owner != name:
+            of_cluster = f" of cluster {cluster}" if cluster else ""
+            raise PlacementError(
+                f"fabric_{key}: trays {owner} and {name}{of_cluster} would both be node {node}; set different names"
+            )
 
 
 def _same_hardware(claim: Observation, tray: Tray) -> bool:

@@ -17,11 +17,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Obj
 
 CREATE, UPDATE, DELETE = "create", "update", "delete"
 KUEUE = "kueue.x-k8s.io"
-# Kueue's finalizer keeps an object in use, and Kueue loses the usage of running workloads in its cache when the object
-# is there again: of a Topology before its pull request 8755, of a flavor until issue 13878.
+# Kueue's finalizer keeps an object in use, a Topology while a flavor names it, and Kueue loses the usage of running
+# workloads in its cache when the object is there again: of a Topology before its pull request 8755, of a flavor until
+# issue 13878.
 _DELETE = {
     KUEUE: "where a ClusterQueue uses it, set spec.stopPolicy: HoldAndDrain there, and remove the flavor from it when "
-    "its workloads have ended; delete it, run again, then add the flavor and clear stopPolicy",
+    "its workloads have ended; delete it, of a Topology first the ResourceFlavors that name it, run again, then add "
+    "the flavor and clear stopPolicy",
 }
 _SERVER_FIELDS = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 

@@ -42,7 +42,7 @@ RENDERERS: dict[str, Renderer] = {
     "slurm": Renderer(slurm_files.render, slurm_files.findings, with_context=True),
     "imex": Renderer(imex.render, imex.findings),
     "dra": Renderer(dra.render, with_context=True),
-    "schedulers": Renderer(schedulers.render, schedulers.findings),
+    "schedulers": Renderer(schedulers.render, schedulers.findings, with_context=True),
     "examples": Renderer(workloads.render, with_context=True),
     "metrics": Renderer(metrics.render, with_context=True),
     "report": Renderer(report.render, with_context=True),

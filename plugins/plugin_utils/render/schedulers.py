@@ -156,7 +156,9 @@ def _usable(tray: model.Tray) -> bool:
     return len(tray["kubernetes_node"]) <= 253 and _NODE_NAME.fullmatch(tray["kubernetes_node"]) is not None
 
 
-def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
+def problems(
+    fabric: model.Fabric, cluster: str | None, settings: TopologySettings = DEFAULT.topology
+) -> list[model.Finding]:
     """Findings on trays and cliques that are not in the topology."""
     found = []
     owner: dict[str, str] = {}
@@ -178,7 +180,7 @@ def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
             )
         if len(placed) == len(wrong):
             continue
-        named = object_name(DEFAULT.topology.name, clique)
+        named = object_name(settings.name, clique)
         if owner.setdefault(named, clique) != clique:
             found.append(
                 finding(
@@ -239,9 +241,9 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
     return texts
 
 
-def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
+def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> list[model.Finding]:
     """Findings on what is missing in the files, for all clusters."""
-    return [row for cluster in clusters(fabric) for row in problems(fabric, cluster)]
+    return [row for cluster in clusters(fabric) for row in problems(fabric, cluster, context.topology)]
 
 
 def folder(cluster: str | None) -> str:

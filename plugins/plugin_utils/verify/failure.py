@@ -73,6 +73,6 @@ def failure(
         "clique": clique,
         "trays": list(trays) or ([tray] if tray else []),
         "message": message if message.endswith(".") else f"{message}.",
-        "cause": cause or row.sentence,
+        "cause": cause or row.cause or row.sentence,
         "remediation": row.command or row.remedy,
     }

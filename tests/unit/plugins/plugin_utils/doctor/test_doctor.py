@@ -184,6 +184,9 @@ def test_a_driver_without_its_parts_is_an_error_with_the_finding() -> None:
     finding = {"code": "driver_missing", "severity": "error", "message": "Load the driver."}
     broken = report(gpu={"driver": None, "gpus": 0, "findings": [finding]})
     assert [row[:3] for row in found(Site({"r01t01": broken}))] == [("driver", ERROR, "r01t01")]
+    # Its report as the Slurm controller's host has no GPUs.
+    both = Site({"r01t01": broken}, {"r01t01": {key: value for key, value in report().items() if key != "gpu"}})
+    assert ("driver", ERROR, "r01t01") in [row[:3] for row in found(both)]
     none = report(gpu={"driver": DRIVER, "gpus": 0, "findings": []})
     assert [row[:2] for row in found(Site({"r01t01": none}))] == [("nvml", ERROR)]
 

@@ -124,7 +124,9 @@ def test_two_clusters_may_each_have_a_node_of_one_name() -> None:
     set_site(site, (R01[0], R02[2]), slurm_node="node001")
     site.discover()
     set_site(site, (R01[1],), slurm_node="node001")
-    with pytest.raises(NvlinkError, match=r": trays\.r01t02\.slurm_node is node001, the same as trays\.r01t01\."):
+    with pytest.raises(
+        NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 of cluster alpha would both be n"
+    ):
         site.discover()
 
 
@@ -201,7 +203,7 @@ BLOCKS = ("clusters", "slurm", "alpha", "blocks")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (at("clusters", "pbs", put={}), "clusters must not contain {'pbs'} properties; correct it"),
+        (at("clusters", "pbs", put={}), "clusters has the unknown key 'pbs'; remove it"),
         (
             at("clusters", "slurm", "..", put={"blocks": {}}),
             "clusters.slurm has the name '..'; a name there may contain ",

@@ -87,5 +87,6 @@ def test_an_immutable_field_of_kueue_is_changed_without_running_workloads() -> N
     assert found["message"] == (
         "ResourceFlavor nvlink of kueue.x-k8s.io must be deleted and created again to change spec.topologyName: where "
         "a ClusterQueue uses it, set spec.stopPolicy: HoldAndDrain there, and remove the flavor from it when its "
-        "workloads have ended; delete it, run again, then add the flavor and clear stopPolicy."
+        "workloads have ended; delete it, of a Topology first the ResourceFlavors that name it, run again, then add "
+        "the flavor and clear stopPolicy."
     )
