@@ -93,7 +93,8 @@ class ActionModule(ControllerAction):
         extra = load_extra_vars(self._loader) if names else {}
         for name in names:
             path = trust.controller_value(task_vars, name)
-            if path and not os.path.isfile(absolute(path)):
+            # Of a kubeconfig there may be several.
+            if path and not any(os.path.isfile(absolute(part)) for part in str(path).split(os.pathsep) if part):
                 sentence = f"{name}: {path} is not a file; correct the path, or run the playbook that writes it first"
                 if name in extra:
                     yield sentence
