@@ -72,6 +72,12 @@ options:
         type: str
 """
 
+EXAMPLES = r"""
+- name: Inspect the tray
+  rackscale.nvlink.imex_domain:
+    phase: inspect
+"""
+
 RETURN = r"""
 changes:
   description: What changed, or would in check mode.
