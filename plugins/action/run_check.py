@@ -93,8 +93,8 @@ class ActionModule(ControllerAction):
         extra = load_extra_vars(self._loader) if names else {}
         for name in names:
             path = trust.controller_value(task_vars, name)
-            # Of a kubeconfig there may be several.
-            if path and not any(os.path.isfile(absolute(part)) for part in str(path).split(os.pathsep) if part):
+            # Of a kubeconfig there may be several. A file may have a colon in its name.
+            if path and not any(map(os.path.isfile, map(absolute, (path, *str(path).split(os.pathsep))))):
                 sentence = f"{name}: {path} is not a file; correct the path, or run the playbook that writes it first"
                 if name in extra:
                     yield sentence

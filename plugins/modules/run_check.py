@@ -64,7 +64,8 @@ options:
         file.
     type: str
   files:
-    description: Paths of files. One that does not exist is an error where an extra variable sets it, else a warning.
+    description: Paths of files, or of several between colons. One that does not exist is an error where an extra
+      variable sets it, else a warning.
     type: list
     elements: str
     default: []

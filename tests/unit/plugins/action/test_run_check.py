@@ -25,7 +25,7 @@ class HostVars(dict[str, Any]):
 def test_a_file_that_does_not_exist_is_an_error_of_the_command_line_and_a_warning_else(
     run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    path = tmp_path / "verdict.json"
+    path = tmp_path / "site:verdict.json"
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"extra_vars": (), "inventory": (), "args": ("render.yml",)}))
     monkeypatch.setattr(run_check, "load_extra_vars", lambda _loader: {"verdict_file": path} if by == "-e" else {})
     monkeypatch.setattr(Task, "get_path", lambda _self: "render.yml:1")
@@ -43,4 +43,8 @@ def test_a_file_that_does_not_exist_is_an_error_of_the_command_line_and_a_warnin
     else:
         assert run()["warnings"] == [sentence]
     path.touch()
+    assert run()["warnings"] == []
+    other = tmp_path / "other.json"
+    other.touch()
+    variables["hostvars"]["localhost"]["verdict_file"] = f"{tmp_path / 'none'}:{other}"
     assert run()["warnings"] == []
