@@ -10,32 +10,49 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, info, linter, observed, spans
 
 SCHEMA = schemas.of_return(RETURN)
+# As the task has them: ~ is the home on the host.
+OF_HOST = ("conf_dir", "bin_dir", "timeout")
 
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        arguments = {key: value for key, value in self._task.args.items() if key not in ("fabric_file", "job_sizes")}
         path, sizes = options["fabric_file"], options["job_sizes"]
         if any(size < 1 for size in sizes):
             raise AnsibleActionFail("slurm_topology_info, option job_sizes: is not a list of numbers of nodes from 1.")
         fabric, state = (fabric_file.load(path), _state(path, task_vars)) if path else (None, State())
         end = ends.controller(options, options["timeout"], options["test_seconds"])
-        result = self.run_module("rackscale.nvlink.slurm_topology_info", arguments, task_vars, SCHEMA, end)
+        passed = {option: self._task.args[option] for option in OF_HOST if option in self._task.args}
+        survey = {**passed, "step": "survey"}
+        result = self.run_module("rackscale.nvlink.slurm_topology", survey, task_vars, observed.SCHEMA, end)
+        if result.get("failed") or result.get("unreachable"):
+            return result
+        with observed.bounded():
+            seen = observed.Observed.of(result.get("survey"))
+            result = info.report(seen, options["topology_name"], options["owner"])
+        result["findings"] = [worded(found) for found in result["findings"]]
+        result.update(changed=False, changes=[])
+        if options["test_seconds"] > 0:
+            asked = {**passed, "test_seconds": options["test_seconds"], "running": result}
+            answer = self.run_module("rackscale.nvlink.slurm_topology_info", asked, task_vars, SCHEMA, end)
+            if answer.get("failed") or answer.get("unreachable"):
+                return answer
+            result["test_jobs"] = answer.get("test_jobs")
         if not result.get("topology"):
             return result
         version = rules.parse_version(str(result.get("version") or "26.5"))
         if result.get("test_jobs"):
-            predict(result["test_jobs"], result["topology"]["block_sizes"], rules.search_retries(version))
+            predict(result["test_jobs"], result["topology"]["block_sizes"], linter.search_retries(version))
         if fabric is not None:
             result["job_spans"] = job_spans(result["topology"], fabric, state, sizes, version)
         return result
@@ -69,10 +86,10 @@ def job_spans(
         for block in topology["blocks"]
     ]
     base = next((len(block["nodes"]) for block in topology["blocks"] if block["nodes"]), 0)
-    block_sizes = rules.enabled_sizes(topology["block_sizes"], base)
+    block_sizes = linter.enabled_sizes(topology["block_sizes"], base)
     if not block_sizes or not sum(counts):
         return []
     jobs = spans.sizes_of_interest(counts, block_sizes[0], sizes)
-    rows = spans.spans(counts, block_sizes, jobs, rules.search_retries(version))
+    rows = spans.spans(counts, block_sizes, jobs, linter.search_retries(version))
     known = version >= rules.SEGMENT_OPTIONS_SINCE
     return [{**asdict(row), "segment_options": list(row.segment_options) if known else []} for row in rows]

@@ -553,7 +553,7 @@ def _rehearse(plan: tier_plan.TierPlan, params: Arguments) -> rehearse.Rehearsal
     if plan.stopped_by():
         return None
     observed = plan.survey.observed
-    topology = observed.running_topology(params["topology_name"] if observed.running else "default")
+    topology = observed.runs.blocks(params["topology_name"] if observed.running else "default")
     written = {path: data for path, data in plan.writes.items() if data is not None}
     jobs = [*params["rehearse_jobs"], *_segment_jobs(plan.desired)]
     rehearsed, found = rehearse.before_apply(

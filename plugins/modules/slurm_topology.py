@@ -218,6 +218,14 @@ options:
     type: list
     elements: int
     default: []
+  step:
+    description: Set by the action plugin, which surveys, plans, rehearses and applies.
+    type: str
+    choices: [survey, rehearse, transact, remove]
+  change:
+    description: Set by the action plugin.
+    type: dict
+    default: {}
   timeout:
     description: Seconds that one call of scontrol may take, that another run may hold the lock of O(conf_dir), that
       slurmctld may take to answer after a reconfigure, and to run a restored topology.
@@ -449,6 +457,122 @@ rehearsal:
       description: Settings that the rehearsal adds.
       type: list
       elements: str
+survey:
+  description: What the action plugin plans from, which the task does not return. A hostlist may be long, so it is raw.
+  returned: with O(step=survey)
+  type: dict
+  contains:
+    conf_dir:
+      description: The folder of C(slurm.conf).
+      type: path
+    version:
+      description: The installed version.
+      type: str
+    style:
+      description: The format of the topology file.
+      type: str
+    acting:
+      description: The active controller, where this host is a standby.
+      type: str
+    config:
+      description: Settings that slurmctld runs with, by their names in lower case.
+      type: dict
+    settings:
+      description: Settings in C(slurm.conf), by their names in lower case.
+      type: dict
+    node_topologies:
+      description: The C(Topology) of node lines, by node.
+      type: dict
+    includes_ours:
+      description: Whether C(slurm.conf) includes C(nvlink_topology.conf).
+      type: bool
+    texts:
+      description: The text of each file of a topology, by name.
+      type: dict
+    checksums:
+      description: The SHA-256 of each file that an apply may change, by name.
+      type: dict
+    running:
+      description: The topologies that slurmctld has loaded, in the form of C(topology.yaml).
+      type: list
+      elements: dict
+    shown:
+      description: The lines of C(scontrol show topology).
+      type: list
+      elements: dict
+      contains:
+        name:
+          description: Name of the block.
+          type: str
+        nodes:
+          description: Its nodes.
+          type: raw
+        size:
+          description: Its size.
+          type: int
+        aggregated:
+          description: Whether it is an aggregated block.
+          type: bool
+    nodes:
+      description: The nodes of slurmctld.
+      type: list
+      elements: dict
+      contains:
+        NodeName:
+          description: Its name.
+          type: str
+        NodeHostName:
+          description: The name of its host.
+          type: str
+        NodeAddr:
+          description: Its address.
+          type: str
+        State:
+          description: Its state with its flags.
+          type: str
+    partitions:
+      description: The partitions of slurmctld.
+      type: list
+      elements: dict
+      contains:
+        PartitionName:
+          description: Its name.
+          type: str
+        Nodes:
+          description: Its nodes.
+          type: raw
+        Topology:
+          description: Its topology.
+          type: str
+    jobs:
+      description: The jobs that have nodes.
+      type: list
+      elements: dict
+      contains:
+        id:
+          description: The job ID.
+          type: str
+        user:
+          description: Its owner.
+          type: str
+        partition:
+          description: Its partition.
+          type: str
+        nodes:
+          description: Its nodes.
+          type: raw
+undone:
+  description: What a reconfigure would undo of the live changes of operators, empty for nothing.
+  returned: with O(step=rehearse)
+  type: str
+moved:
+  description: Whether one node was moved without a reconfigure.
+  returned: with O(step=transact)
+  type: bool
+outdated:
+  description: Whether it failed because a file is no longer the one of the survey.
+  returned: with O(step=transact) and O(step=remove), on failure
+  type: bool
 findings:
   description: Errors, warnings and notes, each with its remedy.
   returned: always
@@ -475,18 +599,13 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import topologies_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearse
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
-    applying,
-    gates,
-    planning,
-    surveying,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
 
+GATES = ("block_vanishes", "block_shrinks", "nodes_lose_block", "base_shrinks", live.GATE, "cluster_default_changes")
 BLOCK: dict[str, Specification] = {
     "name": {"type": "str", "required": True},
     "nodes": {"type": "list", "elements": "str", "default": []},
@@ -531,7 +650,7 @@ ARGUMENTS: dict[str, Specification] = {
     },
     "cluster_default": {"type": "str", "default": ""},
     "allow_moving_jobs": {"type": "bool", "default": False},
-    "override": {"type": "list", "elements": "str", "choices": list(gates.GATES), "default": []},
+    "override": {"type": "list", "elements": "str", "choices": list(GATES), "default": []},
     "min_block_size": {"type": "int", "default": 0},
     "aggregate_blocks": {"type": "bool", "default": False},
     "live_update": {"type": "bool", "default": True},
@@ -539,131 +658,67 @@ ARGUMENTS: dict[str, Specification] = {
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
     "timeout": {"type": "float", "default": 60},
+    "step": {"type": "str", "choices": ["survey", "rehearse", "transact", "remove"]},
+    "change": {"type": "dict", "default": {}},
     **rehearse.OPTIONS,
 }
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    if module.params["state"] == "absent":
-        run_and_exit(module, remove)
-    if module.params["blocks"] is None and not module.params["clusters"]:
-        module.fail_json(msg="slurm_topology has no blocks: name the fabric file.", findings=[])
+    if module.params["step"] is None:
+        message = "rackscale.nvlink.slurm_topology is planned on the Ansible controller; use it in a playbook"
+        module.fail_json(msg=message, findings=[])
     run_and_exit(module, run)
 
 
-def remove(module: AnsibleModule, _findings: Findings) -> Result:
-    """Remove the files of the topology; a failure restores all of them."""
-    params = module.params
+def run(module: AnsibleModule, _findings: Findings) -> Result:
+    """One step of the action plugin. Its findings are in the result: they do not fail the step."""
+    params, change = module.params, module.params["change"]
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
-        removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, params["topology_name"])
-        override = "" if live.GATE in params["override"] else "override (variable slurm_topology_override)"
-        if removal.files and not module.check_mode:
-            removing.apply(slurm, params["conf_dir"], removal, params["topology_name"], override)
-        elif removal.files and override:
-            live.require_none(slurm, params["conf_dir"], removal.files, override)
-    changes = removal.lines()
-    result: Result = {
-        "changed": bool(changes),
-        "topology_name": params["topology_name"],
-        "changes": changes,
-        "written": sorted(removal.files),
-        "reconfigured": bool(changes),
-        "standby_of": None,
-        "findings": [],
-    }
-    if module._diff and changes:
-        result["diff"] = {"prepared": "".join(f"{line}\n" for line in changes)}
+    if params["step"] == "survey":
+        if params["state"] == "absent":
+            read = {"texts": surveying.texts(params["conf_dir"]), "checksums": surveying.checksums(params["conf_dir"])}
+            return {"survey": read}
+        return {"survey": surveying.rows(slurm, params["conf_dir"], params["format"])}
+    if params["step"] == "rehearse":
+        return _rehearse(slurm, params, change)
+    try:
+        with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
+            if params["step"] == "remove":
+                return _remove(slurm, module, change)
+            return {"changed": True, "moved": transact.apply(slurm, params["conf_dir"], change)}
+    except transact.Outdated as error:
+        return {"failed": True, "outdated": True, "msg": str(error)}
+
+
+def _rehearse(slurm: programs.Slurm, params: Arguments, change: Arguments) -> Result:
+    """What loading the files would undo, and where that stops nothing, their rehearsal."""
+    writes = transact.writes(params["conf_dir"], change)
+    undone = live.survey(slurm, params["conf_dir"], writes) if change["reloads"] else []
+    result: Result = {"undone": live.sentence(undone) if undone else "", "rehearsal": None, "findings": []}
+    if change["rehearsed"] and (not undone or live.GATE in params["override"]):
+        observed = surveying.survey(slurm, params["conf_dir"], params["format"])
+        (topology,) = topologies_of(change["topology"])
+        rehearsal, found = rehearse.before_apply(observed, topology, writes, change["load"], params)
+        result.update(rehearsal=rehearsal and rehearsal.result(), findings=found)
     return result
 
 
-def run(module: AnsibleModule, findings: Findings) -> Result:
-    """Survey, plan and apply; findings are appended meanwhile, so that they are returned on an error too."""
+def _remove(slurm: programs.Slurm, module: AnsibleModule, change: Arguments) -> Result:
+    """Remove the files of the topology; a failure restores all of them.
+
+    change: kept_yaml, as of removing.plan(), and the checksums of the files from which it was made.
+    """
     params = module.params
-    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    desired = planning.DesiredState(
-        blocks=tuple(
-            Block(block["name"], tuple(block["nodes"]), fold(block["nodes"]), block["group"])
-            for block in _blocks(params, slurm)
-        ),
-        block_sizes=tuple(params["block_sizes"]),
-        name=params["topology_name"],
-        manage_conf=params["manage_conf"],
-        segments=tuple(params["segments"]),
-        others=tuple(_other(entry) for entry in params["other_topologies"]),
-        cluster_default=params["cluster_default"],
-        allow_moving_jobs=params["allow_moving_jobs"],
-        live_update=params["live_update"],
-        override=tuple(params["override"]),
-        min_block_size=params["min_block_size"],
-        aggregate_blocks=params["aggregate_blocks"],
-    )
-    with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
-        plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)
-        rehearsed = _rehearse(plan, params)
-        findings.extend(plan.findings)
-        stopped = bool(plan.stopped_by()) or _skipped(plan, params)
-        if not stopped and not module.check_mode:
-            applying.apply(plan)
-    result: Result = {
-        "changed": plan.changed and not stopped,
-        "version": plan.survey.version_text,
-        "path": plan.survey.path,
-        "topology_name": plan.topology.name,
-        "block_sizes": list(plan.topology.block_sizes),
-        "moves": plan.moves,
-        "changes": plan.difference,
-        "written": [] if stopped else sorted(plan.writes),
-        "reconfigured": plan.reconfigure and plan.live is None and not stopped,
-        "live": plan.live.node if plan.live is not None and not stopped else None,
-        "jobs": plan.jobs,
-        "standby_of": plan.survey.acting or None,
-        "rehearsal": None if rehearsed is None else rehearsed.result(),
-        "findings": findings,
-    }
-    if module._diff and plan.difference and not _skipped(plan, params):
-        result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
-    return result
-
-
-def _rehearse(plan: planning.Plan, params: Arguments) -> rehearse.Rehearsal | None:
-    """Rehearse a plan that no finding blocks; appends to its findings."""
-    if plan.stopped_by() or _skipped(plan, params):
-        return None
-    return rehearse.rehearse_topology(plan, params)
-
-
-def _blocks(params: Arguments, slurm: programs.Slurm) -> list[Arguments]:
-    """The given blocks, or those of the cluster that runs here; SlurmError where its name is not given."""
-    if params["blocks"] is not None:
-        return list(params["blocks"])
-    here = slurm.config().get("clustername", "")
-    # Slurm stores a ClusterName in lower case.
-    found = [cluster["blocks"] for cluster in params["clusters"] if cluster["name"].lower() == here.lower()]
-    if not found:
-        names = ", ".join(cluster["name"] for cluster in params["clusters"][:5])
-        raise SlurmError(
-            f"slurmctld's ClusterName is {here or 'not shown'}, and the fabric file's Slurm clusters are {names}:"
-            " set the option cluster to the one that runs here."
-        )
-    return list(found[0])
-
-
-def _skipped(plan: planning.Plan, params: Arguments) -> bool:
-    """Whether this host is a standby that is skipped."""
-    return bool(plan.survey.acting) and params["standby"] == "skip"
-
-
-def _other(entry: Arguments) -> Topology:
-    """Another topology, with the body that topology.yaml has."""
-    if entry["kind"] == "flat":
-        return Topology(entry["name"], "flat", False, body="true")
-    switches = [
-        {"switch": switch["switch"], **{key: switch[key] for key in ("children", "nodes") if switch[key]}}
-        for switch in entry["switches"]
-    ]
-    return Topology(entry["name"], "tree", False, body={"switches": switches})
+    transact.require_unchanged(params["conf_dir"], change["checksums"])
+    removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, change["kept_yaml"])
+    override = "" if live.GATE in params["override"] else "override (variable slurm_topology_override)"
+    if removal.files and not module.check_mode:
+        removing.apply(slurm, params["conf_dir"], removal, params["topology_name"], override)
+    elif removal.files and override:
+        live.require_none(slurm, params["conf_dir"], removal.files, override)
+    return {"changed": bool(removal.files), "changes": removal.lines(), "written": sorted(removal.files)}
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ options:
     description: Seconds that one call of scontrol may take.
     type: float
     default: 60
+  running:
+    description: Set by the action plugin.
+    type: dict
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.info_module
@@ -267,11 +270,10 @@ findings:
 
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
 
 ARGUMENTS: dict[str, Specification] = {
     # The action plugin uses them on the Ansible controller, for job_spans.
@@ -283,20 +285,23 @@ ARGUMENTS: dict[str, Specification] = {
     "owner": {"type": "str", "choices": ["collection", "other"]},
     "test_seconds": {"type": "float", "default": 0},
     "timeout": {"type": "float", "default": 60},
+    "running": {"type": "dict"},
 }
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    if module.params["running"] is None:
+        message = "rackscale.nvlink.slurm_topology_info runs by its action plugin; use it in a playbook"
+        module.fail_json(msg=message, findings=[])
+    run_and_exit(module, run)
+
+
+def run(module: AnsibleModule, _findings: Findings) -> Result:
+    """Ask slurmctld for test jobs of the topology that runs; the action plugin has read it before."""
     params = module.params
-    try:
-        slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-        result = info.report(slurm, params["conf_dir"], params["topology_name"], params["owner"])
-        if params["test_seconds"] > 0:
-            result["test_jobs"] = live_jobs.report(slurm, params["conf_dir"], result, params["test_seconds"])
-    except NvlinkError as error:
-        module.fail_json(msg=str(error), findings=[])
-    module.exit_json(changed=False, changes=[], **result)
+    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+    return {"test_jobs": live_jobs.report(slurm, params["conf_dir"], params["running"], params["test_seconds"])}
 
 
 if __name__ == "__main__":

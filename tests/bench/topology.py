@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 
@@ -40,10 +41,10 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     scratch.mkdir(parents=True, exist_ok=True)
     path = str(scratch / "fabric.json")
     Path(path).write_bytes(fabric_file.serialise(fabric))
-    (parsed,) = files.parse_yaml(written)
+    (parsed,) = topology_files.parse_yaml(written)
     steps: dict[str, Callable[[], Any]] = {
         DUMP: lambda: yaml.safe_dump(structure, sort_keys=False),
-        "our text of the ready structure": lambda: files.render([parsed], files.YAML),
+        "our text of the ready structure": lambda: topology_files.render([parsed], files.YAML),
         FILE: lambda: slurm_files.text(blocks(fabric), files.YAML),
         BOTH: lambda: slurm_files.render(fabric, model.State()),
         WHOLE: lambda: slurm_files.render(fabric_file.load(path), model.State()),

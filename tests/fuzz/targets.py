@@ -53,9 +53,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_fil
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     ansible_facts,
     expressions,
@@ -267,15 +269,15 @@ def read_slurm_conf(text: str) -> None:
 def read_topology_yaml(text: str) -> None:
     topologies = [
         dataclasses.replace(topology, cluster_default=not topology.cluster_default)
-        for topology in slurm_files.parse(text, YAML)
+        for topology in topology_files.parse(text, YAML)
     ]
-    again = slurm_files.parse(slurm_files.render(topologies, YAML, old=text), YAML) if topologies else []
+    again = topology_files.parse(topology_files.render(topologies, YAML, old=text), YAML) if topologies else []
     assert [known.fingerprint() for known in again] == [known.fingerprint() for known in topologies]
-    slurm_files.own_topologies(text)
+    topology_files.own_topologies(text)
 
 
 def read_topology_conf(text: str) -> None:
-    for topology in slurm_files.parse(text, CONF):
+    for topology in topology_files.parse(text, CONF):
         assert topology.fingerprint
 
 
@@ -283,6 +285,7 @@ def read_scontrol(text: str) -> None:
     slurm_files.parse_show_topology(text)
     slurm_files.parse_records(text)
     slurm_files.parse_config(text)
+    slurm_files.parse_topoconf(text)
 
 
 def read_tiers_option(rows: Any) -> None:
@@ -453,7 +456,7 @@ TARGETS = [
         "topograph",
         read_topograph,
         texts(samples.TOPOLOGY_YAML, samples.TOPOLOGY_CONF, samples.TOPOLOGY_GRAPH, words=("# block1=", "- ", "{")),
-        (SlurmError, hostlist.HostlistError, ValueError, RecursionError),
+        (YamlError, hostlist.HostlistError, ValueError, RecursionError),
     ),
     Target(
         "expressions",

@@ -5,8 +5,8 @@
 
 Standard input, or the file of the first argument: {conf_dir, version, style, topology, blocks: [[name, hostlist], ...],
 block_sizes, jobs, segments, timeout, writes: {path: text}, records, bin_dir}.
-Standard output: {"rehearsal": ..., "findings": [...]}. With {live: SECONDS, conf_dir, bin_dir} it asks the running
-slurmctld instead, and prints the result of live_jobs.report(); with {changes: true, conf_dir, bin_dir} that of
+Standard output: {"rehearsal": ..., "findings": [...]}. With {live: SECONDS, running, conf_dir, bin_dir} it asks the
+running slurmctld instead, and prints the result of live_jobs.report(); with {changes: true, conf_dir, bin_dir} that of
 live.survey().
 """
 
@@ -22,7 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
 
 
 def main() -> None:
@@ -35,8 +34,7 @@ def main() -> None:
     if "live" in request:
         os.chdir("/")  # sbatch must be able to name its folder
         slurm = Slurm(request.get("bin_dir", ""), 20, request["conf_dir"])
-        running = info.report(slurm, request["conf_dir"], "nvlink")
-        print(json.dumps(live_jobs.report(slurm, request["conf_dir"], running, request["live"])))
+        print(json.dumps(live_jobs.report(slurm, request["conf_dir"], request["running"], request["live"])))
         return
     blocks = tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in request["blocks"])
     sizes = tuple(request.get("block_sizes", ()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 import time
@@ -15,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, planning, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, planning, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import Case
 
@@ -50,7 +53,7 @@ def write(slurmctld: Slurmctld) -> None:
     configure(slurmctld)
     style = FILE[slurmctld.suite].partition(".")[2]
     topology = Case("").candidate((*slurmctld.version, 5)).topology
-    (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(files.render([topology], style))
+    (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(topology_files.render([topology], style))
 
 
 def start(slurmctld: Slurmctld) -> None:
@@ -62,14 +65,28 @@ def slurm_of(slurmctld: Slurmctld, timeout: float = 60) -> programs.Slurm:
     return programs.Slurm(str(slurmctld.bin_dir), timeout, str(slurmctld.conf_dir))
 
 
-def survey(slurmctld: Slurmctld) -> surveying.Survey:
-    return surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "auto")
+def survey(slurmctld: Slurmctld) -> Observed:
+    return Observed.of(json.loads(json.dumps(surveying.rows(slurm_of(slurmctld), str(slurmctld.conf_dir), "auto"))))
 
 
 def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **desired: Any) -> planning.Plan:
     """A plan with all gates overridden, since most tests are about what follows them."""
     desired.setdefault("override", tuple(gates.GATES))
     return planning.plan(survey(slurmctld), planning.DesiredState(blocks=blocks, **desired))
+
+
+def apply(made: planning.Plan, timeout: float = 60) -> None:
+    """Have the host apply a plan, as the action does."""
+    folder = Path(made.survey.conf_dir)
+    slurm = programs.Slurm(str(folder.with_name("bin")), timeout, str(folder))
+    if made.changed and not transact.apply(slurm, str(folder), json.loads(json.dumps(made.change()))):
+        made.live = None
+
+
+def differs(slurmctld: Slurmctld, topology: Topology) -> str:
+    """How the running topology differs, in a clause; empty where it does not."""
+    observed = survey(slurmctld)
+    return planning.expected(observed, topology).differs(observed.runs)
 
 
 def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
@@ -151,25 +168,21 @@ class Site:
         return ansible("ansible-playbook", "-i", "ctl,", "rackscale.nvlink.slurm", *extra, *arguments, check=False)
 
 
-CODE = (
-    "import json, sys; from ansible.module_utils import basic;"
-    "basic._ANSIBLE_ARGS = json.dumps({'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}).encode();"
-    "basic._ANSIBLE_PROFILE = 'legacy';"
-    "from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import main; main()"
-)
-
-
-def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *before: str, **options: Any) -> subprocess.Popen[str]:
-    """The module as a process, with a command prefix."""
-    arguments = {
+def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *arguments: str, **options: Any) -> dict[str, Any]:
+    """The result of slurm_topology as a task, also of a failed one; arguments: those of ansible."""
+    given = {
         "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in blocks],
         "conf_dir": str(slurmctld.conf_dir),
         "bin_dir": str(slurmctld.bin_dir),
         "override": list(gates.GATES),
         **options,
     }
-    command = [*before, sys.executable, "-c", CODE, json.dumps(arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    task = ("localhost", "-m", "rackscale.nvlink.slurm_topology", "-a", json.dumps(given), *arguments)
+    done = ansible("ansible", *task, check=False, ANSIBLE_CALLBACK_RESULT_FORMAT="json")
+    found = re.search(r"^localhost \| [A-Z!]+ => (\{.*)", done.stdout, re.DOTALL | re.MULTILINE)
+    assert found, done.stdout + done.stderr
+    result: dict[str, Any] = json.JSONDecoder().raw_decode(found[1])[0]
+    return {"failed": done.returncode != 0, **result}
 
 
 def wait_for(happens: Callable[[], bool], seconds: float = 60) -> None:

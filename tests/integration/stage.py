@@ -15,7 +15,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import FOLDER
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import info, topology_files
 
+from .slurm_site import survey
 from .slurmctld import ENTER, Slurmctld
 
 UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
@@ -49,7 +51,7 @@ class Stage:
             blocks=tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in blocks),
             block_sizes=tuple(sizes),
         )
-        writes = {str(folder / files.FILE_NAMES[self.style]): files.render([topology], self.style)}
+        writes = {str(folder / files.FILE_NAMES[self.style]): topology_files.render([topology], self.style)}
         if self.style == files.CONF:
             writes[str(folder / "slurm.conf")] = (folder / "slurm.conf").read_text() + "TopologyPlugin=topology/block\n"
         return {
@@ -92,7 +94,8 @@ class Stage:
 
     def ask(self, seconds: float = 30, **more: Any) -> dict[str, Any]:
         """The answers of the running slurmctld on test jobs."""
-        request = {"live": seconds, "conf_dir": str(self.slurmctld.conf_dir), **more}
+        running = info.report(survey(self.slurmctld), "nvlink")
+        request = {"live": seconds, "running": running, "conf_dir": str(self.slurmctld.conf_dir), **more}
         output, errors = self.start(request).communicate(timeout=240)
         assert output, errors
         answers: dict[str, Any] = json.loads(output)

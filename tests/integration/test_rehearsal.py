@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 
 from .commands import ansible
@@ -51,7 +52,7 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         blocks = tuple(Block(name, tuple(expand(hostlist)), hostlist) for name, hostlist in WHOLE)
         topology = Topology(name="default" if plugin else "nvlink", blocks=blocks, block_sizes=(18,))
         (made.conf_dir / files.FILE_NAMES[style]).write_text(
-            files.render([topology, *([] if plugin else [slurm_corpus.flat()])], style)
+            topology_files.render([topology, *([] if plugin else [slurm_corpus.flat()])], style)
         )
         made.start()
         yield Stage(made)

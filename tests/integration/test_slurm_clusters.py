@@ -32,7 +32,7 @@ def write(site: Site, first: str, second: str) -> None:
 
 
 def running(site: Site) -> list[tuple[str, tuple[str, ...]]]:
-    topology = survey(site.slurmctld).running_topology("nvlink")
+    topology = survey(site.slurmctld).runs.blocks("nvlink")
     assert topology
     return [(block.name, tuple(block.nodes)) for block in topology.blocks]
 

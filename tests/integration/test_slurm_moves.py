@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,9 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
-    applying,
-    gates,
-    planning,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import transact
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, planning, topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import Case
 
@@ -33,6 +31,7 @@ from .slurm_site import (
     FILE,
     RACKS,
     SPLIT,
+    apply,
     configure,
     fabric,
     identity,
@@ -85,7 +84,7 @@ def static(slurmctld: Slurmctld, *topologies: Topology) -> None:
     path = slurmctld.conf_dir / "slurm.conf"
     path.write_text(path.read_text().replace(" State=CLOUD", ""))
     mine = Case("").candidate((26, 5, 5)).topology
-    (slurmctld.conf_dir / "topology.yaml").write_text(files.render([mine, *topologies], "yaml"))
+    (slurmctld.conf_dir / "topology.yaml").write_text(topology_files.render([mine, *topologies], "yaml"))
     slurmctld.start()
 
 
@@ -98,7 +97,7 @@ def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
     moved = plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT))
     assert moved.live == planning.LiveMove("r01t18", "nvlink:r02,scaleout:top:l1")
     assert moved.difference == ["r01t18: r01 -> r02"]
-    applying.apply(moved)
+    apply(moved)
     assert (moved.live is not None, started(forky)) == (True, before)
     live, written = topology(forky), identity(path)
     assert "Nodes=r01t18,r02t[01-18] " in live
@@ -114,7 +113,7 @@ def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
     # And back again.
     back = plan(forky, RACKS, block_sizes=(18,), others=(TREE, FLAT))
     assert back.live is not None
-    applying.apply(back)
+    apply(back)
     assert forky.reconfigure()
     assert "Nodes=r01t[01-18] " in topology(forky)
 
@@ -139,7 +138,7 @@ def test_other_changes_need_a_reconfigure(forky: Slurmctld) -> None:
         assert plan(forky, blocks, **{"block_sizes": (18,), **desired}).live is None, name
     # boot_time has seconds, and the reconfigure must be in another one.
     wait_for(lambda: started(forky) < forky.run("date", "+%Y-%m-%dT%H:%M:%S").stdout.strip())
-    applying.apply(plan(forky, two, block_sizes=(18,)))
+    apply(plan(forky, two, block_sizes=(18,)))
     assert started(forky) != before
     assert not plan(forky, two, block_sizes=(18,)).changed
 
@@ -155,7 +154,7 @@ def test_a_refused_live_move_is_followed_by_a_reconfigure(forky: Slurmctld) -> N
     forky.program("scontrol", f'[ "$1" = update ] && exit 1\nexec {forky.real("scontrol")} "$@"')
     moved = plan(forky, MOVED, block_sizes=(18,))
     assert moved.live is not None
-    applying.apply(moved)
+    apply(moved)
     assert moved.live is None
     assert not plan(forky, MOVED, block_sizes=(18,)).changed
 
@@ -165,9 +164,17 @@ def test_a_refused_live_move_is_followed_by_a_reconfigure(forky: Slurmctld) -> N
 
 def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) -> None:
     elsewhere = submit(slurmctld, "r01t01")
+    sizes = {"block_sizes": (9,)}
+    early = plan(slurmctld, SPLIT, **sizes)
     inside, across = submit(slurmctld, "r02t01", "r02t02"), submit(slurmctld, "r02t10")
     before = state(slurmctld)
-    sizes = {"block_sizes": (9,)}
+    # They have started since the plan, as during a rehearsal of minutes.
+    with pytest.raises(SlurmError, match=f"^2 jobs have started on trays that change .*{across}.*nothing was changed"):
+        apply(early)
+    early.survey.checksums = {**early.survey.checksums, FILE[slurmctld.suite]: "0"}
+    with pytest.raises(transact.Outdated, match=r"Another program has changed .*topology.*: run again"):
+        apply(early)
+    assert state(slurmctld) == before
     stopped = plan(slurmctld, SPLIT, **sizes)
     # r02 becomes r02a and r02b, so both are on trays that move.
     jobs = [(row["job"], row["nodes"]) for row in stopped.jobs]
@@ -176,13 +183,13 @@ def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) 
     assert f"job {inside} of root on r02t01, r02t02" in worded(stopped.stopped_by()[0])["message"]
     assert state(slurmctld) == before
     # The module in check mode lists them and names the way on.
-    shown = answer(module(slurmctld, SPLIT, block_sizes=[9], rehearse="never", _ansible_check_mode=True))
+    shown = module(slurmctld, SPLIT, "--check", block_sizes=[9], rehearse="never")
     assert (shown["failed"], shown["changed"], shown["jobs"]) == (True, False, stopped.jobs)
-    assert "allow_moving_jobs" in worded(gates.stopping(shown["findings"])[0])["message"]
+    assert "allow_moving_jobs" in shown["msg"]
     assert state(slurmctld) == before
     allowed = plan(slurmctld, SPLIT, allow_moving_jobs=True, **sizes)
     assert not allowed.stopped_by()
-    applying.apply(allowed)
+    apply(allowed)
     assert slurmctld.run("squeue", "-h", "-o", "%A").stdout.split() == [across, inside, elsewhere]
     # Nothing moves any more, so nothing stands in the way.
     assert plan(slurmctld, SPLIT, **sizes).jobs == []
@@ -202,10 +209,10 @@ def test_a_clique_of_one_tray_does_not_shrink_the_base_for_all(slurmctld: Slurmc
     kept = plan(slurmctld, cut, min_block_size=16)
     assert "slurm_blocks_limited" in [found["code"] for found in kept.findings]
     assert "block r03: left out, r02t18" in kept.difference
-    applying.apply(kept)
+    apply(kept)
     assert placed(slurmctld, "-N8", "--segment=4")
     assert not plan(slurmctld, cut, min_block_size=16).changed
-    applying.apply(plan(slurmctld, cut))
+    apply(plan(slurmctld, cut))
     assert not placed(slurmctld, "-N8", "--segment=4")
 
 
@@ -216,7 +223,7 @@ def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> N
     """Only what an earlier run has written, by the header of the file, and never while a partition uses it."""
     mine = slurm_corpus.flat("mine")
     static(forky, TREE, FLAT)
-    applying.apply(plan(forky, RACKS, block_sizes=(18,), others=(FLAT, mine)))
+    apply(plan(forky, RACKS, block_sizes=(18,), others=(FLAT, mine)))
     assert [known.name for known in running_topologies(forky)] == ["nvlink", TREE.name, "flat", "mine"]
     conf = forky.conf_dir / "slurm.conf"
     before = conf.read_text()
@@ -230,11 +237,11 @@ def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> N
     assert removal.difference == [
         f"topology {name}: removed, since it is no longer listed" for name in ("flat", "mine")
     ]
-    applying.apply(removal)
+    apply(removal)
     assert [known.name for known in running_topologies(forky)] == ["nvlink", TREE.name]
     assert not plan(forky, RACKS, **desired).changed
     # A file without that header, as a person writes it, keeps all.
-    (forky.conf_dir / "topology.yaml").write_text(files.render([*removal.topologies, FLAT], "yaml"))
+    (forky.conf_dir / "topology.yaml").write_text(topology_files.render([*removal.topologies, FLAT], "yaml"))
     assert plan(forky, RACKS, **desired).difference == []
 
 
@@ -257,12 +264,12 @@ def test_ranks_follow_the_blocks_with_manage_conf(slurmctld: Slurmctld) -> None:
     )
     by_name = expand("r01t[01-18],r02t[01-18]")
     by_block = [node for block in mixed for node in block.nodes]
-    applying.apply(plan(slurmctld, mixed))
+    apply(plan(slurmctld, mixed))
     codes = [found["code"] for found in plan(slurmctld, mixed).findings]
     assert codes == ([] if slurmctld.suite == "trixie" else ["slurm_conf_advice"])
     assert gpu_nodes(slurmctld) == by_name
     managed = plan(slurmctld, mixed, manage_conf=True)
-    applying.apply(managed)
+    apply(managed)
     after = plan(slurmctld, mixed, manage_conf=True)
     assert (after.changed, after.findings) == (False, [])
     # 24.11 has no such parameter.
@@ -278,17 +285,10 @@ def gpu_nodes(slurmctld: Slurmctld) -> list[str]:
 # ------------------------------------------------------------------------------------------ two runs, two controllers
 
 
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    output, errors = process.communicate(timeout=240)
-    assert output.strip().startswith("{"), output + errors
-    result: dict[str, Any] = json.loads(output)
-    return result
-
-
 @newer
 def test_two_applies_at_once_both_succeed_one_after_the_other(slurmctld: Slurmctld) -> None:
-    ran = [module(slurmctld, blocks, block_sizes=[9]) for blocks in (SPLIT, MOVED)]
-    results = [answer(process) for process in ran]
+    with ThreadPoolExecutor() as pool:
+        results = list(pool.map(lambda blocks: module(slurmctld, blocks, block_sizes=[9]), (SPLIT, MOVED)))
     assert [result.get("failed", False) for result in results] == [False, False], results
     # The later one's topology is what stands in the file and runs; nothing of the other is left.
     left = [plan(slurmctld, blocks, block_sizes=(9,)).changed for blocks in (SPLIT, MOVED)]
@@ -306,8 +306,11 @@ class Pair:
     second: Slurmctld
 
     def run(self, on: Slurmctld, blocks: tuple[Block, ...], **options: Any) -> dict[str, Any]:
-        """The module on one of them, under its host name."""
-        return answer(module(on, blocks, "nsenter", "-t", str(on.pid), "-u", block_sizes=[9], **options))
+        """The task on one of them, under its host name."""
+        python = on.directory / "python"
+        python.write_text(f'#!/bin/sh\nexec nsenter -t {on.pid} -u {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        return module(on, blocks, "-e", f"ansible_python_interpreter={python}", block_sizes=[9], **options)
 
 
 @pytest.fixture(params=sorted(SUITES))
@@ -332,7 +335,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
             (one.conf_dir / "slurm.conf").write_text(text)
             style = FILE[request.param].partition(".")[2]
             mine = Case("").candidate((*one.version, 5)).topology
-            (one.conf_dir / FILE[request.param]).write_text(files.render([mine], style))
+            (one.conf_dir / FILE[request.param]).write_text(topology_files.render([mine], style))
             one.start()
             made.append(one)
         first, second = made

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, spans, topology_files
 
 from .slurm_site import FILE
 from .slurmctld import EACH_SUITE, Slurmctld, sandbox
@@ -187,7 +187,7 @@ def test_predictions_hold(cluster: Slurmctld, batch: int) -> None:
 
 
 def read(cluster: Slurmctld, text: str) -> files.Topology:
-    [topology] = files.parse(text, FILE[cluster.suite].partition(".")[2])
+    [topology] = topology_files.parse(text, FILE[cluster.suite].partition(".")[2])
     return topology
 
 
@@ -196,11 +196,11 @@ def compare(cluster: Slurmctld, seed: int) -> list[str]:
     case = generate(seed, cluster.suite)
     style = FILE[cluster.suite].partition(".")[2]
     head = f"seed {seed} of {cluster.suite}"
-    candidate = rules.Candidate((*cluster.version, 5), style, read(cluster, case.text), known_nodes=frozenset(NODES))
-    found = rules.hits(candidate)
+    candidate = linter.Candidate((*cluster.version, 5), style, read(cluster, case.text), known_nodes=frozenset(NODES))
+    found = linter.hits(candidate)
     fatal = load(cluster, case.text)
     wrong = []
-    if bool(fatal) != rules.slurmctld_refuses(candidate):
+    if bool(fatal) != linter.slurmctld_refuses(candidate):
         wrong.append(f"{head}: slurmctld {fatal or 'loads it'}, predicted {[row['message'] for _rule, row in found]}")
     elif not fatal:
         wrong += [f"{head}: {line}" for line in (*_shown(cluster, candidate), *_placed(cluster, candidate, case))]
@@ -218,13 +218,13 @@ def load(cluster: Slurmctld, text: str) -> str:
     return "" if loaded else fatal[-1]
 
 
-def _shown(cluster: Slurmctld, candidate: rules.Candidate) -> Iterator[str]:
+def _shown(cluster: Slurmctld, candidate: linter.Candidate) -> Iterator[str]:
     """What ``show topology`` prints other than predicted."""
     blocks = {block.name: frozenset(block.nodes) & frozenset(NODES) for block in candidate.topology.blocks}
     expected = [(candidate.base, False, nodes) for nodes in blocks.values()]
     expected += [
         (size, True, frozenset().union(*(blocks[name] for name in names)))
-        for size, names in rules.aggregates(candidate.topology, candidate.base)
+        for size, names in linter.aggregates(candidate.topology, candidate.base)
     ]
     printed = files.parse_show_topology(cluster.run("scontrol", "show", "topology").stdout)
     shown = [(line.size or 0, line.aggregated, frozenset(line.nodes) & frozenset(NODES)) for line in printed]
@@ -233,14 +233,14 @@ def _shown(cluster: Slurmctld, candidate: rules.Candidate) -> Iterator[str]:
         yield f"show topology has {[(size, fold(sorted(nodes))) for size, _aggregated, nodes in shown]}"
 
 
-def _placed(cluster: Slurmctld, candidate: rules.Candidate, case: Random) -> Iterator[str]:
+def _placed(cluster: Slurmctld, candidate: linter.Candidate, case: Random) -> Iterator[str]:
     """Jobs that slurmctld places other than predicted."""
     blocks = [frozenset(block.nodes) & frozenset(NODES) for block in candidate.topology.blocks]
     counts = [len(nodes - set(case.without)) for nodes in blocks]
-    sizes = rules.enabled_sizes(candidate.topology.block_sizes, candidate.base)
+    sizes = linter.enabled_sizes(candidate.topology.block_sizes, candidate.base)
     for (job, segment), nodes in zip(case.jobs, place(cluster, case.jobs, case.without), strict=True):
         what = f"-N {job}{f' --segment={segment}' if segment else ''} without {fold(case.without)}: {counts} {sizes}"
-        [span] = spans.spans(counts, sizes, [job], rules.search_retries(candidate.version))
+        [span] = spans.spans(counts, sizes, [job], linter.search_retries(candidate.version))
         starts = spans.segments_fit(counts, job, segment) if segment else span.starts
         if (nodes is not None) != starts:
             yield f"{what}: slurmctld {'waits' if nodes is None else f'places it on {fold(nodes)}'}"

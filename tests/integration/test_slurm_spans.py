@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
 from .slurm_site import FILE, plan
@@ -47,7 +48,7 @@ def load(slurmctld: Slurmctld, counts: list[int], sizes: list[int], running: boo
     style = FILE[slurmctld.suite].partition(".")[2]
     name = "default" if style == "conf" else "nvlink"
     made = Topology(name, blocks=blocks, block_sizes=tuple(sizes))
-    (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(files.render([made], style))
+    (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(topology_files.render([made], style))
     if running:
         assert slurmctld.reconfigure()
 
@@ -118,7 +119,7 @@ def test_the_cliques_of_a_group_are_one_aggregated_block(racks: Slurmctld) -> No
     assert made.stopped_by() == []
     assert made.topology.block_sizes == (18, 36)
     style = FILE[racks.suite].partition(".")[2]
-    (racks.conf_dir / FILE[racks.suite]).write_text(files.render([made.topology], style))
+    (racks.conf_dir / FILE[racks.suite]).write_text(topology_files.render([made.topology], style))
     assert racks.reconfigure()
     shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
     assert [{name[:3] for name in line.nodes} for line in shown if line.aggregated] == [

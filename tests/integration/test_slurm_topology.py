@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,11 @@ import pytest
 from _pytest.mark import ParameterSet
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
-    applying,
-    comparing,
-    planning,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, planning, topology_files
+
+# APPLYING
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import CASES, Case
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
@@ -35,11 +34,12 @@ from .slurm_site import (
     RACKS,
     SPLIT,
     Site,
+    apply,
     configure,
     contents,
+    differs,
     fabric,
     identity,
-    module,
     plan,
     slurm_of,
     start,
@@ -94,13 +94,13 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
     candidate = case.candidate(version)
     start_of_log = shared.log.stat().st_size
     configure(shared, case)
-    text = files.render([candidate.topology, *candidate.others], candidate.style)
+    text = topology_files.render([candidate.topology, *candidate.others], candidate.style)
     (shared.conf_dir / FILE[shared.suite]).write_text(text)
     refused = not shared.reconfigure()
     try:
         log = shared.log.read_text()[start_of_log:]
-        linted = [(rule, worded(found)) for rule, found in rules.hits(candidate)]
-        if rules.slurmctld_refuses(candidate):
+        linted = [(rule, worded(found)) for rule, found in linter.hits(candidate)]
+        if linter.slurmctld_refuses(candidate):
             assert refused, f"the linter calls it fatal, slurmctld accepted it: {linted}"
             assert "fatal: " in log
         if refused:
@@ -118,9 +118,9 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
             # Our reader and our own making of aggregates agree with what slurmctld made of it.
             desired = candidate.topology
             if not desired.block_sizes and candidate.style == "yaml":
-                assert not survey(shared).running_topology("nvlink").block_sizes
+                assert not survey(shared).runs.blocks("nvlink").block_sizes
             else:
-                assert comparing.difference(desired, survey(shared)) == ""
+                assert differs(shared, desired) == ""
     finally:
         # An accepted file stays until the next one; slurmctld runs none that it has refused.
         if refused:
@@ -169,14 +169,14 @@ def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmct
     os.chmod(path, 0o640)
     os.chown(path, 64030, 64030)
     old = path.read_bytes()
-    applying.apply(first)
+    apply(first)
     assert "BlockName=r02b" in slurmctld.run("scontrol", "show", "topology").stdout
     assert (path.stat().st_mode & 0o777, path.stat().st_uid, path.stat().st_gid) == (0o640, 64030, 64030)
     assert Path(f"{path}.previous").read_bytes() == old
     before, second = identity(path), plan(slurmctld, SPLIT, block_sizes=sizes)
     assert not second.changed
     assert second.difference == []
-    applying.apply(second)
+    apply(second)
     assert identity(path) == before
 
 
@@ -184,13 +184,13 @@ def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmct
 def test_a_missing_reconfigure_is_done(slurmctld: Slurmctld) -> None:
     desired = plan(slurmctld, SPLIT, block_sizes=(9,))
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    path.write_text(files.render(desired.topologies, desired.survey.style))
+    path.write_text(topology_files.render(desired.topologies, desired.survey.style))
     before = identity(path)
     late = plan(slurmctld, SPLIT, block_sizes=(9,))
     assert (late.writes, late.reconfigure) == ({}, True)
-    applying.apply(late)
+    apply(late)
     assert identity(path) == before
-    assert comparing.difference(late.topology, survey(slurmctld)) == ""
+    assert differs(slurmctld, late.topology) == ""
     assert not plan(slurmctld, SPLIT, block_sizes=(9,)).changed
 
 
@@ -201,7 +201,7 @@ def test_a_refused_topology_is_rolled_back(slurmctld: Slurmctld) -> None:
     assert [found["code"] for found in bad.stopped_by()] == ["slurm_block_size"]
     # As if the linter had not known it.
     with pytest.raises(SlurmError) as caught:
-        applying.apply(bad)
+        apply(bad)
     assert "slurmctld refused the new topology (Invalid BlockSizes value" in str(caught.value)
     assert str(caught.value).endswith("; the old files were restored, and slurmctld runs as before.")
     assert state(slurmctld) == before
@@ -218,11 +218,11 @@ def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> 
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
     # Killed between writing and loading: the refused file is there, with the valid one as .previous.
-    conf_folder.Files(bad.survey.conf.path).put(str(path), bad.writes[str(path)])
+    conf_folder.Files(bad.survey.main).put(str(path), bad.writes[str(path)].encode())
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)
     with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):
-        applying.apply(again)
+        apply(again)
     assert state(slurmctld) == before
 
 
@@ -235,18 +235,18 @@ def test_a_kill_at_any_system_call_of_an_apply_is_finished_by_the_next(tmp_path:
         folder = str(slurmctld.conf_dir)
         for step, (blocks, size) in zip(range(200), itertools.cycle([(SPLIT, 9), (RACKS, 18)]), strict=False):
             before, desired = path.read_bytes(), plan(slurmctld, blocks, block_sizes=(size,))
-            after = desired.writes[str(path)]
+            after = desired.writes[str(path)].encode()
 
-            def apply(desired: planning.Plan = desired) -> None:
+            def locked(desired: planning.Plan = desired) -> None:
                 with conf_folder.locked(folder, 5):
-                    applying.apply(desired)
+                    apply(desired)
 
-            killed = faults.run(apply, step, faults.CHANGING).killed
+            killed = faults.run(locked, step, faults.CHANGING).killed
             assert path.read_bytes() in (before, after)
             with conf_folder.locked(folder, 5):
-                applying.apply(plan(slurmctld, blocks, block_sizes=(size,)))
+                apply(plan(slurmctld, blocks, block_sizes=(size,)))
             assert path.read_bytes() == after
-            assert comparing.difference(desired.topology, survey(slurmctld)) == ""
+            assert differs(slurmctld, desired.topology) == ""
             visible = {name for name in contents(slurmctld) if not name.startswith(".")}
             assert visible == {"slurm.conf", path.name, f"{path.name}.previous"}
             if not killed:
@@ -266,7 +266,7 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
     site = (slurmctld.conf_dir / "slurm.conf").read_text()
     first = plan(slurmctld, RACKS, manage_conf=True)
     assert not first.stopped_by()
-    applying.apply(first)
+    apply(first)
     config = slurm_of(slurmctld).config()
     assert config["prologflags"] == "Alloc"
     if slurmctld.suite == "trixie":
@@ -311,23 +311,23 @@ def test_the_tree_of_a_topology_conf_moves_to_topology_yaml(tmp_path: Path) -> N
             "SwitchName=leaf2 Nodes=r02t[01-18] LinkSpeed=100\n"
         )
         slurmctld.start()
-        stopped = plan(slurmctld, RACKS, override=("live_changes_lost",)).stopped_by()
+        stopped = plan(slurmctld, RACKS, override=()).stopped_by()
         assert [found["code"] for found in stopped] == ["cluster_default_changes"]
-        kept = plan(slurmctld, RACKS, override=("live_changes_lost",), cluster_default="default")
+        kept = plan(slurmctld, RACKS, override=(), cluster_default="default")
         assert kept.stopped_by() == []
         moved = plan(slurmctld, RACKS)
         # Until then topology.conf is the site's only copy.
         assert "other_file" not in [found["case"] for found in moved.findings]
         assert "topology default: the tree of topology.conf, 3 switches, moves here" in moved.difference
         assert "cluster default: default -> nvlink" in moved.difference
-        applying.apply(moved)
+        apply(moved)
         running = slurm_of(slurmctld).topologies((26, 5, 5))
         assert [(known.name, known.kind, known.cluster_default) for known in running] == [
             ("nvlink", "block", True),
             ("default", "tree", False),
         ]
         assert "r02t[01-18]" in json.dumps(running[1].body)
-        after = plan(slurmctld, RACKS, override=("live_changes_lost",))
+        after = plan(slurmctld, RACKS, override=())
         assert (after.changed, "other_file" in [found["case"] for found in after.findings]) == (False, True)
         # A topology of the site is not replaced by one of its name.
         assert "slurm_topology_foreign" in [
@@ -346,10 +346,10 @@ def test_other_topologies_of_the_site_stay(tmp_path: Path) -> None:
             "      - switch: leaf2\n        nodes: r02t[01-18]\n"
         )
         slurmctld.start()
-        stopped = plan(slurmctld, RACKS, override=("live_changes_lost",))
+        stopped = plan(slurmctld, RACKS, override=())
         assert [found["code"] for found in stopped.stopped_by()] == ["cluster_default_changes"]
         assert "cluster default: flat -> nvlink" in stopped.difference
-        applying.apply(plan(slurmctld, RACKS))
+        apply(plan(slurmctld, RACKS))
         running = slurm_of(slurmctld).topologies((26, 5, 5))
         assert [(known.name, known.kind, known.cluster_default) for known in running] == [
             ("nvlink", "block", True),
@@ -516,6 +516,14 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, tmp_p
         racks.exec("ctl", "scancel", job)
 
 
+CODE = (
+    "import json, sys; from ansible.module_utils import basic;"
+    "basic._ANSIBLE_ARGS = json.dumps({'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}).encode();"
+    "basic._ANSIBLE_PROFILE = 'legacy';"
+    "from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import main; main()"
+)
+
+
 @newer
 def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_path: Path) -> None:
     before = state(slurmctld)
@@ -525,7 +533,10 @@ def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_pat
         f'[ "$1" = reconfigure ] && [ ! -e {waiting} ] && touch {waiting} && exec sleep 8\n'
         f'exec {slurmctld.real("scontrol")} "$@"',
     )
-    process = module(slurmctld, SPLIT, block_sizes=[9], override=["block_vanishes", "live_changes_lost"])
+    step = {"step": "transact", "change": plan(slurmctld, SPLIT, block_sizes=(9,)).change()}
+    arguments = {**step, "conf_dir": str(slurmctld.conf_dir), "bin_dir": str(slurmctld.bin_dir)}
+    command = [sys.executable, "-c", CODE, json.dumps(arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(waiting.exists)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=240)

@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates
 from ansible_collections.rackscale.nvlink.tests.integration.commands import ansible, environment
 from ansible_collections.rackscale.nvlink.tests.integration.conftest import RunningLab, lab_command, running_lab
 from ansible_collections.rackscale.nvlink.tests.soak.domains import BY_HAND, FAILED, WAITING, Domains

@@ -83,7 +83,7 @@ FAULTS = (
     # The old files are restored, and slurmctld does not read them.
     Fault("restore_without_reload", "slurm", "plugins/module_utils/slurm/daemon.py",
           "                    self.slurm.reconfigure()\n", ""),
-    Fault("moving_jobs_unchecked", "slurm", "plugins/module_utils/slurm/topology/planning.py",
+    Fault("moving_jobs_unchecked", "slurm", "plugins/plugin_utils/slurm/planning.py",
           "if not moving or plan.survey.acting:", "if not moving or not plan.survey.acting:"),
     # A StateSaveLocation without the ID, as that of a share that is not mounted, passes for the shared one.
     Fault("state_id_absent", "slurm", "plugins/module_utils/slurm/standby.py",

@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 
+MAIN = "slurm.conf"
 # The file with the settings of this collection, with manage_conf.
 INCLUDE_NAME = "nvlink_topology.conf"
 # No folder in the name: only such an Include is shipped to configless nodes.
@@ -46,7 +47,7 @@ _KEYS = ("topologyplugin", "topologyparam", "selecttype", "prologflags", "jobsub
 
 def read_slurm_conf(conf_dir: str) -> SlurmConf:
     """Read slurm.conf with its includes; SlurmError where there is none or it cannot be read."""
-    path = os.path.join(conf_dir, "slurm.conf")
+    path = os.path.join(conf_dir, MAIN)
     settings: dict[str, str] = {}
     node_topologies: dict[str, str] = {}
     partitions: dict[str, str] = {}

@@ -2,36 +2,27 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write and parse Slurm's topology files and the output of ``scontrol``, without any library.
+"""Read what ``scontrol`` prints, and what a topology is; plugin_utils/slurm/topology_files.py has its files. Pure.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
-
-``render`` and ``parse`` are inverse to each other for every topology that passes the linter. yaml_reader keeps every
-scalar as text, since Slurm prints a block named ``true`` or ``007`` unquoted.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import (
-    key_values,
-    logical_lines,
-    shown_values,
-)
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.yaml_reader import Key, Reader, YamlError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import shown_values
 
 YAML = "yaml"
 CONF = "conf"
 FILE_NAMES = {YAML: "topology.yaml", CONF: "topology.conf"}
 HEADER = "# Written by rackscale.nvlink (slurm_topology) from the fabric file: changes by hand are overwritten."
-_OWN = "# Other topologies of rackscale.nvlink: "
 
 
 class SlurmError(NvlinkError):
@@ -92,167 +83,25 @@ class ShownBlock:
     aggregated: bool
 
 
-# --------------------------------------------------------------------------------------------------------- writing
+def documents(topologies: Iterable[Topology]) -> list[dict[str, Any]]:
+    """The topologies as maps, lists and texts, in the form of topology.yaml; ``topologies_of()`` is the inverse."""
+    return [
+        {
+            "topology": topology.name,
+            "cluster_default": str(topology.cluster_default).lower(),
+            topology.kind: topology.body
+            if topology.kind != "block"
+            else {
+                "block_sizes": list(topology.block_sizes),
+                "blocks": [{"block": block.name, "nodes": block.hostlist()} for block in topology.blocks],
+            },
+        }
+        for topology in topologies
+    ]
 
 
-def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = (), old: str = "") -> str:
-    """The text of topology.yaml (style yaml: any number of topologies) or topology.conf (style conf: exactly one).
-
-    own: the names of the other topologies of this collection, which own_topologies() reads. old: the text of the
-    topology.yaml that it replaces, whose comments and unchanged topologies stay as they are.
-    """
-    if style == YAML:
-        return render_yaml(topologies, own, old)
-    if len(topologies) != 1:
-        raise SlurmError(f"topology.conf has one topology, not {len(topologies)}: use topology.yaml (Slurm 25.05).")
-    return render_conf(topologies[0])
-
-
-def render_conf(topology: Topology) -> str:
-    lines = [HEADER]
-    for block in topology.blocks:
-        hostlist = block.hostlist()
-        lines.append(f"BlockName={block.name} Nodes={hostlist}" if hostlist else f"BlockName={block.name}")
-    if topology.block_sizes:
-        lines.append("BlockSizes=" + ",".join(str(size) for size in topology.block_sizes))
-    return "\n".join(lines) + "\n"
-
-
-def own_topologies(text: str) -> list[str]:
-    """The other topologies that this collection has written, from the header of the file."""
-    for line in text.splitlines():
-        if line.startswith(_OWN):
-            try:
-                names = json.loads(line[len(_OWN) :])
-            except ValueError:
-                return []
-            return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    return []
-
-
-def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = (), old: str = "") -> str:
-    """The text of topology.yaml; old: the text that it replaces, whose comments and unchanged topologies stay."""
-    comments, parts = _parts(old) if old else ([], {})
-    lines = [HEADER, *([_OWN + json.dumps(sorted(own))] if own else []), *comments, "---"]
-    for topology in topologies:
-        part = parts.get(topology.name)
-        kept = _kept_lines(part, topology) if part is not None else ""
-        if kept:
-            lines.append(kept[:-1])
-        else:
-            lines += [*(part.comments if part is not None else []), *_yaml_lines(topology)]
-    text = "\n".join(lines) + "\n"
-    # What a reader of the new text gets decides, whatever the old text was.
-    same = not old or [one.fingerprint() for one in parse_yaml(text)] == [one.fingerprint() for one in topologies]
-    return text if same else render_yaml(topologies, own)
-
-
-def _yaml_lines(topology: Topology) -> list[str]:
-    # The key `topology` must come first in its map (topology.yaml(5)).
-    lines = [f"- topology: {_scalar(topology.name)}"]
-    lines.append(f"  cluster_default: {'true' if topology.cluster_default else 'false'}")
-    if topology.kind != "block":
-        return lines + _emit({topology.kind: topology.body}, 2)
-    lines.append("  block:")
-    if topology.block_sizes:
-        lines.append("    block_sizes:")
-        lines.extend(f"      - {size}" for size in topology.block_sizes)
-    lines.append("    blocks:")
-    for block in topology.blocks:
-        lines.append(f"      - block: {_scalar(block.name)}")
-        hostlist = block.hostlist()
-        if hostlist:
-            lines.append(f"        nodes: {_scalar(hostlist)}")
-    return lines
-
-
-def _emit(value: Any, indent: int) -> list[str]:
-    """Nested maps and lists of scalars in block style, for a site's other topologies."""
-    pad = " " * indent
-    lines: list[str] = []
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if isinstance(item, (dict, list)) and item:
-                lines.append(f"{pad}{key}:")
-                lines.extend(_emit(item, indent + 2))
-            elif isinstance(item, (dict, list)):
-                lines.append(f"{pad}{key}: {'{}' if isinstance(item, dict) else '[]'}")
-            elif item:
-                lines.append(f"{pad}{key}: {_scalar(item, words=True)}")
-    else:
-        for item in value:
-            if isinstance(item, dict) and item:
-                inner = _emit(item, indent + 2)
-                lines.append(f"{pad}- {inner[0].lstrip()}" if inner else f"{pad}- {{}}")
-                lines.extend(inner[1:])
-            else:
-                lines.append(f"{pad}- {_scalar(str(item), words=True)}")
-    return lines
-
-
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._\-\[\],]*\Z", re.ASCII)
-_NUMBER = re.compile(r"\d+\Z", re.ASCII)
-_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
-
-
-def _scalar(text: str, words: bool = False) -> str:
-    """A YAML scalar; quoted where a YAML parser could read a number, a boolean or syntax."""
-    if _PLAIN.match(text) and (words or text.lower() not in _WORDS):
-        return text
-    if words and _NUMBER.match(text):
-        return text
-    return json.dumps(text)
-
-
-# --------------------------------------------------------------------------------------------------------- reading
-
-
-def parse(text: str, style: str) -> list[Topology]:
-    """The topologies of a topology file of that style; raises SlurmError where it cannot be read."""
-    return parse_yaml(text) if style == YAML else [parse_conf(text)]
-
-
-def parse_conf(text: str) -> Topology:
-    """topology.conf: a block topology, or with kind ``tree`` (body: its lines) one that holds SwitchName lines."""
-    blocks: list[Block] = []
-    sizes: tuple[int, ...] = ()
-    other: list[str] = []
-    for number, line in enumerate(logical_lines(text), 1):
-        pairs = {key.lower(): value for key, value in key_values(line)}
-        where = f"Line {number} of topology.conf"
-        if "blockname" in pairs:
-            blocks.append(_block(pairs["blockname"], pairs.get("nodes", ""), where))
-        elif "blocksizes" in pairs:
-            sizes = _sizes(pairs["blocksizes"].split(","), where)
-        else:
-            other.append(line)
-    if other:
-        return Topology(kind="tree", blocks=tuple(blocks), block_sizes=sizes, body=other)
-    return Topology(blocks=tuple(blocks), block_sizes=sizes)
-
-
-def tree_of(text: str) -> Topology | None:
-    """The tree of a topology.conf as one of topology.yaml, None where it has no switch.
-
-    SlurmError where it has lines that a tree of topology.yaml has no place for. LinkSpeed is left out: slurmctld does
-    not use it.
-    """
-    switches = []
-    for number, line in enumerate(logical_lines(text), 1):
-        pairs = {key.lower(): value for key, value in key_values(line)}
-        if "switchname" not in pairs or pairs.keys() - {"switchname", "switches", "nodes", "linkspeed"}:
-            raise SlurmError(
-                f"Line {number} is no switch and cannot move to topology.yaml ({line[:60]}): write the site's tree to"
-                " topology.yaml, then run again."
-            )
-        entry = {"switch": pairs["switchname"], "children": pairs.get("switches", ""), "nodes": pairs.get("nodes", "")}
-        switches.append({key: value for key, value in entry.items() if value})
-    return Topology(kind="tree", body={"switches": switches}) if switches else None
-
-
-def parse_yaml(text: str) -> list[Topology]:
-    """topology.yaml, or what ``scontrol show topoconf`` prints (Slurm 25.05 and later)."""
-    document = load_yaml(text)
+def topologies_of(document: Any) -> list[Topology]:
+    """The topologies of a parsed topology.yaml, whose scalars are texts; SlurmError where it is none."""
     if document in ("", None):
         return []
     if isinstance(document, dict):
@@ -294,17 +143,17 @@ def _topology(item: Any, where: str) -> Topology:
     for entry in [entries] if isinstance(entries, dict) else entries if isinstance(entries, list) else []:
         if not isinstance(entry, dict) or not isinstance(entry.get("block"), str):
             raise SlurmError(f"{where}, key blocks, has an entry without the key block: name every block.")
-        blocks.append(_block(entry["block"], entry.get("nodes", ""), where))
+        blocks.append(block_of(entry["block"], entry.get("nodes", ""), where))
     sizes = body.get("block_sizes") or []
     return Topology(
         name=item["topology"],
         cluster_default=default,
         blocks=tuple(blocks),
-        block_sizes=_sizes(sizes if isinstance(sizes, list) else [sizes], where),
+        block_sizes=sizes_of(sizes if isinstance(sizes, list) else [sizes], where),
     )
 
 
-def _block(name: str, nodes: Any, where: str) -> Block:
+def block_of(name: str, nodes: Any, where: str) -> Block:
     if not isinstance(nodes, str):
         raise SlurmError(f"{where}, block {name}: nodes is not a hostlist: write it as text.")
     try:
@@ -313,11 +162,73 @@ def _block(name: str, nodes: Any, where: str) -> Block:
         raise SlurmError(f"{where}, block {name}: {error}") from error
 
 
-def _sizes(values: Iterable[Any], where: str) -> tuple[int, ...]:
+def sizes_of(values: Iterable[Any], where: str) -> tuple[int, ...]:
     try:
         return tuple(int(value) for value in values)
     except (TypeError, ValueError):
         raise SlurmError(f"{where} has block sizes that are not numbers: write whole numbers.") from None
+
+
+_KEY = re.compile(r"([a-z]\w*):(?: +(.*))?\Z")
+_ESCAPE = re.compile(r"\\(x..|u.{4}|U.{8}|.)")
+_ESCAPES = dict(zip("0abtnvfre_NLP", "\0\a\b\t\n\v\f\r\x1b\xa0\x85\u2028\u2029"))
+
+
+def parse_topoconf(text: str) -> list[Topology]:
+    """What ``scontrol show topoconf`` prints: libyaml's block style. Every scalar stays text: a block may be ``true``.
+
+    SlurmError where it is something else.
+    """
+    lines = [line for line in text.splitlines() if line.strip() not in ("", "---", "...") and line[0] != "%"]
+    rows = [(len(line) - len(line.lstrip(" ")), line.strip(" ")) for line in reversed(lines)]  # the next one is last
+    try:
+        found = _printed_node(rows) if rows else None
+    except (ValueError, RecursionError):
+        found = ""
+    if rows or found == "":
+        line = rows[-1][1][:60] if rows else "a text"
+        raise SlurmError(f"scontrol show topoconf cannot be read ({line}): check that scontrol is Slurm's own.")
+    return topologies_of(found)
+
+
+def _printed_node(rows: list[tuple[int, str]]) -> Any:
+    """The node that begins on the next line; its lines are removed from the rows."""
+    indent, line = rows[-1]
+    if line.startswith("- "):
+        items = []
+        while rows and rows[-1][0] == indent and rows[-1][1].startswith("- "):
+            inner = rows.pop()[1][2:]
+            rows.append((indent + 2, inner.lstrip(" ")))
+            items.append(_printed_node(rows))
+        return items
+    if not _KEY.match(line):
+        return _printed_scalar(rows.pop()[1])
+    found: dict[str, Any] = {}
+    while rows and rows[-1][0] == indent and (key := _KEY.match(rows[-1][1])):
+        rows.pop()
+        value: Any = _printed_scalar(key[2] or "")
+        if rows and not key[2]:
+            below, begin = rows[-1][0], rows[-1][1][:2]
+            # The items of a list are at the indentation of its key.
+            if below > indent or (below == indent and begin == "- "):
+                value = _printed_node(rows)
+        found[key[1]] = value
+    return found
+
+
+def _printed_scalar(text: str) -> Any:
+    if text in ("{}", "[]"):
+        return {} if text == "{}" else []
+    if text[:1] == "'":
+        return text[1:-1].replace("''", "'")
+    if text[:1] == '"':
+        return _ESCAPE.sub(_unescaped, text[1:-1])
+    return text
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = found[1]
+    return chr(int(code[1:], 16)) if code[0] in "xuU" and len(code) > 1 else _ESCAPES.get(code, code)
 
 
 def parse_show_topology(text: str) -> list[ShownBlock]:
@@ -332,8 +243,8 @@ def parse_show_topology(text: str) -> list[ShownBlock]:
         shown.append(
             ShownBlock(
                 name,
-                _block(name, pairs.get("Nodes", ""), "scontrol show topology").nodes,
-                int(size) if _NUMBER.match(size) else None,
+                block_of(name, pairs.get("Nodes", ""), "scontrol show topology").nodes,
+                int(size) if size.isdecimal() else None,
                 "AggregatedBlock" in pairs,
             )
         )
@@ -353,76 +264,3 @@ def parse_config(text: str) -> dict[str, str]:
         if equals and key.strip() and " " not in key.strip():
             settings[key.strip().lower()] = "" if value.strip() == "(null)" else value.strip()
     return settings
-
-
-# ---------------------------------------------------------------------------------------------------------- YAML
-
-
-def load_yaml(text: str) -> Any:
-    """Maps, lists and text of a YAML text; None where it is empty. Raises SlurmError with the line."""
-    return _read(text).value
-
-
-def _read(text: str) -> Reader:
-    try:
-        return Reader(text)
-    except YamlError as error:
-        raise SlurmError(f"{str(error).rstrip('.')}: correct it, or write it in plain block style.") from None
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One topology of a file with its text: lines of block style (empty where it has no lines of its own)."""
-
-    topology: Topology
-    lines: str
-    comments: list[str]
-    keys: dict[str, Key]  # their spans count from the start of lines
-
-
-def _parts(text: str) -> tuple[list[str], dict[str, _Part]]:
-    """The comments in front of a topology.yaml, and its topologies by their names."""
-    reader = _read(text)
-    known = parse_yaml(text)
-    comments = {
-        at: comment for at, comment in reader.comments.items() if comment != HEADER and not comment.startswith(_OWN)
-    }
-    starts = [reader.text.rfind("\n", 0, at) + 1 for at in reader.items]
-    if len(starts) != len(known) or any(starts[n] != at for n, at in enumerate(reader.items)):
-        return list(comments.values()), {topology.name: _Part(topology, "", [], {}) for topology in known}
-    # Comments above an item belong to it, those above the first one to the file.
-    for number in range(1, len(starts)):
-        before = reader.text[: starts[number]].splitlines(keepends=True)
-        while before and starts[number] > starts[number - 1] and (before[-1][:1] == "#" or not before[-1].strip()):
-            starts[number] -= len(before.pop())
-    end = reader.text.rfind("\n...", starts[-1] if starts else 0) + 1 or len(reader.text)
-    parts = {}
-    for topology, begin, stop in zip(known, starts, [*starts[1:], end]):
-        parts[topology.name] = _Part(
-            topology,
-            reader.text[begin:stop].rstrip("\n") + "\n",
-            [comment for at, comment in comments.items() if begin <= at < stop],
-            {
-                key.name: key._replace(start=key.start - begin, end=key.end - begin)
-                for key in reader.keys
-                if key.depth == 2 and begin <= key.start < stop
-            },
-        )
-    outside = [comment for at, comment in comments.items() if not starts or not starts[0] <= at < end]
-    return outside, parts
-
-
-def _kept_lines(part: _Part, topology: Topology) -> str:
-    """The lines of an unchanged topology of the file, with its cluster_default set; empty where they cannot be kept."""
-    if not part.lines or replace(part.topology, cluster_default=True) != replace(topology, cluster_default=True):
-        return ""
-    if part.topology.cluster_default == topology.cluster_default:
-        return part.lines
-    word = "true" if topology.cluster_default else "false"
-    default, name = part.keys.get("cluster_default"), part.keys.get("topology")
-    if default is not None and default.end > default.start:
-        return part.lines[: default.start] + word + part.lines[default.end :]
-    if default is not None or name is None:  # a key without a value, or a map in braces
-        return ""
-    line_end = part.lines.index("\n", name.end) + 1
-    return part.lines[:line_end] + f"{' ' * name.column}cluster_default: {word}\n" + part.lines[line_end:]

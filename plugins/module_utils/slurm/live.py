@@ -20,7 +20,6 @@ Observed on slurmctld 24.11.5 and 26.05.5, the same for a reconfigure and a rest
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -123,7 +122,6 @@ def _running(slurm: Slurm) -> Shown:
     return _parsed(*(slurm.scontrol("-a", "-o", "show", what) for what in ("partitions", "nodes")))
 
 
-@functools.lru_cache(maxsize=2)  # an apply asks for the same files when it plans and before it writes
 def loaded(slurm: Slurm, text: str, topologies: tuple[tuple[str, str], ...], state_dir: str) -> Shown:
     """What a slurmctld in a sandbox shows that has loaded these files; SlurmError with the reason where it cannot.
 

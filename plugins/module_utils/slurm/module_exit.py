@@ -13,7 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import stopping
 
 Findings = list[HostFinding]
 
@@ -31,8 +31,8 @@ def run_and_exit(module: AnsibleModule, run: Callable[[AnsibleModule, Findings],
         result = run(module, findings)
     except NvlinkError as error:
         module.fail_json(msg=str(error), findings=findings)
-    if gates.stopping(findings):
-        module.fail_json(msg=gates.STOPPED, **result)
+    if stopping.stopping(findings):
+        module.fail_json(msg=stopping.STOPPED, **result)
     module.exit_json(**result)
 
 

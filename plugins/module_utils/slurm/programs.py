@@ -125,27 +125,13 @@ class Slurm:
     def nodes(self) -> frozenset[str]:
         return frozenset(node.name for node in self.node_names())
 
-    def partitions(self) -> tuple[rules.Partition, ...]:
-        found = []
-        for record in files.parse_records(self.scontrol("-a", "-o", "show", "partitions")):
-            if "PartitionName" not in record:
-                continue
-            nodes = record.get("Nodes", "")
-            topology = record.get("Topology", "")
-            try:
-                members = tuple(expand("" if nodes == "(null)" else nodes))
-            except HostlistError:
-                members = ()
-            found.append(rules.Partition(record["PartitionName"], members, "" if topology == "(null)" else topology))
-        return tuple(found)
-
     def topologies(self, version: rules.Version) -> list[Topology]:
         """The topologies that slurmctld has loaded from topology.yaml; none before 25.05."""
         if version < rules.YAML_SINCE:
             return []
         text = self.scontrol("show", "topoconf")
         try:
-            return [known for known in files.parse_yaml(text) if known.kind != "none"]
+            return [known for known in files.parse_topoconf(text) if known.kind != "none"]
         except SlurmError as error:
             raise SlurmError(f"The output of scontrol show topoconf cannot be parsed: {error}") from None
 
@@ -182,11 +168,6 @@ class Slurm:
                 with contextlib.suppress(HostlistError):
                     found.append(Job(number, fields[0], fields[1], tuple(expand(fields[2]))))
         return found
-
-    def node_state(self, node: str) -> frozenset[str]:
-        """The flags of a node's state, such as IDLE and CLOUD."""
-        records = files.parse_records(self.scontrol("-o", "show", "node", node))
-        return frozenset(records[0].get("State", "").upper().split("+")) if records else frozenset()
 
     def place(self, node: str, units: str) -> child.Result:
         """Move a node between units of running topologies; it leaves every topology that ``units`` does not name."""

@@ -7,7 +7,7 @@
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
 Only files that begin with a header of this collection are removed, and of topology.yaml only the collection's
-topologies.
+topologies, which the Ansible controller knows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import MAIN
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import (
     PREVIOUS,
     REMOVED,
@@ -29,7 +30,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments, tiers
 
-MAIN = "slurm.conf"
 _HEADERS = (files.HEADER, tiers.HEADER, segments.HEADER)
 _INCLUDES = (conf.INCLUDE_NAME, conf.TIERS_NAME)
 
@@ -61,8 +61,11 @@ class Removal:
         ]
 
 
-def plan(conf_dir: str, part: Part, topology: str = "") -> Removal:
-    """What to remove of a part. ``topology``: its name in topology.yaml. SlurmError where slurm.conf is not there."""
+def plan(conf_dir: str, part: Part, kept_yaml: str | None = None) -> Removal:
+    """What to remove of a part. SlurmError where slurm.conf is not there.
+
+    kept_yaml: the text of topology.yaml with the site's topologies alone, None where there are none.
+    """
     main = os.path.join(conf_dir, MAIN)
     known = stamps(conf_dir)
     before = _read(main)
@@ -77,7 +80,7 @@ def plan(conf_dir: str, part: Part, topology: str = "") -> Removal:
         path = os.path.join(conf_dir, name)
         text = _read(path)
         if text is not None and text.startswith(_HEADERS) and not _is_called(name, conf_dir):
-            texts[path] = _without_topology(name, text, topology)
+            texts[path] = kept_yaml if name == files.FILE_NAMES[files.YAML] else None
     previous = [name + PREVIOUS for name in (part.include, *part.others)]
     # That of slurm.conf may be of another part, whose line is still there.
     if main in texts or not any(_included(line) in _INCLUDES for line in kept):
@@ -100,15 +103,6 @@ def _is_called(name: str, conf_dir: str) -> bool:
         return False
     script = _read(os.path.join(conf_dir, segments.SCRIPT_NAME)) or ""
     return name in script and not script.startswith(segments.HEADER)
-
-
-def _without_topology(name: str, text: str, topology: str) -> str | None:
-    """topology.yaml with the site's topologies alone and no header; None for other files, or where none is left."""
-    if name != files.FILE_NAMES[files.YAML]:
-        return None
-    ours = {topology, *files.own_topologies(text)}
-    others = [known for known in files.parse_yaml(text) if known.name not in ours]
-    return files.render(others, files.YAML, old=text).partition("\n")[2] if others else None
 
 
 def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str, override: str) -> None:

@@ -402,7 +402,7 @@ def _in_no_cluster(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterato
 
 
 def _in_no_group(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
-    """Slurm aggregates groups only where every block with nodes is in one (blocks_of_group() of slurm/rules.py)."""
+    """Slurm aggregates groups only where every block with nodes is in one (blocks_of_group() of slurm/linter.py)."""
     outside = []
     clusters: Sequence[str | None] = fabric.slurm_clusters or [None]
     for cluster in clusters:

@@ -3,17 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Render Slurm's block topology: the text of topology.yaml (25.05 and later) and topology.conf (before).
 
-Pure. module_utils/slurm/rules.py decides what a version of Slurm can load; it also runs on the controller's host.
+Pure. plugin_utils/slurm/linter.py decides what a version of Slurm can load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import RENDERED_FOR, blocks, candidate
 
 
@@ -37,7 +38,7 @@ def text(made: Sequence[Block], style: str, context: RenderContext | None = None
     checked, found = _checked(made, style, context)
     if any(finding["severity"] == "error" for finding in found):
         return ""
-    return files.render([checked.topology], style)
+    return topology_files.render([checked.topology], style)
 
 
 def findings(fabric: model.Fabric, state: model.State, context: RenderContext | None = None) -> list[model.Finding]:
@@ -64,6 +65,6 @@ def _clusters(fabric: model.Fabric) -> list[str | None]:
 
 def _checked(
     made: Sequence[Block], style: str, context: RenderContext | None
-) -> tuple[rules.Candidate, list[model.Finding]]:
+) -> tuple[linter.Candidate, list[model.Finding]]:
     site = context or RenderContext()
     return candidate(made, style, site.block_sizes, site.aggregate_blocks)

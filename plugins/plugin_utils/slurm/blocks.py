@@ -9,8 +9,9 @@ sizes come from the fabric file alone; a retired clique and a reserved block hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
@@ -18,9 +19,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     CONF,
     YAML,
     Block,
+    SlurmError,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, linter
 
 TOPOLOGY_NAME = "nvlink"
 # Without a cluster the version is unknown: each file is for the newest tested Slurm that reads it.
@@ -39,20 +42,48 @@ def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...
     return tuple(made)
 
 
+def of_options(options: Arguments) -> dict[str, Sequence[Arguments]]:
+    """Slurm cluster -> rows of its blocks, as the options of slurm_topology have them; "" for whichever runs.
+
+    FabricFileError where the fabric file or the cluster is not there.
+    """
+    if options["blocks"] is not None:
+        return {"": options["blocks"]}
+    if options["clusters"] is not None:
+        return {cluster["name"]: cluster["blocks"] for cluster in options["clusters"]}
+    fabric = fabric_file.load(options["fabric_file"])
+    cluster = clusters.choose(fabric, options["cluster"], options["fabric_file"])
+    # Which of several it is, only slurmctld's host knows.
+    names = fabric.slurm_clusters if cluster is None else []
+    return {name or "": [vars(block) for block in blocks(fabric, name or cluster)] for name in names or [""]}
+
+
+def of_cluster(known: Mapping[str, Sequence[Arguments]], here: str) -> Sequence[Arguments]:
+    """The rows of the cluster that runs; here: its ClusterName. SlurmError where it is not known."""
+    # Slurm stores a ClusterName in lower case.
+    found = [rows for name, rows in known.items() if name == "" or name.lower() == here.lower()]
+    if not found:
+        raise SlurmError(
+            f"slurmctld's ClusterName is {here or 'not shown'}, and the fabric file's Slurm clusters are"
+            f" {', '.join([*known][:5])}: set the option cluster to the one that runs here."
+        )
+    return found[0]
+
+
 def candidate(
     made: Sequence[Block], style: str, block_sizes: Sequence[int] = (), aggregate: bool = False
-) -> tuple[rules.Candidate, list[Finding]]:
+) -> tuple[linter.Candidate, list[Finding]]:
     """What the role slurm_topology would write into the file of a style, and the findings about it.
 
     block_sizes, aggregate: the site's settings; SlurmError where both are set.
     """
     version = RENDERED_FOR[style]
-    kept, found = rules.drop_placeholders(made, version)
-    sizes, objections = rules.choose_sizes(kept, version, block_sizes, aggregate)
+    kept, found = linter.drop_placeholders(made, version)
+    sizes, objections = linter.choose_sizes(kept, version, block_sizes, aggregate)
     topology = Topology(
         name=TOPOLOGY_NAME if style == YAML else "default",
         blocks=kept,
         block_sizes=sizes,
     )
-    checked = rules.Candidate(version=version, style=style, topology=topology)
-    return checked, [worded(row) for row in (*found, *objections, *rules.lint(checked))]
+    checked = linter.Candidate(version=version, style=style, topology=topology)
+    return checked, [worded(row) for row in (*found, *objections, *linter.lint(checked))]

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks, spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks, linter, spans
 
 # A job of segments of 16 leaves 2 of 18 trays unused: that is no reason to use segments of 2.
 MOST = 7 / 8
@@ -103,7 +102,7 @@ def advice(reaches: Sequence[Reach], working: int) -> str:
 def base_size(fabric: model.Fabric, cluster: str) -> str:
     """The base block size that the role slurm_topology sets, in a sentence; the cluster is empty where there is one."""
     made = blocks.blocks(fabric, cluster or None)
-    newer, older = (rules.auto_block_sizes(made, blocks.RENDERED_FOR[style])[0] for style in (YAML, CONF))
+    newer, older = (linter.auto_block_sizes(made, blocks.RENDERED_FOR[style])[0] for style in (YAML, CONF))
     before = "" if newer == older else f"; before 25.05, {older}, that of the smallest"
     return f"Base block size: {newer}, the size of the largest clique (Slurm 25.05 and later{before})."
 

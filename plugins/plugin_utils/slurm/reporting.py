@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.gates import STOPPED
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.stopping import STOPPED
 
 MAX_WARNINGS = 20
 """The number of findings that are printed as warnings; all of them are in the result's findings."""

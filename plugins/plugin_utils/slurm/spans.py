@@ -66,7 +66,7 @@ def sizes_of_interest(counts: Sequence[int], base: int, more: Iterable[int] = ()
 def spans(counts: Sequence[int], block_sizes: Sequence[int], jobs: Iterable[int], retries: bool = True) -> list[Span]:
     """A Span for each job size. counts: working trays of each block in file order; block_sizes: the base first.
 
-    retries: whether slurmctld retries (rules.search_retries).
+    retries: whether slurmctld retries (linter.search_retries).
     """
     base, levels = block_sizes[0], _levels(block_sizes)
     return [_span(counts, base, levels, nodes, retries) for nodes in jobs]

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import F
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     SlurmError,
     parse_show_topology,
-    parse_yaml,
+    parse_topoconf,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
@@ -124,7 +124,7 @@ def _blocks(options: Options, command: Sequence[str], timeout: float) -> Blocks:
     result = _run([*command, "show", "topoconf"], timeout)
     try:
         # Releases before 25.05 print "invalid entity" on standard error.
-        topologies = parse_yaml(result.stdout) if result.rc == 0 else []
+        topologies = parse_topoconf(result.stdout) if result.rc == 0 else []
         named = [row for row in topologies if row.kind == "block"]
         if name:
             named = [row for row in named if row.name == name]

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_topograph
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, load_yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, logical_lines
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import plain_yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, documented
@@ -87,7 +87,7 @@ def discover(options: Any, now: str) -> SourceResult:
         text = body.decode("utf-8")
         check_count(text.count(",") + text.count("\n"), max_bytes)
         blocks = list(read(text))
-    except (SlurmError, HostlistError, ValueError, RecursionError) as error:
+    except (plain_yaml.YamlError, HostlistError, ValueError, RecursionError) as error:
         why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else sentence(str(error))
         client.fail(url, f"returns a topology that cannot be parsed ({why})", "check Topograph's log")
     if not blocks:
@@ -106,7 +106,7 @@ def discover(options: Any, now: str) -> SourceResult:
 def read(text: str) -> Iterator[Block]:
     """Yield the blocks of topology.conf or topology.yaml (none of a tree), or the instances of the engine graph.
 
-    SlurmError, HostlistError, ValueError or RecursionError for an invalid text, also for more than MAX_TRAYS nodes.
+    YamlError, HostlistError, ValueError or RecursionError for an invalid text, also for more than MAX_TRAYS nodes.
     """
     if text.lstrip().startswith("{"):
         yield from _instances(text)
@@ -140,7 +140,7 @@ def _conf_blocks(text: str) -> Iterator[tuple[str, str]]:
 
 def _yaml_blocks(text: str) -> Iterator[tuple[str, str]]:
     """The blocks of all topologies in the text; they may repeat the same blocks for other partitions."""
-    for topology in as_list(load_yaml(text)):
+    for topology in as_list(plain_yaml.load(text)):
         for row in as_list(mapped(mapped(topology).get("block")).get("blocks")):
             name, hostlist = mapped(row).get("block"), mapped(row).get("nodes", "")
             if isinstance(name, str) and isinstance(hostlist, str):

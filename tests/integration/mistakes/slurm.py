@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 
 from . import Mistake
 
@@ -42,7 +43,7 @@ def running(
         given = {name: expand(text) for name, text in (RACKS if blocks is None else blocks).items()}
         known = [node for names in given.values() for node in names] if nodes is None else nodes
         made = tuple(files.Block(name, tuple(names)) for name, names in given.items())
-        text = files.render([files.Topology("nvlink", blocks=made, block_sizes=(2,))], "yaml")
+        text = topology_files.render([files.Topology("nvlink", blocks=made, block_sizes=(2,))], "yaml")
         (site / "etc").mkdir()
         partition = f"PartitionName=all Nodes={','.join(known)}"
         settings = "ClusterName=nvl\nSelectType=select/cons_tres\nPrologFlags=Alloc\n"

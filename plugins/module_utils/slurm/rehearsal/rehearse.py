@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
     HostFinding,
     block_finding,
@@ -59,8 +59,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slu
     load_records,
     read,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.planning import Plan
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
@@ -212,13 +210,6 @@ OPTIONS: dict[str, Specification] = {
 }
 
 
-def rehearse_topology(plan: Plan, params: Arguments) -> Rehearsal | None:
-    """Rehearse a planned topology and add the findings to the plan."""
-    rehearsal, found = before_apply(plan.survey, plan.topology, plan.writes, plan.reconfigure, params)
-    plan.findings += found
-    return rehearsal
-
-
 def before_apply(
     survey: Survey, topology: Topology | None, writes: Mapping[str, bytes], loads: bool, params: Mapping[str, Any]
 ) -> tuple[Rehearsal | None, list[HostFinding]]:
@@ -245,7 +236,7 @@ def before_apply(
                 f"rehearse_jobs has a job of user {job.user!r}, who is root or does not exist on this host: set user to"
                 " another one."
             )
-    blocks = survey.style == files.YAML or loads or settings.satisfies("TopologyPlugin", survey.plugin)
+    blocks = survey.style == files.YAML or loads or survey.plugin.lower() == "topology/block"
     if mode == "never" or survey.acting or topology is None or not blocks or not (loads or mode == "always"):
         return None, []
     past, no_history = history.read(survey.slurm, survey.config)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, stopping
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Records, Sacctmgr, Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import DesiredTiers, Partition, Written
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -102,7 +102,7 @@ class TierPlan:
             live.require_none(observed.slurm, observed.conf_dir, self.writes, override, self.own())
 
     def stopped_by(self) -> list[HostFinding]:
-        return gates.stopping(self.findings)
+        return stopping.stopping(self.findings)
 
     def problem(self, records: Iterable[Mapping[str, str]]) -> str:
         """The first difference between running and desired partitions in a few words; empty where there is none."""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the running Slurm, its files and a second topology file.
+"""Read the running Slurm and its files; the Ansible controller plans from it (plugin_utils/slurm/observed.py).
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
@@ -13,29 +13,35 @@ there.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, files, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf, read_slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
+    INCLUDE_NAME,
+    MAIN,
+    SlurmConf,
+    read_slurm_conf,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
-    CONF,
     FILE_NAMES,
-    YAML,
-    Block,
     ShownBlock,
     SlurmError,
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Running
 
 
 @dataclass
 class Survey:
-    """The running Slurm, its files, and whether there is a topology file of the other format."""
+    """The running Slurm and its slurm.conf."""
 
     slurm: Slurm
     conf_dir: str
@@ -43,17 +49,10 @@ class Survey:
     style: str
     conf: SlurmConf
     config: dict[str, str]
-    file: bytes | None
-    duplicate: bool
     running: list[Topology]
     shown: list[ShownBlock]
     acting: str = ""  # the active controller, where this host is a standby
     stamps: conf_folder.Stamps | None = None  # of the files in conf_dir
-    tree: Topology | None = None  # the running tree of a topology.conf that a topology.yaml would hide
-
-    @property
-    def path(self) -> str:
-        return os.path.join(self.conf_dir, FILE_NAMES[self.style])
 
     @property
     def version_text(self) -> str:
@@ -64,41 +63,8 @@ class Survey:
         return self.config.get("topologyplugin", "")
 
     @property
-    def power_saving(self) -> bool:
-        """Whether slurmctld powers idle nodes down."""
-        after = self.config.get("suspendtime", "").split(" ")[0].upper()
-        return bool(self.config.get("suspendprogram")) and after not in ("", "-1", "INFINITE", "NONE")
-
-    def written(self) -> list[Topology]:
-        """The topologies of the topology file; SlurmError where it cannot be read.
-
-        Where slurmctld would read a first topology.yaml instead of the site's tree, that tree.
-        """
-        if self.file is None:
-            return [self.tree] if self.tree else []
-        try:
-            return files.parse(self.file.decode("utf-8", "replace"), self.style)
-        except SlurmError as error:
-            raise SlurmError(f"{self.path}: {error}") from None
-
-    def own_topologies(self) -> list[str]:
-        """The other topologies that an earlier run has written into the file."""
-        return files.own_topologies((self.file or b"").decode("utf-8", "replace")) if self.style == YAML else []
-
-    def running_topology(self, name: str) -> Topology | None:
-        """The running block topology of that name; for topology.conf that of ``scontrol show topology``."""
-        if self.running:
-            return next((known for known in self.running if known.name == name and known.kind == "block"), None)
-        return from_shown(self.shown, name)
-
-
-def from_shown(shown: Sequence[ShownBlock], name: str = "default") -> Topology | None:
-    """A topology from the lines of ``scontrol show topology``: its sizes are those of which a block exists."""
-    blocks = tuple(Block(line.name, line.nodes) for line in shown if not line.aggregated)
-    if not blocks:
-        return None
-    sizes = sorted({line.size for line in shown if line.size})
-    return Topology(name=name, blocks=blocks, block_sizes=tuple(sizes))
+    def runs(self) -> Running:
+        return Running(self.running, self.shown, self.config)
 
 
 def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
@@ -120,18 +86,59 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
     # The active controller does not report what a standby reads.
     if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
         raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
-    file = host.read(os.path.join(conf_dir, FILE_NAMES[style]))
-    other = os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML])
-    tree = None
-    if style == YAML and file is None and config.get("topologyplugin", "").lower() == "topology/tree":
-        try:
-            tree = files.tree_of((host.read(other) or b"").decode("utf-8", "replace"))
-        except SlurmError as error:
-            raise SlurmError(f"{other}: {error}") from None
     running, shown = slurm.topologies(version), slurm.shown()
-    # As long as slurmctld has loaded no topology.yaml, topology.conf is the only copy of what runs.
-    duplicate = os.path.exists(other) and (style == CONF or (file is not None and bool(running)))
-    return Survey(slurm, conf_dir, version, style, conf, config, file, duplicate, running, shown, acting, stamps, tree)
+    return Survey(slurm, conf_dir, version, style, conf, config, running, shown, acting, stamps)
+
+
+# Of slurm.conf, which may have passwords, no more than these leave the host.
+_SETTINGS = ("topologyplugin", "topologyparam", "selecttype", "prologflags", "suspendtime", "clustername")
+_TEXTS = (*FILE_NAMES.values(), *(name + conf_folder.PREVIOUS for name in FILE_NAMES.values()), INCLUDE_NAME)
+
+
+def texts(conf_dir: str) -> dict[str, str]:
+    """Name -> text of the files of a topology that exist."""
+    found = {name: host.read(os.path.join(conf_dir, name)) for name in _TEXTS}
+    return {name: data.decode("utf-8", "replace") for name, data in found.items() if data is not None}
+
+
+def checksums(conf_dir: str) -> dict[str, str]:
+    """Name -> SHA-256 of the files that an apply may change; empty where there is none."""
+    found = {name: host.read(os.path.join(conf_dir, name)) for name in (*FILE_NAMES.values(), INCLUDE_NAME, MAIN)}
+    return {name: "" if data is None else hashlib.sha256(data).hexdigest() for name, data in found.items()}
+
+
+def rows(slurm: Slurm, conf_dir: str, requested_style: str) -> dict[str, Any]:
+    """The survey as plain data: plugin_utils/slurm/observed.py has the schema."""
+    sums = checksums(conf_dir)  # first: a file that changes meanwhile is then not the known one
+    observed = survey(slurm, conf_dir, requested_style)
+    config, conf = observed.config, observed.conf
+    nodes, partitions = (
+        files.parse_records(slurm.scontrol("-a", "-o", "show", what)) for what in ("nodes", "partitions")
+    )
+    return {
+        "conf_dir": conf_dir,
+        "version": rules.show_version(observed.version),
+        "style": observed.style,
+        "acting": observed.acting,
+        "config": {
+            **{key: config.get(key, "") for key in _SETTINGS},
+            "suspendprogram": "set" if config.get("suspendprogram") else "",
+        },
+        "settings": dict(conf.settings),
+        "node_topologies": dict(conf.node_topologies),
+        "includes_ours": conf.includes_ours,
+        "texts": texts(conf_dir),
+        "checksums": sums,
+        "running": files.documents(observed.running),
+        "shown": [{**asdict(line), "nodes": fold(line.nodes)} for line in observed.shown],
+        "nodes": [
+            {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State")} for record in nodes
+        ],
+        "partitions": [
+            {key: record.get(key, "") for key in ("PartitionName", "Nodes", "Topology")} for record in partitions
+        ],
+        "jobs": [{**asdict(job), "nodes": fold(job.nodes)} for job in slurm.jobs()],
+    }
 
 
 def active_controller(slurm: Slurm, config: Mapping[str, str]) -> str:
@@ -147,9 +154,3 @@ def active_controller(slurm: Slurm, config: Mapping[str, str]) -> str:
         return ""
     first = next((host for host, up in slurm.controllers() if up), mine[0])
     return "" if first == mine[0] else first
-
-
-def refresh(observed: Survey) -> Survey:
-    """Read again what runs; the files are not read again."""
-    slurm = observed.slurm
-    return replace(observed, config=slurm.config(), running=slurm.topologies(observed.version), shown=slurm.shown())

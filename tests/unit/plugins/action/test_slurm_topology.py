@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
@@ -21,7 +22,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
     ("options", "sentence"),
     [
         ({"fabric_file": "f.json", "blocks": []}, "needs exactly one of fabric_file, blocks and clusters"),
-        ({"fabric_file": ["f.json"]}, "option fabric_file: .* is not a path"),
+        ({"fabric_file": ["f.json"]}, "cannot be read"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
     ],
 )
@@ -45,7 +46,6 @@ def clustered(tmp_path: Path, *names: str) -> str:
     ("names", "wanted", "sentence"),
     [
         (("alpha", "beta"), "alhpa", "fabric.json: has no Slurm cluster 'alhpa'; did you mean alpha?"),
-        (("alpha", "beta"), ["alpha"], "fabric.json: has no Slurm cluster ['alpha']"),
         ((), "alpha", "fabric.json: has no Slurm clusters; leave the option cluster out"),
     ],
 )
@@ -57,6 +57,47 @@ def test_a_cluster_that_the_file_lacks_is_one_sentence(
     assert sentence in str(caught.value)
 
 
+SURVEY = {
+    "conf_dir": "/etc/slurm",
+    "version": "26.05.5",
+    "style": "yaml",
+    "acting": "",
+    "config": {"clustername": "beta", "selecttype": "select/cons_tres", "prologflags": "Alloc"},
+    "settings": {},
+    "node_topologies": {},
+    "includes_ours": False,
+    "texts": {},
+    "checksums": {"topology.yaml": ""},
+    "running": [],
+    "shown": [],
+    "nodes": [{"NodeName": f"r01t0{n}", "NodeHostName": "", "NodeAddr": "", "State": "IDLE"} for n in (1, 2)],
+    "partitions": [{"PartitionName": "all", "Nodes": "r01t[01-02]", "Topology": "(null)"}],
+    "jobs": [],
+}
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+    """answer(STEP=RESULT, ...) -> the arguments of the steps that are asked; a step may have several results.
+
+    A rehearsal finds nothing.
+    """
+
+    def answers(**results: Any) -> list[dict[str, Any]]:
+        asked: list[dict[str, Any]] = []
+
+        def execute(_self: Any, **options: Any) -> Any:
+            arguments = options["module_args"]
+            asked.append(arguments)
+            found = {"rehearse": {"undone": "", "findings": []}, **results}[arguments["step"]]
+            return found.pop(0) if isinstance(found, list) else found
+
+        monkeypatch.setattr(ActionModule, "_execute_module", execute)
+        return asked
+
+    return answers
+
+
 @pytest.mark.core
 @pytest.mark.parametrize(
     ("names", "wanted", "nodes"),
@@ -64,24 +105,86 @@ def test_a_cluster_that_the_file_lacks_is_one_sentence(
         ((), None, ["r01t01", "r01t02"]),
         (("alpha",), None, ["r01t01"]),
         (("alpha", "beta"), "beta", ["r01t02"]),
-        (("alpha", "beta"), "", {"alpha": ["r01t01"], "beta": ["r01t02"]}),
+        (("alpha", "Beta"), "", ["r01t02"]),
     ],
 )
-def test_the_module_receives_the_blocks_of_one_or_of_all_clusters(
-    run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], wanted: Any, nodes: Any
+def test_the_blocks_are_those_of_the_given_or_the_running_cluster(
+    run_action: Any, answer: Any, tmp_path: Path, names: tuple[str, ...], wanted: Any, nodes: list[str]
 ) -> None:
-    given: dict[str, Any] = {}
+    asked = answer(survey={"survey": SURVEY}, transact={"moved": False, "changed": True})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path, *names), cluster=wanted, rehearse="never")
+    assert [move["node"] for move in result["moves"]] == nodes
+    assert (result["changed"], result["written"], [row["step"] for row in asked]) == (
+        True,
+        ["/etc/slurm/topology.yaml"],
+        ["survey", "rehearse", "transact"],
+    )
+    change = asked[2]["change"]
+    assert (change["checksums"], change["load"], change["moving"]) == (SURVEY["checksums"], True, [])
 
-    def execute(self: Any, **options: Any) -> dict[str, Any]:
-        given.update(options["module_args"])
-        return {"changed": False}
 
-    monkeypatch.setattr(ActionModule, "_execute_module", execute)
-    run_action(ActionModule, fabric_file=clustered(tmp_path, *names), cluster=wanted)
-    if isinstance(nodes, dict):
-        assert {row["name"]: row["blocks"][0]["nodes"] for row in given["clusters"]} == nodes
-    else:
-        assert (given["blocks"][0]["nodes"], "clusters" in given) == (nodes, False)
+def test_a_cluster_that_is_not_in_the_fabric_file_changes_nothing(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    answer(survey={"survey": SURVEY})
+    sentence = "^slurmctld's ClusterName is beta, and the fabric file's Slurm clusters are alpha, "
+    with pytest.raises(AnsibleActionFail, match=sentence):
+        run_action(ActionModule, fabric_file=clustered(tmp_path, "alpha", "gamma"))
+
+
+@pytest.mark.parametrize("override", [[], ["live_changes_lost"]])
+def test_live_changes_that_a_reconfigure_would_undo_stop_it(
+    run_action: Any, answer: Any, tmp_path: Path, override: list[str]
+) -> None:
+    undone = {"undone": "A reconfigure would undo live changes (State of partition gpu)", "findings": []}
+    asked = answer(survey={"survey": SURVEY}, rehearse=undone, transact={"moved": False, "changed": True})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path), override=override)
+    (found,) = [row for row in result["findings"] if undone["undone"] in row["message"]]
+    assert found["code"] == ("slurm_gate_overridden" if override else "live_changes_lost")
+    assert [row["step"] for row in asked] == ["survey", "rehearse", *(["transact"] if override else [])]
+    assert (asked[1]["change"]["reloads"], asked[1]["change"]["rehearsed"]) == (True, True)
+
+
+def test_files_that_changed_meanwhile_are_surveyed_again(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    late = {"failed": True, "outdated": True, "msg": "Another program has changed it"}
+    options = {"fabric_file": clustered(tmp_path), "rehearse": "never"}
+    asked = answer(survey={"survey": SURVEY}, transact=[late, {"moved": False, "warnings": ["slow"]}])
+    result = run_action(ActionModule, **options)
+    assert (result.get("failed", False), "slow" in result["warnings"]) == (False, True)
+    assert [row["step"] for row in asked] == ["survey", "rehearse", "transact"] * 2
+    answer(survey={"survey": SURVEY}, transact=late)
+    result = run_action(ActionModule, **options)
+    assert (result["failed"], result["msg"]) == (True, late["msg"])
+
+
+@pytest.mark.parametrize(
+    "survey",
+    [
+        {},
+        None,
+        {**SURVEY, "style": "x"},
+        {**SURVEY, "nodes": [{}]},
+        {**SURVEY, "running": [{}]},
+        {**SURVEY, "partitions": [{"PartitionName": "p", "Nodes": "n[1-65536]", "Topology": ""}] * 2000},
+    ],
+)
+def test_a_host_that_returns_no_survey_fails_alone(run_action: Any, answer: Any, tmp_path: Path, survey: Any) -> None:
+    answer(survey={"survey": survey})
+    try:
+        result = run_action(ActionModule, fabric_file=clustered(tmp_path))
+    except AnsibleActionFail as error:
+        result = {"failed": True, "changed": False, "msg": str(error)}
+    assert (result["failed"], result["changed"]) == (True, False)
+
+
+def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any) -> None:
+    site = "- topology: site\n  flat: true\n"
+    ours = topology_files.render([Topology("nvlink"), *topology_files.parse_yaml(site)], "yaml")
+    read = {"texts": {"topology.yaml": ours}, "checksums": {"topology.yaml": "1"}}
+    asked = answer(survey={"survey": read}, remove={"changed": True, "changes": ["a"], "written": ["b"]})
+    result = run_action(ActionModule, state="absent")
+    assert (result["changed"], result["reconfigured"], result["written"]) == (True, True, ["b"])
+    change = asked[1]["change"]
+    assert change["checksums"] == {"topology.yaml": "1"}
+    assert [known.name for known in topology_files.parse_yaml(change["kept_yaml"])] == ["site"]
 
 
 def test_a_broken_fabric_file_is_named(run_action: Any, tmp_path: Path) -> None:
@@ -91,16 +194,20 @@ def test_a_broken_fabric_file_is_named(run_action: Any, tmp_path: Path) -> None:
         run_action(ActionModule, fabric_file=str(file))
 
 
-@pytest.mark.parametrize("msg", ["", gates.STOPPED, "slurmctld was restored."])
-def test_findings_of_the_host_fail_the_task(run_action: Any, monkeypatch: pytest.MonkeyPatch, msg: str) -> None:
-    rows = [host_finding("slurm_plugin_missing", "unset", key="A", runs="B", want="C"), host_finding("release_old")]
-    answer = {"failed": True, "msg": msg} if msg else {}
-    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_, **__: {"findings": rows, **answer})
-    result = run_action(ActionModule, blocks=[])
-    (error, warning), is_plan = result["findings"], msg != "slurmctld was restored."
-    assert result["failed"]
-    assert result["msg"] == (error["message"] if is_plan else msg)
-    assert result.get("warnings", []) == [warning["message"]] * is_plan
+def test_a_finding_that_stops_the_change_fails_the_task(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    survey = {**SURVEY, "config": {**SURVEY["config"], "selecttype": "select/linear"}}
+    asked = answer(survey={"survey": survey})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path))
+    assert (result["failed"], result["changed"]) == (True, False)
+    assert ([row["step"] for row in asked], asked[1]["change"]["rehearsed"]) == (["survey", "rehearse"], False)
+    (error,) = [row for row in result["findings"] if row["severity"] == "error"]
+    assert (error["code"], result["msg"]) == ("slurm_select_type", error["message"])
+
+
+def test_what_the_host_could_not_apply_is_the_message(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    answer(survey={"survey": SURVEY}, transact={"failed": True, "msg": "slurmctld was restored."})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path), rehearse="never")
+    assert (result["failed"], result["msg"]) == (True, "slurmctld was restored.")
 
 
 def test_check_mode_of_a_new_site_needs_no_fabric_file(run_action: Any) -> None:

@@ -10,7 +10,7 @@ import string
 from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, SHARED
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import stopping
 from ansible_collections.rackscale.nvlink.tests.tools import findings_table
 
 FUNCTIONS = ("host_finding", "gpu_finding", "block_finding")
@@ -38,7 +38,10 @@ def test_placeholders_of_a_message_are_plain_names() -> None:
 
 def test_a_host_states_cases_that_exist_with_the_values_of_their_messages() -> None:
     wrong = []
-    for path in ROOT.glob("plugins/module_utils/**/*.py"):
+    planned = [
+        ROOT / "plugins/plugin_utils/slurm" / f"{name}.py" for name in ("planning", "gates", "settings", "linter")
+    ]
+    for path in [*ROOT.glob("plugins/module_utils/**/*.py"), *planned]:
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(call, ast.Call) or getattr(call.func, "id", "") not in FUNCTIONS:
                 continue
@@ -48,8 +51,8 @@ def test_a_host_states_cases_that_exist_with_the_values_of_their_messages() -> N
             if code is None or case is None or None in given:
                 continue  # from a variable
             text = CATALOGUE[code].messages.get(case) or SHARED.get(case, "")
-            if path.parent.name in ("topology", "tiers") and path.name != "info.py":
-                assert code in gates.HARMLESS or CATALOGUE[code].severity == "error", f"{code} would stop an apply"
+            if path in planned or path.parent.name in ("topology", "tiers"):
+                assert code in stopping.HARMLESS or CATALOGUE[code].severity == "error", f"{code} would stop an apply"
             needed = {name for _text, name, _form, _conversion in string.Formatter().parse(text) if name}
             if (case and not text) or not needed <= given:
                 wrong.append(f"{path.name}:{call.lineno}: {code} {case}")

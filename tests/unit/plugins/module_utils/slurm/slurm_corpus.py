@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter
 
 # The cluster that all cases are about: two racks of GPU trays, and two nodes without GPUs.
 GPU_NODES = "r[01-02]t[01-18]"
@@ -38,7 +39,7 @@ class Case:
     made: tuple[Topology, ...] | None = None  # those of others that the collection writes: all
     default: bool = True
 
-    def candidate(self, version: rules.Version) -> rules.Candidate:
+    def candidate(self, version: rules.Version) -> linter.Candidate:
         style = rules.choose_style("auto", version)
         topology = Topology(
             name="nvlink" if style == "yaml" else "default",
@@ -46,7 +47,7 @@ class Case:
             block_sizes=self.sizes,
             cluster_default=self.default,
         )
-        return rules.Candidate(
+        return linter.Candidate(
             version=version,
             style=style,
             topology=topology,

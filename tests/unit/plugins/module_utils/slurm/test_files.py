@@ -2,12 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write and parse topology files and the output of scontrol."""
+"""Read the output of scontrol."""
 
 from __future__ import annotations
-
-import re
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -15,63 +12,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from hypothesis import given
 from hypothesis import strategies as st
-
-# Block names that a YAML reader would like to take for something else, and such that nobody would take for it.
-NAMES = st.one_of(
-    st.sampled_from(
-        ["true", "no", "null", "y", "007", "1e3", "0x1f", "1_000", "12.5", "-", "_", "2026-11-21", "r01", "a.b"]
-    ),
-    st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True),
-)
-BLOCKS = st.lists(
-    st.builds(
-        lambda name, first, count: Block(
-            name,
-            tuple(f"{name}x{n:02d}" for n in range(first, first + count)),
-            f"{name}x[{first:02d}-{first + count - 1:02d}]" if count else "",
-        ),
-        NAMES,
-        st.integers(0, 50),
-        st.integers(0, 20),
-    ),
-    min_size=1,
-    max_size=8,
-    unique_by=lambda block: block.name,
-)
-SIZES = st.lists(st.integers(1, 70000), max_size=4).map(tuple)
-
-
-@given(NAMES, BLOCKS, SIZES, st.booleans())
-def test_yaml_round_trips_through_our_parser_and_pyyaml(
-    name: str, blocks: list[Block], sizes: tuple[int, ...], default: bool
-) -> None:
-    topology = Topology(name, "block", default, tuple(blocks), sizes)
-    text = files.render([topology], "yaml")
-    assert files.parse(text, "yaml") == [topology]
-    entry = yaml.safe_load(text)[0]
-    assert entry["topology"] == name
-    assert entry["cluster_default"] is default
-    assert entry["block"].get("block_sizes", []) == list(sizes)
-    assert [block["block"] for block in entry["block"]["blocks"]] == [block.name for block in blocks]
-    assert [block.get("nodes", "") for block in entry["block"]["blocks"]] == [block.folded for block in blocks]
-
-
-@given(BLOCKS, SIZES)
-def test_conf_round_trips(blocks: list[Block], sizes: tuple[int, ...]) -> None:
-    topology = Topology(blocks=tuple(blocks), block_sizes=sizes)
-    assert files.parse(files.render([topology], "conf"), "conf") == [topology]
-
-
-@given(st.text(alphabet="ab:-[]{}#'\"\\ \n\t|&*1,x0", max_size=60))
-def test_any_text_is_parsed_or_raises_slurm_error(text: str) -> None:
-    for style in ("yaml", "conf"):
-        try:
-            files.parse(text, style)
-        except SlurmError as error:
-            message = str(error)
-            if "\n" in message:
-                pytest.fail(message)
-
 
 # Shape and quoting of `scontrol show topoconf`, 26.05.5: every kind is printed, scalars only quoted where libyaml must.
 TOPOCONF = r"""%YAML 1.1
@@ -123,7 +63,7 @@ TOPOCONF = r"""%YAML 1.1
 
 
 def test_topoconf_output_is_parsed() -> None:
-    block, flat, tree = files.parse_yaml(TOPOCONF)
+    block, flat, tree = files.parse_topoconf(TOPOCONF)
     assert (block.name, block.cluster_default, block.block_sizes) == ("my racks: all", True, (4, 8))
     assert [(known.name, known.nodes) for known in block.blocks] == [
         ("1e3", ("n01", "n02", "n03", "n04")),
@@ -136,42 +76,31 @@ def test_topoconf_output_is_parsed() -> None:
     assert (tree.name, tree.kind, tree.body["switches"][1]["nodes"]) == ("leaf", "tree", "n[01-02]")
 
 
+# Texts that libyaml quotes, escapes or leaves as they are.
+TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")), max_size=12)
+
+
+@given(st.lists(st.tuples(TEXTS, st.booleans(), st.lists(st.tuples(TEXTS, st.integers(0, 3)))), min_size=1))
+def test_topoconf_is_read_as_pyyaml_writes_it(rows: list[tuple[str, bool, list[tuple[str, int]]]]) -> None:
+    topologies = [
+        Topology(
+            name, "block", default, tuple(Block(block, (f"n{nodes}",), f"n{nodes}") for block, nodes in blocks), (1,)
+        )
+        for name, default, blocks in rows
+    ]
+    document = files.documents(topologies)
+    printed = yaml.dump(document, width=10**6, explicit_start=True, explicit_end=True, sort_keys=False)
+    assert files.topologies_of(document) == topologies
+    assert files.parse_topoconf(printed) == topologies
+
+
 @pytest.mark.parametrize(
-    "text",
-    [
-        "- t\n",
-        "- topology: t\n  block:\n    blocks:\n      - block: a\n        nodes: a[1-\n",
-        "- topology: t\n  block:\n    block_sizes: [x]\n    blocks: []\n",
-        "- topology: 'open\n",
-        "- topology: t\n  block: *x\n",
-        "- topology: t\n stray: u\n",
-        "- topology: t\n\tblock: x\n",
-        '- topology: "\\q"\n',
-        "- topology:\n" + "".join("  " * depth + "- \n" for depth in range(1, 40)),
-    ],
+    "text", ["slurm_load_topo error: Unable", "- topology: a\n   b: c\n", "a: b\n", "- block: {}\n", '"\\xZZ"\n']
 )
-def test_yaml_that_cannot_be_read_is_one_sentence(text: str) -> None:
-    with pytest.raises(SlurmError) as caught:
-        files.parse_yaml(text)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith(".")
-
-
-def test_handwritten_conf_is_parsed() -> None:
-    text = "# racks\nblockname=a Nodes=n[1-2] # first\nBlockName=b \\\n  nodes=n3\n\nBLOCKSIZES=1,2\n"
-    assert files.parse_conf(text) == Topology(
-        blocks=(Block("a", ("n1", "n2"), "n[1-2]"), Block("b", ("n3",), "n3")), block_sizes=(1, 2)
-    )
-
-
-def test_a_tree_of_topology_conf_becomes_one_of_topology_yaml() -> None:
-    tree = files.tree_of("# site\nSwitchName=s0 Switches=s[1-2] LinkSpeed=9\nswitchname=s1 nodes=n[1-2]\n")
-    assert tree is not None
-    assert (tree.name, tree.kind, tree.cluster_default) == ("default", "tree", True)
-    assert tree.body == {"switches": [{"switch": "s0", "children": "s[1-2]"}, {"switch": "s1", "nodes": "n[1-2]"}]}
-    assert files.tree_of("# nothing\n") is None
-    with pytest.raises(SlurmError, match=r"Line 2 is no switch .*Include more.conf\): write"):
-        files.tree_of("SwitchName=s0 Nodes=n1\nInclude more.conf\n")
+def test_another_text_than_topoconf_is_an_error(text: str) -> None:
+    with pytest.raises(SlurmError):
+        files.parse_topoconf(text)
+    assert files.parse_topoconf("%YAML 1.1\n---\n...\n") == []
 
 
 def test_show_topology_output_is_parsed() -> None:
@@ -195,141 +124,3 @@ def test_an_empty_value_takes_nothing_of_what_follows() -> None:
     text = "NodeName=n1 AllocTRES= CurrentWatts=0 Comment= Reason=a  b [root@2026]\nnot a record\n"
     record = {"NodeName": "n1", "AllocTRES": "", "CurrentWatts": "0", "Comment": "", "Reason": "a"}
     assert files.parse_records(text) == [record, {}]
-
-
-@given(st.lists(st.text(max_size=8), unique=True, max_size=4))
-def test_the_header_lists_the_other_topologies(own: list[str]) -> None:
-    text = files.render([Topology("nvlink", blocks=(Block("b", ("n1",)),))], "yaml", own)
-    assert files.own_topologies(text) == sorted(own)
-    assert [known.name for known in files.parse_yaml(text)] == ["nvlink"]
-
-
-R01 = Block("r01", ("n1", "n2"), "n[1-2]")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "topology: t\ncluster_default: t\nblock:\n  block_sizes: 2\n  blocks:\n    block: r01\n    nodes: n[1-2]\n",
-        "\ufeff- topology: >-\n    t\n  cluster_default: Y # yes\n  'block': &b\n    \"blocks\":\n"
-        "    - {block: r01, nodes: !!str 'n[1-2]'}\n    block_sizes: [\n      2, # nodes\n    ]\n",
-        "%YAML 1.1\r\n---\r\n- topology: t\r\n  cluster_default: on\r\n  flat: no\r\n  tree: ~\r\n  block:\r\n"
-        "    block_sizes: [2]\r\n    blocks:\r\n"
-        "    - block: |-\r\n        r01\r\n      nodes:\r\n       n[1-2]\r\n...\n",
-    ],
-)
-def test_yaml_is_read_as_slurmctld_reads_it(text: str) -> None:
-    assert files.parse_yaml(text) == [Topology("t", "block", True, (R01,), (2,))]
-
-
-# Any text of a few lines: what PyYAML accepts is read alike, but for what slurmctld has no use for.
-LINES = st.lists(
-    st.tuples(
-        st.sampled_from(["", "  ", "    ", "- ", "  - ", "    - "]),
-        st.sampled_from(
-            [
-                "a:",
-                "b: x",
-                "'c': \"d\\x41\\n\"",
-                "[1, {e: f}]",
-                "g",
-                "# h",
-                "i: # j",
-                "k: |",
-                "l: >-",
-                "m: 'n",
-                "o'",
-                "",
-                "p: [",
-                "]",
-            ]
-        ),
-    ).map("".join),
-    max_size=8,
-).map("\n".join)
-
-
-@given(LINES, st.sampled_from(["", "\n"]))
-def test_yaml_is_read_as_pyyaml_reads_it(text: str, end: str) -> None:
-    try:
-        expected = yaml.load(text + end, yaml.BaseLoader)
-    except (yaml.YAMLError, ValueError):
-        return
-    try:
-        assert (files.load_yaml(text + end) or None) == (expected or None)
-    except SlurmError as error:
-        if not re.search("twice|not text", str(error)):
-            pytest.fail(f"{error} {text!r}")
-
-
-def test_the_comments_of_a_replaced_file_stay() -> None:
-    old = """# racks of hall 2
----
-- topology: leaves   # the fat tree
-  # ask the network team
-  tree:
-    switches:
-      - {switch: top, nodes: "n[1-2]"}
-
-# block topology
-- topology: nvlink
-  block:
-    # one rack
-    blocks: [{block: r01, nodes: n1}]
-- topology: flat
-  cluster_default: t # cpu
-  flat: true
-# end
-"""
-    leaves, _nvlink, flat = files.parse_yaml(old)
-    blocks = Topology("nvlink", "block", False, (R01,), (2,))
-    text = files.render(
-        [replace(leaves, cluster_default=True), blocks, replace(flat, cluster_default=False)], "yaml", old=old
-    )
-    assert (
-        text
-        == f"""{files.HEADER}
-# racks of hall 2
----
-- topology: leaves   # the fat tree
-  cluster_default: true
-  # ask the network team
-  tree:
-    switches:
-      - {{switch: top, nodes: "n[1-2]"}}
-# block topology
-# one rack
-- topology: nvlink
-  cluster_default: false
-  block:
-    block_sizes:
-      - 2
-    blocks:
-      - block: r01
-        nodes: n[1-2]
-- topology: flat
-  cluster_default: false # cpu
-  flat: true
-# end
-"""
-    )
-    assert (
-        files.render(
-            [replace(leaves, cluster_default=True), blocks, replace(flat, cluster_default=False)], "yaml", old=text
-        )
-        == text
-    )
-    # An item in braces is written anew where its default changes, and stays as it is elsewhere.
-    braces = "- {topology: flat, flat: {}} # cpu\n- topology: leaves\n  tree: {switches: [{switch: top, nodes: n1}]}\n"
-    flat, leaves = files.parse_yaml(braces + "... # end\n")
-    assert files.render([flat, leaves], "yaml", old=braces) == f"{files.HEADER}\n---\n{braces}"
-    text = files.render([replace(flat, cluster_default=True), leaves], "yaml", old=braces + "... # end\n")
-    assert text.startswith(
-        f"{files.HEADER}\n# end\n---\n# cpu\n- topology: flat\n  cluster_default: true\n  flat: true\n- topology: le"
-    )
-    # A single map, or JSON, becomes a list; its comments stand above it.
-    single = "# my tree\ntopology: leaves\ntree: {switches: [{switch: top, nodes: n1}]} # all\n"
-    (leaves,) = files.parse_yaml(single)
-    text = files.render([leaves, blocks], "yaml", old=single)
-    assert text.startswith(f"{files.HEADER}\n# my tree\n# all\n---\n- topology: leaves\n")
-    assert files.parse_yaml(text) == [leaves, blocks]

@@ -14,6 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import planning, topology_files
 
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
 BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_sizes=(2,))
@@ -63,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
     texts = {
         "slurm.conf": f"{SITE}Include nvlink_topology.conf\nInclude nvlink_partitions.conf\n",
         "slurm.conf.previous": SITE,
-        "topology.yaml": files.render([BLOCKS], files.YAML),
+        "topology.yaml": topology_files.render([BLOCKS], files.YAML),
         "topology.yaml.previous": "older\n",
         "nvlink_topology.conf": f"{files.HEADER}\nTopologyPlugin=topology/block\n",
         "nvlink_partitions.conf": f"{tiers.HEADER}\n",
@@ -83,7 +84,13 @@ def contents(folder: Path) -> dict[str, tuple[str, int]]:
 
 
 def remove(folder: Path, part: removing.Part, slurm: Any = None) -> None:
-    removing.apply(slurm or Slurmctld(), str(folder), removing.plan(str(folder), part, "nvlink"), "nvlink", "")
+    removing.apply(slurm or Slurmctld(), str(folder), planned(folder, part), "nvlink", "")
+
+
+def planned(folder: Path, part: removing.Part) -> removing.Removal:
+    file = folder / "topology.yaml"
+    kept = planning.kept_yaml(file.read_text(), "nvlink") if file.exists() else None
+    return removing.plan(str(folder), part, kept)
 
 
 def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:
@@ -96,7 +103,7 @@ def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:
     assert set(os.listdir(folder)) == {"slurm.conf", "gres.conf"}
     assert (folder / "slurm.conf").read_text() == SITE
     for part in (removing.TOPOLOGY, removing.TIERS):
-        assert removing.plan(str(folder), part, "nvlink").lines() == []
+        assert planned(folder, part).lines() == []
 
 
 @pytest.mark.parametrize("part", [removing.TOPOLOGY, removing.TIERS])
@@ -117,11 +124,11 @@ def test_all_files_are_restored_where_the_topology_still_runs(folder: Path) -> N
 
 
 def test_topologies_of_the_site_stay_and_lose_the_header(folder: Path) -> None:
-    (folder / "topology.yaml").write_text(files.render([BLOCKS, TREE], files.YAML))
+    (folder / "topology.yaml").write_text(topology_files.render([BLOCKS, TREE], files.YAML))
     remove(folder, removing.TOPOLOGY)
     text = (folder / "topology.yaml").read_text()
-    assert ([known.name for known in files.parse_yaml(text)], files.HEADER in text) == (["site"], False)
-    assert removing.plan(str(folder), removing.TOPOLOGY, "nvlink").lines() == []
+    assert ([known.name for known in topology_files.parse_yaml(text)], files.HEADER in text) == (["site"], False)
+    assert planned(folder, removing.TOPOLOGY).lines() == []
 
 
 def test_files_of_the_site_are_never_removed(folder: Path) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates as slurm_gates
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, gates
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates as slurm_gates
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import (
@@ -130,7 +130,7 @@ def test_cliques_that_slurm_cannot_aggregate_for_want_of_a_group_are_named(data:
     chosen = {name: data.draw(st.sampled_from(["", "east", "west"])) for name in of.cliques}
     groups = {word: [name for name in chosen if chosen[name] == word] for word in chosen.values()}
     of, _lines = editing.group(replace(of, trays=trays, clusters=clusters), groups)
-    reasons = [rules.blocks_of_group(blocks(of, cluster))[1] for cluster in of.slurm_clusters or [None]]
+    reasons = [linter.blocks_of_group(blocks(of, cluster))[1] for cluster in of.slurm_clusters or [None]]
     named = {name for reason in reasons if reason.endswith("in no group") for name in re.findall(r"r\d+", reason)}
     found = gates.check(gates.Step(of, of, [], NOW), Policy()).findings
     messages = [row["message"].partition(";")[0] for row in found if row["code"] == "slurm_blocks_limited"]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,11 +90,13 @@ def test_aggregated_blocks_are_the_groups(data: st.DataObject, groups: int, leve
     of = dataclasses.replace(of, trays={name: row for name, row in of.trays.items() if row["clique"] not in away})
     of, _lines = editing.group(of, members)
     blocks = slurm_blocks.blocks(of)
-    sizes, found = rules.choose_sizes(blocks, (26, 5, 5))
+    sizes, found = linter.choose_sizes(blocks, (26, 5, 5))
     assert not found
     assert sizes == ((1,) if number == 1 else (1, number))
     aggregates = [
-        set(names) - away for size, names in rules.aggregates(Topology(blocks=blocks, block_sizes=sizes), 1) if size > 1
+        set(names) - away
+        for size, names in linter.aggregates(Topology(blocks=blocks, block_sizes=sizes), 1)
+        if size > 1
     ]
     assert sorted(map(sorted, filter(None, aggregates))) == (
         [] if number == 1 else sorted(sorted(cliques) for cliques in members.values())

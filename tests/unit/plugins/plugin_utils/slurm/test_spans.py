@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, spans
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,8 +69,8 @@ def test_larger_block_sizes_count_whole_groups(
 )
 def test_a_block_without_nodes_ends_the_search_before_25_11(counts: list[int], sizes: list[int], nodes: int) -> None:
     # Random cases that 26.05.5 placed.
-    [old] = spans.spans(counts, sizes, [nodes], rules.search_retries((24, 11, 5)))
-    [new] = spans.spans(counts, sizes, [nodes], rules.search_retries((26, 5, 5)))
+    [old] = spans.spans(counts, sizes, [nodes], linter.search_retries((24, 11, 5)))
+    [new] = spans.spans(counts, sizes, [nodes], linter.search_retries((26, 5, 5)))
     assert (old.starts, new.starts) == (False, True)
 
 

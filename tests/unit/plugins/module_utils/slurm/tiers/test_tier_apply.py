@@ -51,8 +51,6 @@ def plan(tmp_path: Path, *steps: Step, file: str | None = "old\n", reconfigure: 
         style="conf",
         conf=SlurmConf(str(conf), includes_tiers=True),
         config={"clustername": "lab"},
-        file=None,
-        duplicate=False,
         running=[],
         shown=[],
     )

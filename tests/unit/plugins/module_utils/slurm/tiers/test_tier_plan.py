@@ -47,8 +47,6 @@ def survey(
         style="conf" if version < (25, 5, 0) else "yaml",
         conf=SlurmConf(str(tmp_path / "slurm.conf"), **{"includes_tiers": True, **(conf or {})}),
         config={**CONFIG, **more.pop("config", {})},
-        file=None,
-        duplicate=False,
         running=[] if version < (25, 5, 0) else [Topology("nvlink", blocks=BLOCKS)],
         shown=[ShownBlock(block.name, block.nodes, base, False) for block in BLOCKS],
     )

@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import comparing, surveying
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
 
 
 def topology(sizes: tuple[int, ...] = (2,), **blocks: str) -> Topology:
@@ -54,7 +55,7 @@ NEW_A = ["block a: new at position 0, 2 trays: n1,n2", "n1: (no block) -> a", "n
 def test_the_diff_of_two_topologies_lists_moves_and_lines(
     before: Topology | None, after: Topology, moves: list[str], lines: list[str]
 ) -> None:
-    changed, shown = comparing.describe(before, after)
+    changed, shown = describe(before, after)
     assert [f"{move['node']}:{move['from']}>{move['to']}" for move in changed] == moves
     assert shown == lines
 
@@ -65,10 +66,10 @@ def test_show_topology_output_becomes_a_topology() -> None:
         ShownBlock("b", ("n3",), 2, False),
         ShownBlock("a,b", ("n1", "n2", "n3"), 4, True),
     ]
-    assert surveying.from_shown(shown) == Topology(
+    assert comparing.from_shown(shown) == Topology(
         blocks=(Block("a", ("n1", "n2")), Block("b", ("n3",))), block_sizes=(2, 4)
     )
-    assert surveying.from_shown([]) is None
+    assert comparing.from_shown([]) is None
 
 
 def test_slurm_conf_is_read_with_its_includes(tmp_path: Path) -> None:

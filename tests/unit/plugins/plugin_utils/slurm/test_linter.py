@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, stopping
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Block, SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Candidate
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, settings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.linter import Candidate
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import (
     CASES,
     NEW,
@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.
 
 
 def codes(candidate: Candidate) -> list[str]:
-    found = rules.lint(candidate)
+    found = linter.lint(candidate)
     # Each has its message, with a value for each placeholder.
     rows = [(CATALOGUE[row["code"]], row) for row in found]
     texts = [(entry.messages[row["case"]], row) for entry, row in rows]
@@ -47,14 +47,14 @@ def test_the_corpus_gets_its_findings(case: Case, version: rules.Version) -> Non
         assert sorted(codes(case.candidate(version))) == sorted(expected)
 
 
-@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: f"{rule.code}-{rule.since}")
-def test_every_rule_has_its_row_in_the_catalogue(rule: rules.Rule) -> None:
+@pytest.mark.parametrize("rule", linter.RULES, ids=lambda rule: f"{rule.code}-{rule.since}")
+def test_every_rule_has_its_row_in_the_catalogue(rule: linter.Rule) -> None:
     assert rule.code in CATALOGUE
     assert rule.slurmctld in ("fatal", "warning", "silent", "ours")
-    assert rule.evidence in (rules.OBSERVED, rules.SOURCE)
+    assert rule.evidence in (linter.OBSERVED, linter.SOURCE)
     # What slurmctld refuses must never be written.
     assert rule.slurmctld != "fatal" or CATALOGUE[rule.code].severity == "error"
-    assert (CATALOGUE[rule.code].severity == "error") is (rule.code not in gates.HARMLESS)
+    assert (CATALOGUE[rule.code].severity == "error") is (rule.code not in stopping.HARMLESS)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_old_slurm_is_refused_with_the_reason(version: rules.Version) -> None
 def test_the_base_size_is_that_of_the_cliques(
     version: rules.Version, sizes: tuple[int, ...], base: tuple[int, ...]
 ) -> None:
-    assert rules.auto_block_sizes(racks(*sizes).blocks, version) == base
+    assert linter.auto_block_sizes(racks(*sizes).blocks, version) == base
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_aggregated_sizes_are_the_doubles_of_the_base(
     blocks = [
         Block(f"b{number}", tuple(f"b{number}t{tray}" for tray in range(size))) for number, size in enumerate(sizes)
     ]
-    assert rules.aggregated_sizes(blocks, version) == expected
+    assert linter.aggregated_sizes(blocks, version) == expected
 
 
 @pytest.mark.parametrize(
@@ -124,29 +124,29 @@ def test_the_aggregated_sizes_are_the_doubles_of_the_base(
 def test_a_group_is_a_power_of_two_of_blocks_that_stand_together(groups: str, number: int, problem: str) -> None:
     letters = groups.replace(" ", "")
     blocks = [Block(f"b{at}", (f"t{at}",), group=letter.strip("-")) for at, letter in enumerate(letters, 1)]
-    assert rules.blocks_of_group(blocks) == (number, problem)
+    assert linter.blocks_of_group(blocks) == (number, problem)
 
 
 def test_the_sites_block_sizes_are_kept_with_groups() -> None:
     blocks = [Block(f"b{at}", (f"t{at}",), group=group) for at, group in enumerate("aabb")]
-    assert rules.choose_sizes(blocks, NEW) == ((1, 2), [])
-    assert rules.choose_sizes(blocks, NEW, aggregate=True) == ((1, 2, 4), [])
-    assert rules.choose_sizes(blocks, NEW, (1, 4)) == ((1, 4), [])
-    _given, found = rules.choose_sizes(blocks[:3], NEW, (1, 4))
+    assert linter.choose_sizes(blocks, NEW) == ((1, 2), [])
+    assert linter.choose_sizes(blocks, NEW, aggregate=True) == ((1, 2, 4), [])
+    assert linter.choose_sizes(blocks, NEW, (1, 4)) == ((1, 4), [])
+    _given, found = linter.choose_sizes(blocks[:3], NEW, (1, 4))
     assert [row["code"] for row in found] == ["slurm_block_size"]
-    assert rules.choose_sizes(blocks[:3], NEW, (1,)) == ((1,), []), "without a larger size nothing is aggregated"
+    assert linter.choose_sizes(blocks[:3], NEW, (1,)) == ((1,), []), "without a larger size nothing is aggregated"
 
 
 def test_a_block_in_no_group_leaves_the_base_block_size() -> None:
     blocks = [Block(f"b{at}", (f"t{at}",), group=group) for at, group in enumerate(("a", "a", ""))]
-    sizes, found = rules.choose_sizes(blocks, NEW)
+    sizes, found = linter.choose_sizes(blocks, NEW)
     assert (sizes, [row["code"] for row in found]) == ((1,), ["slurm_blocks_limited"])
     assert worded(found[0])["message"].startswith("b2 is in no group, so Slurm cannot aggregate the others")
 
 
 def test_blocks_without_nodes_have_no_size() -> None:
     blocks = [Block(f"b{at}", (), group=group) for at, group in enumerate("aab")]
-    assert rules.choose_sizes(blocks, NEW) == ((), [])
+    assert linter.choose_sizes(blocks, NEW) == ((), [])
 
 
 # From source, as no distribution packages them: a bad size in topology.yaml was silently left out before 26.05.3.
@@ -159,7 +159,7 @@ def test_blocks_without_nodes_have_no_size() -> None:
     ],
 )
 def test_a_bad_block_size_is_an_error_in_every_version(version: rules.Version, style: str, slurmctld: str) -> None:
-    hit = rules.hits(Candidate(version, style, racks(4, 4, base=(4, 12))))
+    hit = linter.hits(Candidate(version, style, racks(4, 4, base=(4, 12))))
     assert [(rule.code, rule.slurmctld, worded(found)["severity"]) for rule, found in hit] == [
         ("slurm_block_size", slurmctld, "error")
     ]
@@ -172,8 +172,8 @@ def test_topology_yaml_needs_25_05() -> None:
 
 def test_placeholders_are_left_out_where_they_are_fatal() -> None:
     blocks = racks(4, 0, 4).blocks
-    assert rules.drop_placeholders(blocks, NEW) == (blocks, [])
-    kept, findings = rules.drop_placeholders(blocks, OLD)
+    assert linter.drop_placeholders(blocks, NEW) == (blocks, [])
+    kept, findings = linter.drop_placeholders(blocks, OLD)
     assert [block.name for block in kept] == ["a", "c"]
     assert [(found["code"], found["block"]) for found in findings] == [("release_old", "b")]
     assert "shifts the larger block sizes" in worded(findings[0])["message"]
@@ -191,7 +191,7 @@ def test_placeholders_are_left_out_where_they_are_fatal() -> None:
     ],
 )
 def test_aggregates_follow_the_block_sizes(count: int, sizes: tuple[int, ...], groups: list[tuple[int, str]]) -> None:
-    made = rules.aggregates(racks(*([4] * count), base=sizes), 4)
+    made = linter.aggregates(racks(*([4] * count), base=sizes), 4)
     assert [(size, "".join(names)) for size, names in made] == groups
 
 
@@ -222,7 +222,7 @@ def test_segments_that_cannot_be_used_are_findings(
     version: rules.Version, segments: tuple[int, ...], stopped: list[str]
 ) -> None:
     candidate = Candidate(version, rules.choose_style("auto", version), racks(18, 16, base=(16,)), segments=segments)
-    found = rules.lint(candidate)
+    found = linter.lint(candidate)
     assert [row["code"] for row in found if "segment" in worded(row)["message"]] == stopped
 
 
@@ -291,8 +291,8 @@ def test_a_file_of_the_other_format_is_a_finding(
     assert [found["code"] for found in settings.duplicate_findings(style, version, duplicate)] == expected
 
 
-OURS = f"{HEADER}\nBlockName=r01 Nodes=r01t[01-18]\n".encode()
-OTHERS = b"\n# Autogenerated\x1b[2J by a daemon\nBlockName=r01 Nodes=r01t[01-18]\n"
+OURS = f"{HEADER}\nBlockName=r01 Nodes=r01t[01-18]\n"
+OTHERS = "\n# Autogenerated\x1b[2J by a daemon\nBlockName=r01 Nodes=r01t[01-18]\n"
 
 
 @pytest.mark.parametrize(
@@ -302,13 +302,11 @@ OTHERS = b"\n# Autogenerated\x1b[2J by a daemon\nBlockName=r01 Nodes=r01t[01-18]
         (OURS, "other", "slurm_topology wrote /etc/slurm/topology.conf last"),
         (OTHERS, "collection", r"begins with '# Autogenerated\x1b[2J by a daemon'"),
         (OTHERS, None, ""),
-        (b"\xff\xfe", "collection", r"begins with '\ufffd\ufffd'"),
+        ("\ufffd\ufffd", "collection", r"begins with '\ufffd\ufffd'"),
         (None, "collection", ""),
     ],
 )
-def test_a_second_writer_of_the_topology_file_is_a_finding(
-    file: bytes | None, owner: str | None, expected: str
-) -> None:
+def test_a_second_writer_of_the_topology_file_is_a_finding(file: str | None, owner: str | None, expected: str) -> None:
     found = settings.writer_findings("/etc/slurm/topology.conf", file, owner)
     assert [row["code"] for row in found] == ["slurm_topology_other_writer"] * bool(expected)
     assert all(expected in worded(row)["message"] for row in found)

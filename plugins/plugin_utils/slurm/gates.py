@@ -6,14 +6,14 @@
 
 The site overrides a gate by its name.
 
-Private to this collection; it may change in any release. Python 3.9, standard library only.
+Private to this collection; it may change in any release.
 
 A gate is one function and a row of the table; its name is the code of its finding, as in plugin_utils/fabric/gates.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
@@ -24,26 +24,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 # A folded list up to this length is shown; names that do not fold are summarized.
 MAX_HOSTLIST = 120
-# The severity of each other code is error, but for slurm_plugin_missing: a topology.conf that no plugin reads yet is
-# harmless, and must exist before the plugin is set.
-HARMLESS = frozenset(
-    {
-        "release_old",
-        "slurm_blocks_limited",
-        "slurm_clique_above_base",
-        "slurm_conf_advice",
-        "slurm_conf_note",
-        "slurm_gate_overridden",
-        "slurm_node_unknown",
-        "slurm_plugin_missing",
-        "slurm_rehearsal_job",
-        "slurm_rehearsal_skipped",
-        "tray_unplaced",
-    }
-)
-"""The codes of findings that let an apply of topology or tiers continue; every other one stops it."""
-STOPPED = "Findings stop the change."
-"""What a module fails with, until the controller has worded its findings."""
 DEFAULT = "cluster_default_changes"
 
 
@@ -58,7 +38,7 @@ class Step:
     planned: dict[str, frozenset[str]]
     placed: frozenset[str] = field(default=frozenset())
     running: frozenset[str] = field(default=frozenset())
-    live_changes: tuple[str, ...] = ()
+    live_changes: str = ""
     bases: tuple[int, int] = (0, 0)
     default: tuple[str, str] = ("", "")
 
@@ -78,11 +58,6 @@ class Step:
         """Whether a block loses nodes for good. One node that moves to another block is an ordinary replacement."""
         before, after = self.live[block], self.planned.get(block, frozenset())
         return bool(after) and len(after) < len(before) and (bool(self.lost(block)) or len(before) - len(after) > 1)
-
-
-def stopping(findings: Iterable[HostFinding]) -> list[HostFinding]:
-    """The findings that stop the apply."""
-    return [found for found in findings if found["code"] not in HARMLESS]
 
 
 def check(
@@ -109,9 +84,9 @@ def check(
     return _findings(step, override)
 
 
-def check_live(clauses: Sequence[str], override: Collection[str]) -> list[HostFinding]:
-    """The finding of what a reconfigure would undo, clauses of live.describe()."""
-    return _findings(Step({}, {}, live_changes=tuple(clauses)), override)
+def check_live(undone: str, override: Collection[str]) -> list[HostFinding]:
+    """The finding of what a reconfigure would undo, as live.sentence() has it; none where it is empty."""
+    return _findings(Step({}, {}, live_changes=undone), override)
 
 
 def _findings(step: Step, override: Collection[str]) -> list[HostFinding]:
@@ -166,7 +141,7 @@ def _base_shrinks(step: Step) -> Iterator[str]:
 
 def _live_changes(step: Step) -> Iterator[str]:
     if step.live_changes:
-        yield live_changes.sentence(step.live_changes)
+        yield step.live_changes
 
 
 def _default_changes(step: Step) -> Iterator[str]:

@@ -4,7 +4,7 @@
 
 """The slurm.conf settings that topology/block needs, and a second topology file next to the used one. Pure.
 
-Private to this collection; it may change in any release. Python 3.9, standard library only.
+Private to this collection; it may change in any release.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules impor
     YAML_SINCE,
     Version,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import has_word
 
 PLUGIN = "topology/block"
 NODE_RANK = "BlockAsNodeRank"
@@ -41,20 +42,20 @@ def wanted_settings(style: str, version: Version, block_default: bool = True) ->
     return settings
 
 
-def satisfies(key: str, value: str) -> bool:
-    """Whether a setting has a value that the topology accepts."""
-    if key == "TopologyPlugin":
-        return value.lower() == PLUGIN
-    if key == "SelectType":
-        return value.lower() == "select/cons_tres"
-    if key == "TopologyParam":
-        return NODE_RANK.lower() in [flag.strip().lower() for flag in value.split(",")]
+ACCEPTED = {
+    "TopologyPlugin": (PLUGIN,),
+    "SelectType": ("select/cons_tres",),
+    "TopologyParam": (NODE_RANK.lower(),),
     # Contain, X11 and similar flags imply Alloc; slurmctld adds it (observed on 24.11.5: Contain becomes
     # Alloc,Contain).
-    return bool(
-        {flag.strip().lower() for flag in value.split(",")}
-        & {"alloc", "contain", "x11", "nohold", "forcerequeueonfail"}
-    )
+    "PrologFlags": ("alloc", "contain", "x11", "nohold", "forcerequeueonfail"),
+}
+"""Setting -> words in lower case of which its value must have one."""
+
+
+def satisfies(key: str, value: str) -> bool:
+    """Whether a setting has a value that the topology accepts."""
+    return has_word(value, ACCEPTED[key])
 
 
 _SETTING_CODES = {"SelectType": "slurm_select_type", "PrologFlags": "slurm_conf_advice"}
@@ -92,13 +93,13 @@ def settings_findings(
     return found
 
 
-def writer_findings(path: str, file: bytes | None, owner: str | None) -> list[HostFinding]:
+def writer_findings(path: str, file: str | None, owner: str | None) -> list[HostFinding]:
     """A finding where a second program writes the topology file: the last writer is not the one that is meant to.
 
     file: its content, None where there is none. owner: `collection`, `other`, or None, which compares nothing.
     Programs that write it without asking: CMDaemon of Base Command Manager, Topograph, the generators of clouds.
     """
-    text = (file or b"").decode("utf-8", "replace")
+    text = file or ""
     if owner is None or not text.strip():
         return []
     ours = text.startswith(HEADER)

@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import cast
+from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, planning, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import DOCUMENTATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, linter, planning, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
 RACKS = {"r01": "r01t[01-18]", "r02": "r02t[01-18]"}
 NODES = expand("r[01-04]t[01-20]")
@@ -116,75 +115,42 @@ def test_the_module_documents_the_gates() -> None:
     assert f"choices: [{', '.join(gates.GATES)}]" in DOCUMENTATION
 
 
-class Answers:
-    """What slurmctld and its programs answer."""
-
-    @staticmethod
-    def node_names() -> tuple[NodeNames, ...]:
-        return tuple(map(NodeNames, NODES))
-
-    @staticmethod
-    def partitions() -> tuple[rules.Partition, ...]:
-        return ()
-
-    @staticmethod
-    def jobs() -> list[Job]:
-        return []
-
-    @staticmethod
-    def scontrol(*_arguments: str) -> str:
-        return ""
-
-    @staticmethod
-    def config() -> dict[str, str]:
-        return {}
-
-    @staticmethod
-    def program(name: str) -> str:
-        raise files.SlurmError(f"There is no {name} in PATH.")
-
-
-def survey(folder: Path, loaded: bool = True, answers: Answers | None = None) -> surveying.Survey:
+def observed(loaded: bool = True, **more: Any) -> Observed:
     written = topology(**RACKS)
-    return surveying.Survey(
-        slurm=cast(Slurm, answers or Answers()),
-        conf_dir=str(folder),
+    return Observed(
+        conf_dir="/etc/slurm",
         version=(24, 11, 5),
         style=files.CONF,
-        conf=SlurmConf(str(folder)),
         config={"topologyplugin": "topology/block" if loaded else "topology/flat"},
-        file=files.render([written], files.CONF).encode(),
-        duplicate=False,
         running=[],
         shown=[files.ShownBlock(block.name, block.nodes, 18, False) for block in written.blocks] if loaded else [],
+        settings={},
+        node_topologies={},
+        includes_ours=False,
+        texts={"topology.conf": topology_files.render([written], files.CONF)},
+        checksums={},
+        nodes=tuple(map(NodeNames, NODES)),
+        **more,
     )
 
 
 @pytest.mark.parametrize("loaded", [True, False])
-def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool, tmp_path: Path) -> None:
+def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool) -> None:
     blocks = topology(r01="r01t[01-18]").blocks
-    plan = planning.plan(survey(tmp_path, loaded), planning.DesiredState(blocks))
-    codes = {row["code"] for row in plan.findings}
-    # This host has no slurmctld that could show live changes.
-    assert ("block_vanishes" in codes, "live_changes_lost" in codes) == (loaded, loaded)
+    plan = planning.plan(observed(loaded), planning.DesiredState(blocks))
+    assert ("block_vanishes" in {row["code"] for row in plan.findings}, plan.reloads) == (loaded, loaded)
 
 
-class Busy(Answers):
-    @staticmethod
-    def jobs() -> list[Job]:
-        return [Job("8", "ann", "batch", ("r01t01", "r01t02")), Job("9", "bob", "batch", ("r01t03",))]
+JOBS = (Job("8", "ann", "batch", ("r01t01", "r01t02")), Job("9", "bob", "batch", ("r01t03",)))
 
 
 @pytest.mark.parametrize(
     ("allowed", "acting", "code"),
     [(False, "", "jobs_running"), (True, "", "slurm_gate_overridden"), (False, "other", "")],
 )
-def test_jobs_on_trays_that_change_their_block_stop_the_apply(
-    allowed: bool, acting: str, code: str, tmp_path: Path
-) -> None:
-    observed = replace(survey(tmp_path, answers=Busy()), acting=acting)
+def test_jobs_on_trays_that_change_their_block_stop_the_apply(allowed: bool, acting: str, code: str) -> None:
     blocks = topology(r01="r01t[02-18],r02t01", r02="r02t[02-18],r01t01").blocks
-    plan = planning.plan(observed, planning.DesiredState(blocks, allow_moving_jobs=allowed))
+    plan = planning.plan(observed(acting=acting, jobs=JOBS), planning.DesiredState(blocks, allow_moving_jobs=allowed))
     assert [job["job"] for job in plan.jobs] == (["8"] if code else [])
     found = {row["code"] for row in plan.findings} & {"jobs_running", "slurm_gate_overridden"}
     assert found == ({code} if code else set())
@@ -209,11 +175,11 @@ def test_a_base_that_is_chosen_here_must_not_shrink() -> None:
 
 def test_small_cliques_are_left_out_before_25_05_alone() -> None:
     blocks = topology(r01="a[01-18]", r02="b[01-17]", r03="c01").blocks
-    kept, left_out = rules.leave_out(blocks, 16, (24, 11, 5))
+    kept, left_out = linter.leave_out(blocks, 16, (24, 11, 5))
     assert ([block.name for block in kept], [block.name for block in left_out]) == (["r01", "r02"], ["r03"])
-    assert rules.auto_block_sizes(kept, (24, 11, 5)) == (17,)
-    assert rules.leave_out(blocks, 16, (25, 5, 0)) == (blocks, ())
-    assert rules.leave_out(blocks, 0, (24, 11, 5)) == (blocks, ())
+    assert linter.auto_block_sizes(kept, (24, 11, 5)) == (17,)
+    assert linter.leave_out(blocks, 16, (25, 5, 0)) == (blocks, ())
+    assert linter.leave_out(blocks, 0, (24, 11, 5)) == (blocks, ())
 
 
 @pytest.mark.parametrize(

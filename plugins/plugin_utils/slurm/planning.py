@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan the change from the observed to the desired topology. Reads through the survey, writes nothing.
-
-Private to this collection; it may change in any release. Python 3.9, standard library only.
-"""
+"""Plan the change from the observed to the desired topology. Pure."""
 
 from __future__ import annotations
 
@@ -14,24 +11,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import host, node_names
+from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
     HostFinding,
     block_finding,
     host_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, switches
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules, stopping, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, settings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import (
-    describe,
-    difference,
-    leftover,
-    other_difference,
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    HEADER,
+    YAML,
+    Block,
+    SlurmError,
+    Topology,
+    documents,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, linter, settings, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,39 @@ class DesiredState:
     min_block_size: int = 0
     aggregate_blocks: bool = False
 
+    @classmethod
+    def of(cls, options: Arguments, blocks: Sequence[Arguments]) -> DesiredState:
+        """As the options of slurm_topology say, with these of its blocks."""
+        same = (
+            "manage_conf",
+            "cluster_default",
+            "allow_moving_jobs",
+            "live_update",
+            "min_block_size",
+            "aggregate_blocks",
+        )
+        given: dict[str, Any] = {option: options[option] for option in same}
+        given.update((option, tuple(options[option])) for option in ("block_sizes", "segments", "override"))
+        return cls(
+            tuple(
+                Block(block["name"], tuple(block["nodes"]), fold(block["nodes"]), block["group"]) for block in blocks
+            ),
+            name=options["topology_name"],
+            others=tuple(map(_other, options["other_topologies"])),
+            **given,
+        )
+
+
+def _other(entry: Arguments) -> Topology:
+    """Another topology, with the body that topology.yaml has."""
+    if entry["kind"] == "flat":
+        return Topology(entry["name"], "flat", False, body="true")
+    switches = [
+        {"switch": switch["switch"], **{key: switch[key] for key in ("children", "nodes") if switch[key]}}
+        for switch in entry["switches"]
+    ]
+    return Topology(entry["name"], "tree", False, body={"switches": switches})
+
 
 @dataclass(frozen=True)
 class LiveMove:
@@ -69,47 +105,140 @@ class LiveMove:
 
 @dataclass
 class Plan:
-    """The planned change: the new bytes of each file, the findings, and the lines of the diff."""
+    """The planned change: path -> new text of each file, the findings, and the lines of the diff.
 
-    survey: Survey
+    includes: whether slurm.conf gets the Include line of INCLUDE_NAME. waits_for: on a standby, in what the active
+    controller differs.
+    """
+
+    survey: Observed
+    desired: DesiredState
     topology: Topology
     topologies: list[Topology]
     made: list[Topology]
     settings: dict[str, str]
     findings: list[HostFinding]
-    writes: dict[str, bytes]
+    writes: dict[str, str]
+    includes: bool = False
     reconfigure: bool = False
     live: LiveMove | None = None
-    waits_for: str = ""  # on a standby: in what the active controller differs
+    waits_for: str = ""
     moves: list[dict[str, str | None]] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     difference: list[str] = field(default_factory=list)
-    may_undo: bool = False  # whether live changes may be undone
+
+    @property
+    def written(self) -> list[str]:
+        """The paths of the files that change."""
+        return sorted([*self.writes, *([self.survey.main] if self.includes else [])])
 
     @property
     def changed(self) -> bool:
-        return bool(self.writes) or self.reconfigure or self.live is not None
+        return bool(self.written) or self.reconfigure or self.live is not None
 
     def stopped_by(self) -> list[HostFinding]:
         """The findings that block every change."""
-        return gates.stopping(self.findings)
+        return stopping.stopping(self.findings)
 
-    def differs(self, observed: Survey) -> str:
-        """How the running Slurm differs from this plan, in a clause; empty where it does not."""
-        problem = difference(self.topology, observed) or other_difference(self.made, observed.running)
-        if not problem and observed.style == YAML:
-            problem = leftover(self.topologies, observed.running)
-        for key in self.settings:
-            value = observed.config.get(key.lower(), "")
-            if not problem and not settings.satisfies(key, value):
-                problem = f"{key} is {value or 'unset'}"
-        return problem
+    def expected(self) -> Expected:
+        """What slurmctld is to run."""
+        return replace(
+            expected(self.survey, self.topology),
+            made=tuple(self.made),
+            names=tuple(known.name for known in self.topologies) if self.survey.style == YAML else (),
+            settings={key: settings.ACCEPTED[key] for key in self.settings},
+        )
+
+    def change(self) -> dict[str, Any]:
+        """The option ``change`` of the step transact (topology/transact.py); SlurmError where a standby must wait."""
+        observed = self.survey
+        if self.waits_for:
+            raise SlurmError(
+                f"This host is a standby, and the active controller {observed.acting} runs another topology"
+                f" ({self.waits_for}): apply the topology on {observed.acting} first; nothing was changed here."
+            )
+        # Written by an earlier run that was interrupted before slurmctld has read it.
+        replaced = same_named(observed.replaced(), self.topology.name) if not self.writes else None
+        cut_off = replaced is not None and not expected(observed, replaced).differs(observed.runs)
+        blocks = [known for known in (observed.replaced() if cut_off else observed.written()) if known.kind == "block"]
+        moving = (
+            []
+            if self.desired.allow_moving_jobs or observed.acting
+            else [row["node"] for row in self.moves if row["from"]]
+        )
+        return {
+            **self.files(),
+            "checksums": dict(observed.checksums),
+            "expected": self.expected().document(),
+            "before": expected(observed, blocks[0]).document() if blocks else None,
+            "moving": moving,
+            "live": None if self.live is None else vars(self.live),
+            "load": self.reconfigure,
+            "cut_off": [observed.path] if cut_off else [],
+            "may_undo": live.GATE in self.desired.override,
+        }
+
+    @property
+    def reloads(self) -> bool:
+        """Whether slurmctld reads all its files, which may undo live changes of operators."""
+        return self.reconfigure and self.live is None
+
+    def is_rehearsed(self, options: Arguments) -> bool:
+        """Whether the host has to be asked for a rehearsal, or to check the site's test jobs."""
+        loads = self.reconfigure or options["rehearse"] == "always"
+        wanted = options["rehearse"] != "never" and loads and not self.survey.acting
+        return wanted or bool(options["rehearse_jobs"])
+
+    def to_rehearse(self, rehearsed: bool) -> dict[str, Any]:
+        """The option ``change`` of the step rehearse; rehearsed: as opposed to a look at live changes alone."""
+        load = {"load": self.reconfigure, "reloads": self.reloads, "rehearsed": rehearsed}
+        return {**self.files(), "topology": documents([self.topology]), **load}
+
+    def result(self, stopped: bool) -> dict[str, Any]:
+        """The result of slurm_topology, without a rehearsal; stopped: nothing was changed."""
+        return {
+            "changed": self.changed and not stopped,
+            "version": self.survey.version_text,
+            "path": self.survey.path,
+            "topology_name": self.topology.name,
+            "block_sizes": list(self.topology.block_sizes),
+            "moves": self.moves,
+            "changes": self.difference,
+            "written": [] if stopped else self.written,
+            "reconfigured": self.reconfigure and self.live is None and not stopped,
+            "live": self.live.node if self.live is not None and not stopped else None,
+            "jobs": self.jobs,
+            "standby_of": self.survey.acting or None,
+            "findings": [worded(found) for found in self.findings],
+        }
+
+    def files(self) -> dict[str, Any]:
+        """The files to write in their order, and whether slurm.conf gets the Include line of INCLUDE_NAME.
+
+        The topology comes first, then the plugin that needs it, then the line that sets the plugin.
+        """
+        order = sorted(self.writes, key=lambda path: path != self.survey.path)
+        return {"files": [[path, self.writes[path]] for path in order], "includes": self.includes}
 
 
-def plan(observed: Survey, desired: DesiredState) -> Plan:
+def expected(observed: Observed, topology: Topology) -> Expected:
+    """What slurmctld is to run of one block topology."""
+    # 24.05 does not print aggregated blocks.
+    if observed.style == YAML or observed.version < (24, 11, 0):
+        return Expected(observed.style, topology)
+    sizes, nodes = topology.block_sizes, {block.name: block.nodes for block in topology.blocks}
+    base = sizes[0] if sizes else len(set(topology.blocks[0].nodes)) if topology.blocks else 0
+    aggregated = tuple(
+        (size, tuple({node for name in group for node in nodes[name]}))
+        for size, group in linter.aggregates(topology, base)
+    )
+    return Expected(observed.style, topology, aggregated=aggregated)
+
+
+def plan(observed: Observed, desired: DesiredState) -> Plan:
     """Compare the desired with the observed state; reads only."""
-    blocks, findings = rules.drop_placeholders(desired.blocks, observed.version)
-    blocks, left_out = rules.leave_out(blocks, desired.min_block_size, observed.version)
+    blocks, findings = linter.drop_placeholders(desired.blocks, observed.version)
+    blocks, left_out = linter.leave_out(blocks, desired.min_block_size, observed.version)
     for block in left_out:
         findings.append(
             block_finding(
@@ -121,7 +250,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
                 minimum=desired.min_block_size,
             )
         )
-    sizes, found = rules.choose_sizes(blocks, observed.version, desired.block_sizes, desired.aggregate_blocks)
+    sizes, found = linter.choose_sizes(blocks, observed.version, desired.block_sizes, desired.aggregate_blocks)
     findings += found
     # Slurm calls the one topology of a topology.conf "default".
     name = desired.name if observed.style == YAML else "default"
@@ -131,29 +260,28 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     made, others, found = _other_topologies(observed, desired, written, name, default)
     findings += found
     own = sorted(other.name for other in made)
-    before = observed.running_topology(name)
+    before = observed.runs.blocks(name)
     needed = (
         settings.wanted_settings(observed.style, observed.version, topology.cluster_default)
         if desired.manage_conf
         else {}
     )
-    ranked = "TopologyParam" in needed and "topologyparam" not in observed.conf.settings
-    nodes = observed.slurm.node_names()
+    ranked = "TopologyParam" in needed and "topologyparam" not in observed.settings
     # Every other finding would name a symptom of this.
-    node_names.check([node for block in blocks for node in block.nodes], nodes)
-    known = frozenset(node.name for node in nodes)
+    node_names.check([node for block in blocks for node in block.nodes], observed.nodes)
+    known = frozenset(node.name for node in observed.nodes)
     runs = before if before is not None else same_named(written, name)
-    linted = rules.lint(
-        rules.Candidate(
+    linted = linter.lint(
+        linter.Candidate(
             version=observed.version,
             style=observed.style,
             topology=topology,
             known_nodes=known,
-            partitions=observed.slurm.partitions(),
+            partitions=observed.partitions,
             previous=before,
             others=tuple(others),
             segments=desired.segments,
-            node_topologies=observed.conf.node_topologies,
+            node_topologies=observed.node_topologies,
             made=tuple(made),
             power_saving=observed.power_saving,
             node_rank=ranked or settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
@@ -167,26 +295,28 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
         findings += gates.check(before, topology, known, desired.override, base=smallest, default=defaults)
     findings += linted
     findings += settings.duplicate_findings(observed.style, observed.version, observed.duplicate)
-    findings += settings.settings_findings(observed.style, observed.config, observed.conf.settings, desired.manage_conf)
+    findings += settings.settings_findings(observed.style, observed.config, observed.settings, desired.manage_conf)
     # It keeps its position in the file, so that a file written by hand is adopted unchanged.
     number = next((number for number, known in enumerate(written) if known.name == name), 0) if others else 0
     topologies = [*others[:number], topology, *others[number:]]
-    writes = {}
+    writes: dict[str, str] = {}
+    includes = False
     same = _same(written, topologies)
     if not same or own != observed.own_topologies():
-        writes[observed.path] = files.render(
-            topologies, observed.style, own, (observed.file or b"").decode("utf-8", "replace")
-        ).encode()
+        writes[observed.path] = topology_files.render(topologies, observed.style, own, observed.file or "")
     if desired.manage_conf:
-        writes.update(_managed(observed, needed))
+        text = _managed(observed, needed)
+        includes = bool(text) and not observed.includes_ours
+        if text and text != observed.texts.get(INCLUDE_NAME):
+            writes[os.path.join(observed.conf_dir, INCLUDE_NAME)] = text
         # A setting of the site is kept.
         needed = {key: value for key, value in needed.items() if key != "TopologyParam" or ranked}
     # Where slurmctld does not read topology.conf yet, there is nothing to compare with or to load.
     loaded = observed.style == YAML or settings.satisfies("TopologyPlugin", observed.plugin)
-    made_plan = Plan(observed, topology, topologies, made, needed, findings, writes)
-    differs = made_plan.differs(observed) if loaded or desired.manage_conf else ""
+    made_plan = Plan(observed, desired, topology, topologies, made, needed, findings, writes, includes)
+    differs = made_plan.expected().differs(observed.runs) if loaded or desired.manage_conf else ""
     # A change of the header alone needs no reconfigure.
-    loads = not same or bool(set(writes) - {observed.path})
+    loads = not same or bool(set(made_plan.written) - {observed.path})
     made_plan.reconfigure = (loaded or desired.manage_conf) and bool(loads or differs)
     made_plan.moves, lines = describe(runs, topology)
     if observed.acting:
@@ -194,16 +324,14 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
         made_plan.reconfigure, made_plan.waits_for = False, differs
     elif made_plan.reconfigure and desired.live_update:
         made_plan.live = _live(made_plan, before)
-    made_plan.may_undo = live.GATE in desired.override
-    if made_plan.reconfigure and made_plan.live is None:
-        findings += gates.check_live(live.survey(observed.slurm, observed.conf_dir, writes), desired.override)
-    _jobs(made_plan, desired.allow_moving_jobs)
-    lines += [f"block {block.name}: left out, {block.hostlist()}" for block in left_out if lines or made_plan.writes]
+    _jobs(made_plan)
+    lines += [f"block {block.name}: left out, {block.hostlist()}" for block in left_out if lines or made_plan.written]
     lines += [f"topology {gone}: removed, since it is no longer listed" for gone in _gone(observed, desired, name)]
     lines += _site_lines(observed, written, default)
     if not lines and writes.get(observed.path) is not None:
         lines = [f"{os.path.basename(observed.path)}: {'rewritten' if observed.file is not None else 'created'}"]
-    lines += [f"{os.path.basename(path)}: {_summary(data)}" for path, data in writes.items() if path != observed.path]
+    lines += [f"{os.path.basename(path)}: {_summary(text)}" for path, text in writes.items() if path != observed.path]
+    lines += [f"{os.path.basename(observed.main)}: gets the line Include {INCLUDE_NAME}"] if includes else []
     if made_plan.reconfigure and not lines:
         lines = ["slurmctld: runs another topology than its file has, and reads the file again"]
     made_plan.difference = lines
@@ -211,7 +339,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
 
 
 def _other_topologies(
-    observed: Survey, desired: DesiredState, written: Sequence[Topology], name: str, default: str
+    observed: Observed, desired: DesiredState, written: Sequence[Topology], name: str, default: str
 ) -> tuple[list[Topology], list[Topology], list[HostFinding]]:
     """The topologies other than the blocks: those written here, all of them in order, and findings."""
     findings: list[HostFinding] = []
@@ -262,7 +390,7 @@ def _default(topologies: Sequence[Topology]) -> str:
     return marked[0].name if marked else ""
 
 
-def _site_lines(observed: Survey, written: Sequence[Topology], default: str) -> list[str]:
+def _site_lines(observed: Observed, written: Sequence[Topology], default: str) -> list[str]:
     """The lines of the diff about the site's own topologies."""
     lines = []
     if observed.tree is not None and observed.file is None:
@@ -272,7 +400,7 @@ def _site_lines(observed: Survey, written: Sequence[Topology], default: str) -> 
     return [*lines, f"cluster default: {before} -> {default}"] if before and before != default else lines
 
 
-def _gone(observed: Survey, desired: DesiredState, name: str) -> list[str]:
+def _gone(observed: Observed, desired: DesiredState, name: str) -> list[str]:
     """The topologies that an earlier run has written next to the blocks and that are no longer desired."""
     return [own for own in observed.own_topologies() if own not in (name, *(other.name for other in desired.others))]
 
@@ -284,31 +412,17 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
     restart, against the file; so it needs a reconfigure.
     """
     observed, after = plan.survey, plan.topology
-    if observed.style != YAML or before is None or len(plan.moves) != 1 or set(plan.writes) - {observed.path}:
+    if observed.style != YAML or before is None or len(plan.moves) != 1 or set(plan.written) - {observed.path}:
         return None
     node, source, target = (plan.moves[0][key] for key in ("node", "from", "to"))
-    if node is None or source is None or target is None or node in observed.conf.node_topologies:
+    if node is None or source is None or target is None or node in observed.node_topologies:
         return None
-    target_blocks = tuple(replace(block, nodes=tuple(sorted(block.nodes)), folded="") for block in after.blocks)
-    moved = tuple(
-        replace(
-            block,
-            nodes=tuple(
-                sorted({*(other for other in block.nodes if other != node), *([node] if block.name == target else [])})
-            ),
-            folded="",
-        )
-        for block in before.blocks
-    )
-    if replace(after, blocks=target_blocks).fingerprint() != replace(before, blocks=moved).fingerprint():
-        return None
-    # The move must be the only difference, in the settings and in the other topologies too.
-    others = [other for other in plan.topologies if other is not after]
-    # slurmctld lists the default first, whatever its position in the file.
-    listed = [sorted(known.name for known in topologies) for topologies in (observed.running, plan.topologies)]
-    if other_difference(others, observed.running) or listed[0] != listed[1]:
-        return None
-    if any(not settings.satisfies(key, observed.config.get(key.lower(), "")) for key in plan.settings):
+    # The move must be the only difference: without it, what is planned runs already.
+    nodes = {block.name: {*block.nodes} - {node} for block in after.blocks}
+    nodes.setdefault(source, set()).add(node)
+    back = tuple(replace(block, nodes=tuple(nodes[block.name]), folded="") for block in after.blocks)
+    others = tuple(other for other in plan.topologies if other is not after)
+    if replace(plan.expected(), topology=replace(after, blocks=back), made=others).differs(observed.runs):
         return None
     units = []
     for known in observed.running:
@@ -316,7 +430,7 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
             units.append(f"{known.name}:{target}")
         elif known.kind == "block":
             unchanged = [f"{known.name}:{block.name}" for block in known.blocks if node in block.nodes]
-            if unchanged and rules.update_drops_nodes(observed.version):
+            if unchanged and linter.update_drops_nodes(observed.version):
                 return None
             units += unchanged
         elif known.kind == "tree":
@@ -324,17 +438,17 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
             units += [":".join([known.name, *path])] if path else []
         elif known.kind != "flat":
             return None
-    if observed.slurm.node_state(node) & {"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "POWERED_DOWN"}:
+    if observed.states.get(node, frozenset()) & {"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "POWERED_DOWN"}:
         return None
     return LiveMove(node, ",".join(units))
 
 
-def _jobs(plan: Plan, allowed: bool) -> None:
+def _jobs(plan: Plan) -> None:
     """The jobs on trays that leave their block: Slurm does not stop them, but they are then in several blocks."""
     moving = {move["node"]: move for move in plan.moves if move["from"] is not None}
     if not moving or plan.survey.acting:
         return
-    for job in plan.survey.slurm.jobs():
+    for job in plan.survey.jobs:
         nodes = [node for node in job.nodes if node in moving]
         if nodes:
             plan.jobs.append({"job": job.id, "user": job.user, "partition": job.partition, "nodes": nodes})
@@ -345,7 +459,7 @@ def _jobs(plan: Plan, allowed: bool) -> None:
         (f"job {job['job']} of {job['user']} on {summarize(job['nodes'], 2)}" for job in plan.jobs), limit=3
     )
     run = f"{count(len(plan.jobs), 'job')} {'runs' if len(plan.jobs) == 1 else 'run'}"
-    if allowed:
+    if plan.desired.allow_moving_jobs:
         plan.findings.append(host_finding("slurm_gate_overridden", "jobs", run=run, jobs=text))
     else:
         plan.findings.append(host_finding("jobs_running", "moving", run=run, jobs=text))
@@ -359,25 +473,18 @@ def _same(written: Sequence[Topology], topologies: Sequence[Topology]) -> bool:
     return [known.fingerprint() for known in written] == [known.fingerprint() for known in topologies]
 
 
-def _managed(observed: Survey, needed: Mapping[str, str]) -> dict[str, bytes]:
-    """The include file and its Include line in slurm.conf, where they are missing or differ."""
-    lines = [f"{key}={value}" for key, value in needed.items() if key.lower() not in observed.conf.settings]
-    path = os.path.join(observed.conf_dir, INCLUDE_NAME)
-    text = "\n".join([files.HEADER, *lines]) + "\n"
-    writes: dict[str, bytes] = {}
-    if not lines and not observed.conf.includes_ours:
-        return writes
-    if host.read(path) != text.encode():
-        writes[path] = text.encode()
-    if not observed.conf.includes_ours:
-        data = host.read(observed.conf.path) or b""
-        # A relative name, since only such an include reaches configless nodes.
-        writes[observed.conf.path] = (
-            data + (b"" if data.endswith(b"\n") or not data else b"\n") + f"Include {INCLUDE_NAME}\n".encode()
-        )
-    return writes
+def _managed(observed: Observed, needed: Mapping[str, str]) -> str:
+    """The text of the file that slurm.conf includes; empty where none is needed."""
+    lines = [f"{key}={value}" for key, value in needed.items() if key.lower() not in observed.settings]
+    return "\n".join([HEADER, *lines]) + "\n" if lines or observed.includes_ours else ""
 
 
-def _summary(data: bytes) -> str:
-    lines = [line for line in data.decode("utf-8", "replace").splitlines() if line and not line.startswith("#")]
-    return f"gets the line {lines[-1]}" if lines and lines[-1].startswith("Include ") else ", ".join(lines) or "emptied"
+def _summary(text: str) -> str:
+    return ", ".join(line for line in text.splitlines() if line and not line.startswith("#")) or "emptied"
+
+
+def kept_yaml(text: str, name: str) -> str | None:
+    """The text of topology.yaml with the site's topologies alone and no header, without ours; None if none is left."""
+    ours = {name, *topology_files.own_topologies(text)}
+    others = [known for known in topology_files.parse_yaml(text) if known.name not in ours]
+    return topology_files.render(others, YAML, old=text).partition("\n")[2] if others else None

@@ -1,0 +1,119 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Apply in one transaction what the Ansible controller has planned from the survey.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME, MAIN
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected, Running
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import checksums
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+
+
+class Outdated(SlurmError):
+    """The files are no longer those from which the change was planned: survey and plan again."""
+
+
+def writes(conf_dir: str, change: Arguments) -> dict[str, bytes]:
+    """Path -> new bytes, in the order of writing. change: its keys ``files`` and ``includes``."""
+    found = {path: text.encode() for path, text in change["files"]}
+    if change["includes"]:
+        path = os.path.join(conf_dir, MAIN)
+        data = host.read(path) or b""
+        end = b"" if data.endswith(b"\n") or not data else b"\n"
+        # A relative name, since only such an include reaches configless nodes.
+        found[path] = data + end + f"Include {INCLUDE_NAME}\n".encode()
+    return found
+
+
+def require_unchanged(conf_dir: str, known: Arguments) -> None:
+    """Outdated where a file is not the one of the survey; known: name -> SHA-256."""
+    now = checksums(conf_dir)
+    changed = [name for name in known if now.get(name, "") != known[name]]
+    if changed:
+        path = os.path.join(conf_dir, changed[0])
+        raise Outdated(f"Another program has changed {path} since it was read: run again to keep its change.")
+
+
+def apply(slurm: Slurm, conf_dir: str, change: Arguments) -> bool:
+    """Write, load, read back; whether one node was moved without a reconfigure. The caller holds the lock.
+
+    On any failure the old files are restored and loaded; SlurmError has the reason. change, as planning makes it:
+
+    files: [path, text] of each file to write, in that order; includes: whether slurm.conf gets the line for
+    INCLUDE_NAME. checksums: name -> SHA-256 of the files of the survey. expected, before: what slurmctld is to run, as
+    of Expected.document(), and what the present files give, null where it is not known. moving: nodes on which no job
+    may run. live: the node to move and its units for scontrol, null for a reconfigure. load: whether slurmctld is to
+    load the files. cut_off, may_undo: as cut_off and override of Transaction.
+    """
+    known = stamps(conf_dir)
+    require_unchanged(conf_dir, change["checksums"])
+    _require_no_jobs(slurm, frozenset(change["moving"]))
+    version = slurm.version()
+
+    def running() -> Running:
+        return Running(slurm.topologies(version), slurm.shown(), slurm.config())
+
+    expected, before = Expected.of(change["expected"]), running()
+    former = Expected.of(change["before"]) if change["before"] is not None else None
+    live = change["live"]
+    moved = False
+
+    def problem() -> str:
+        differs = expected.differs(running())
+        return f"slurmctld runs another topology than the written one ({differs})" if differs else ""
+
+    def load(transaction: Transaction) -> str:
+        nonlocal moved
+        if live is not None:
+            result = slurm.place(live["node"], live["units"])
+            moved = result.rc == 0 and not transaction.wait_until_running()
+            if moved:
+                return ""
+            transaction.require_no_loss()
+        return transaction.reconfigure()
+
+    def restored() -> bool:
+        after = running()
+        same = (after.topologies, after.shown) == (before.topologies, before.shown)
+        return same or (former is not None and not former.differs(after))
+
+    Transaction(
+        slurm,
+        conf_dir,
+        writes(conf_dir, change),
+        what="the new topology",
+        problem=problem,
+        restored=restored,
+        load=load if change["load"] else None,
+        stamps=known,
+        override="" if change["may_undo"] else "override (variable slurm_topology_override)",
+        reloads=live is None,
+        log=before.config.get("slurmctldlogfile", ""),
+        cut_off=tuple(change["cut_off"]),
+    ).apply()
+    return moved
+
+
+def _require_no_jobs(slurm: Slurm, moving: frozenset[str]) -> None:
+    """SlurmError where a job has been started on a node that moves since the plan, as during a rehearsal of minutes."""
+    busy = [job.id for job in slurm.jobs() if moving.intersection(job.nodes)] if moving else []
+    if busy:
+        run = f"{count(len(busy), 'job')} {'has' if len(busy) == 1 else 'have'} started"
+        raise SlurmError(
+            f"{run} on trays that change their block since the plan ({summarize(busy)}): run again; nothing was"
+            " changed."
+        )

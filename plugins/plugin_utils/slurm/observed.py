@@ -1,0 +1,191 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host of slurmctld returned of it (topology/surveying.py), checked and typed. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames, of_slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import MAIN
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    CONF,
+    FILE_NAMES,
+    YAML,
+    ShownBlock,
+    SlurmError,
+    Topology,
+    topologies_of,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Running
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import limited_memory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
+
+_PREVIOUS = ".previous"
+SCHEMA = schemas.of_return(RETURN, "step=survey")
+MAX_MEMORY = 256 * 1024 * 1024
+
+
+@dataclass
+class Observed:
+    """The running Slurm and its files.
+
+    settings, node_topologies, includes_ours: as of conf.SlurmConf. texts: name -> text of the files of a topology that
+    exist. checksums: name -> SHA-256. acting: the active controller, where the host is a standby.
+    """
+
+    conf_dir: str
+    version: rules.Version
+    style: str
+    config: Mapping[str, str]
+    running: list[Topology]
+    shown: list[ShownBlock]
+    settings: Mapping[str, str]
+    node_topologies: Mapping[str, str]
+    includes_ours: bool
+    texts: Mapping[str, str]
+    checksums: Mapping[str, str]
+    nodes: tuple[NodeNames, ...] = ()
+    states: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    partitions: tuple[rules.Partition, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    acting: str = ""
+
+    @classmethod
+    def of(cls, rows: Any) -> Observed:
+        """The rows that a host returned; SlurmError where they are not those of surveying.rows()."""
+        try:
+            return cls(
+                rows["conf_dir"],
+                rules.parse_version(rows["version"]),
+                {YAML: YAML, CONF: CONF}[rows["style"]],
+                _texts(rows["config"]),
+                topologies_of(rows["running"]),
+                [
+                    ShownBlock(row["name"], _nodes(row["nodes"]), row["size"], row["aggregated"])
+                    for row in rows["shown"]
+                ],
+                _texts(rows["settings"]),
+                _texts(rows["node_topologies"]),
+                rows["includes_ours"],
+                _texts(rows["texts"]),
+                _texts(rows["checksums"]),
+                tuple(map(of_slurm, rows["nodes"])),
+                {row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in rows["nodes"]},
+                tuple(
+                    rules.Partition(row["PartitionName"], _nodes(row["Nodes"]), _set(row["Topology"]))
+                    for row in rows["partitions"]
+                ),
+                tuple(Job(row["id"], row["user"], row["partition"], _nodes(row["nodes"])) for row in rows["jobs"]),
+                rows["acting"],
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise SlurmError("The host returned no complete survey of Slurm: check the host.") from None
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.conf_dir, FILE_NAMES[self.style])
+
+    @property
+    def main(self) -> str:
+        return os.path.join(self.conf_dir, MAIN)
+
+    @property
+    def file(self) -> str | None:
+        """The text of the topology file; None where there is none."""
+        return self.texts.get(FILE_NAMES[self.style])
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether there is a topology file of the other format that slurmctld does not read."""
+        other = FILE_NAMES[CONF if self.style == YAML else YAML]
+        # As long as slurmctld has loaded no topology.yaml, topology.conf is the only copy of what runs.
+        return other in self.texts and (self.style == CONF or (self.file is not None and bool(self.running)))
+
+    @property
+    def runs(self) -> Running:
+        return Running(self.running, self.shown, self.config)
+
+    @property
+    def version_text(self) -> str:
+        return rules.show_version(self.version)
+
+    @property
+    def plugin(self) -> str:
+        return self.config.get("topologyplugin", "")
+
+    @property
+    def power_saving(self) -> bool:
+        """Whether slurmctld powers idle nodes down."""
+        after = self.config.get("suspendtime", "").split(" ")[0].upper()
+        return bool(self.config.get("suspendprogram")) and after not in ("", "-1", "INFINITE", "NONE")
+
+    @cached_property
+    def tree(self) -> Topology | None:
+        """The running tree of a topology.conf that a topology.yaml would hide."""
+        if self.style != YAML or self.file is not None or self.plugin.lower() != "topology/tree":
+            return None
+        try:
+            return topology_files.tree_of(self.texts.get(FILE_NAMES[CONF], ""))
+        except SlurmError as error:
+            raise SlurmError(f"{os.path.join(self.conf_dir, FILE_NAMES[CONF])}: {error}") from None
+
+    def written(self) -> list[Topology]:
+        """The topologies of the topology file; SlurmError where it cannot be read.
+
+        Where slurmctld would read a first topology.yaml instead of the site's tree, that tree.
+        """
+        if self.file is None:
+            return [self.tree] if self.tree else []
+        try:
+            return topology_files.parse(self.file, self.style)
+        except SlurmError as error:
+            raise SlurmError(f"{self.path}: {error}") from None
+
+    def replaced(self) -> list[Topology]:
+        """The topologies of the file that the last apply has replaced; none where it cannot be read."""
+        try:
+            return topology_files.parse(self.texts.get(FILE_NAMES[self.style] + _PREVIOUS, ""), self.style)
+        except SlurmError:
+            return []
+
+    def own_topologies(self) -> list[str]:
+        """The other topologies that an earlier run has written into the file."""
+        return topology_files.own_topologies(self.file or "") if self.style == YAML else []
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """SlurmError where a survey costs too much memory: a hostlist of a few characters can name 65,536 nodes."""
+    try:
+        with limited_memory(MAX_MEMORY):
+            yield
+    except MemoryError:
+        raise SlurmError("The host's survey of Slurm names more nodes than Slurm can have: check the host.") from None
+
+
+def _texts(rows: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in rows.items()}
+
+
+def _set(text: str) -> str:
+    return "" if text == "(null)" else text
+
+
+def _nodes(text: Any) -> tuple[str, ...]:
+    """The nodes of a hostlist; none where it cannot be read."""
+    try:
+        return tuple(expand(_set(str(text))))
+    except HostlistError:
+        return ()
