@@ -1,35 +1,50 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of slurm_tiers: reads blocks and node names from the fabric file; the module applies them."""
+"""Survey a Slurm, plan its tiers here, and have the host rehearse and apply the plan."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, REQUIRED_IF, RETURN
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import host_finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
+    accounting,
+    clusters,
+    observed,
+    steps,
+    tier_plan,
+    tiers,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
 
-SCHEMA = schemas.of_return(RETURN)
-# Options that the host has no use for.
-_CONTROLLER_OPTIONS = ("fabric_file", "cluster", "rehearsal_file")
+_SHARED = ("conf_dir", "bin_dir", "cluster", "rehearse", "rehearse_jobs", "rehearse_timeout", "rehearsal_file")
+OPTIONS: dict[str, Specification] = {
+    **{option: slurm_topology.ARGUMENTS[option] for option in _SHARED},
+    **schemas.arguments(DOCUMENTATION),
+}
+REQUIRED_IF = [("state", "present", ("tiers", "fabric_file"))]
+OVERRIDE = "override (variable slurm_tiers_override)"
+# The blocks of a cluster, and clique -> its block.
+Blocks = tuple[Sequence[Block], Mapping[str, str]]
 
 
-class ActionModule(GuardedAction):
+class ActionModule(steps.SteppedAction):
     def act(self, task_vars: Variables) -> Result:
-        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF)
-        # As they are, since the host validates them too: ~ is the home there.
-        arguments = {key: value for key, value in self._task.args.items() if key not in _CONTROLLER_OPTIONS}
+        _validation, options = self.validate_argument_spec(argument_spec=OPTIONS, required_if=REQUIRED_IF)
+        of_cluster: dict[str, Blocks] = {}
         if options["state"] == "present":
             path = options["fabric_file"]
             if not path:
@@ -38,26 +53,85 @@ class ActionModule(GuardedAction):
                 # On a new site --check of all playbooks comes here before anything was accepted.
                 warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."
                 return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
-            arguments["clusters"] = _clusters(path, options["cluster"])
-        end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
-        result = self.run_module("rackscale.nvlink.slurm_tiers", arguments, task_vars, SCHEMA, end)
-        stored_in = options["rehearsal_file"]
-        return reporting.report(result, rehearsal_file.store(absolute(stored_in), result) if stored_in else [])
+            fabric = fabric_file.load(path)
+            chosen = clusters.each(fabric, options["cluster"], path)
+            of_cluster = {here: _blocks(fabric, cluster) for here, cluster in chosen.items()}
+        self.override = "" if live.GATE in options["override"] else OVERRIDE
+        return self.run_steps(task_vars, options, lambda: self._apply(of_cluster) if of_cluster else self._remove())
+
+    def _survey(self) -> observed.Observed:
+        return observed.Observed.of(self.step("survey", {"columns": accounting.COLUMNS}).get("survey"))
+
+    def _apply(self, of_cluster: Mapping[str, Blocks]) -> Result:
+        with observed.bounded():
+            plan = self._plan(self._survey(), of_cluster)
+        rehearsed = not plan.stopped_by()
+        rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, plan.observed.acting)
+        # In a run the transaction looks itself.
+        reloads = self._task.check_mode and bool(self.override) and not plan.observed.acting and not plan.stopped_by()
+        rehearsal = None
+        if rehearsed or plan.leaving or (reloads and plan.reconfigure):
+            jobs = [*self.options["rehearse_jobs"], *_segment_jobs(plan.desired)]
+            change = plan.to_rehearse(self.options["topology_name"], rehearsed, reloads)
+            answer = self.step("rehearse", change, *steps.OF_REHEARSAL, rehearse_jobs=jobs)
+            rehearsal = answer.get("rehearsal")
+            plan.findings += answer["findings"]
+            plan.findings += _busy(answer)
+            if answer.get("undone") and self.override and not plan.stopped_by():
+                raise SlurmError(live.refusal(answer["undone"], self.override))
+        stopped = bool(plan.stopped_by())
+        if not stopped and not self._task.check_mode and plan.changed:
+            try:
+                self.step("tiers", plan.change(self.override))
+            except steps.StepFailed as error:
+                return {**error.answer, "findings": [worded(found) for found in plan.findings]}
+        return self.shown({**plan.result(stopped), "rehearsal": rehearsal}, plan.difference)
+
+    def _plan(self, seen: observed.Observed, of_cluster: Mapping[str, Blocks]) -> tier_plan.TierPlan:
+        options = self.options
+        blocks, cliques = slurm_blocks.of_cluster(of_cluster, seen.config.get("clustername", ""))
+        running = {topology.name for topology in seen.running}
+        # A cluster with one topology needs no name for it.
+        topology = options["topology_name"] if options["topology_name"] in running and len(running) > 1 else ""
+        desired = tiers.build(options["tiers"], blocks, cliques, seen.version, topology)
+        policy = tier_plan.Policy(options["manage_conf"], options["create_accounts"], options["segment_script"])
+        return tier_plan.plan(seen, desired, blocks, policy)
+
+    def _remove(self) -> Result:
+        with observed.bounded():
+            plan = tier_plan.plan_removal(self._survey())
+        result = {**plan.result(False), "rehearsal": None}
+        if not plan.stopped_by():
+            answer = self.step("remove_tiers", plan.change(self.override))
+            plan.findings += _busy(answer)
+            stopped = bool(plan.stopped_by())
+            result = {
+                **plan.result(stopped),
+                "changed": not stopped and (answer["changed"] or plan.changed),
+                "changes": [*plan.difference, *answer["changes"]],
+                "written": [] if stopped else answer["written"],
+                "reconfigured": answer["changed"] and not stopped,
+                "rehearsal": None,
+            }
+        return self.shown(result, result["changes"])
 
 
-def _clusters(path: str, cluster: str | None) -> list[dict[str, Any]]:
-    """The blocks of the given Slurm cluster, else of each: which of several it is, only slurmctld's host knows."""
-    fabric = fabric_file.load(path)
-    names = fabric.slurm_clusters
-    if cluster and cluster not in names:
-        raise fabric_file.FabricFileError(f"{path}: has no Slurm cluster {shown(cluster)}{nearest(cluster, names)}")
-    chosen: Sequence[str | None] = [cluster] if cluster else names
-    return [{"name": name or "", "blocks": _blocks(fabric, name)} for name in (chosen or [None])]
+def _busy(answer: Result) -> list[Any]:
+    return [host_finding("jobs_running", "partitions", jobs=answer["busy"])] if answer.get("busy") else []
 
 
-def _blocks(fabric: Fabric, cluster: str | None) -> list[dict[str, Any]]:
-    cliques = {view.name: view.clique for view in fabric.slurm_blocks(cluster)}
-    return [
-        {"name": block.name, "clique": cliques[block.name], "nodes": list(block.nodes)}
-        for block in slurm_blocks.blocks(fabric, cluster)
-    ]
+def _blocks(fabric: Fabric, cluster: str | None) -> Blocks:
+    cliques = {view.clique or view.name: view.name for view in fabric.slurm_blocks(cluster)}
+    return slurm_blocks.blocks(fabric, cluster), cliques
+
+
+def _segment_jobs(desired: tiers.DesiredTiers) -> list[dict[str, Any]]:
+    """A test job of one or two segments for each tier with a policy, to check that such a job fits."""
+    jobs = []
+    for partition in desired.partitions:
+        policy = desired.segments.get(partition.name, tiers.Segment())
+        size = policy.default or policy.maximum
+        if size:
+            nodes = size * max(min(2, len(partition.nodes) // size), 1)
+            jobs.append({"nodes": nodes, "segment": size, "partition": partition.name})
+    return jobs

@@ -221,7 +221,7 @@ options:
   step:
     description: Set by the action plugin, which surveys, plans, rehearses and applies.
     type: str
-    choices: [survey, rehearse, transact, remove]
+    choices: [survey, rehearse, transact, remove, tiers, remove_tiers]
   change:
     description: Set by the action plugin.
     type: dict
@@ -531,19 +531,24 @@ survey:
           description: Its state with its flags.
           type: str
     partitions:
-      description: The partitions of slurmctld.
+      description: The partitions of slurmctld, as C(scontrol show partitions) prints them.
       type: list
       elements: dict
-      contains:
-        PartitionName:
-          description: Its name.
-          type: str
-        Nodes:
-          description: Its nodes.
-          type: raw
-        Topology:
-          description: Its topology.
-          type: str
+    site_partitions:
+      description: The file of each partition that is not of M(rackscale.nvlink.slurm_tiers), by its name in lower case.
+      type: dict
+    includes_tiers:
+      description: Whether C(slurm.conf) includes C(nvlink_partitions.conf).
+      type: bool
+    has_cli_filter:
+      description: Whether Slurm has cli_filter/lua.
+      type: bool
+    records:
+      description: What sacctmgr prints of slurmdbd's records; nothing where it was not asked.
+      type: dict
+    unanswered:
+      description: Why it printed nothing, empty otherwise.
+      type: str
     jobs:
       description: The jobs that have nodes.
       type: list
@@ -565,13 +570,17 @@ undone:
   description: What a reconfigure would undo of the live changes of operators, empty for nothing.
   returned: with O(step=rehearse)
   type: str
+busy:
+  description: The jobs in partitions that go, empty for none.
+  returned: with O(step=rehearse) and O(step=remove_tiers)
+  type: str
 moved:
   description: Whether one node was moved without a reconfigure.
   returned: with O(step=transact)
   type: bool
 outdated:
   description: Whether it failed because a file is no longer the one of the survey.
-  returned: with O(step=transact) and O(step=remove), on failure
+  returned: on failure
   type: bool
 findings:
   description: Errors, warnings and notes, each with its remedy.
@@ -601,8 +610,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import topologies_of
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearse
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
 
 GATES = ("block_vanishes", "block_shrinks", "nodes_lose_block", "base_shrinks", live.GATE, "cluster_default_changes")
@@ -658,7 +668,7 @@ ARGUMENTS: dict[str, Specification] = {
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
     "timeout": {"type": "float", "default": 60},
-    "step": {"type": "str", "choices": ["survey", "rehearse", "transact", "remove"]},
+    "step": {"type": "str", "choices": ["survey", "rehearse", "transact", "remove", "tiers", "remove_tiers"]},
     "change": {"type": "dict", "default": {}},
     **rehearse.OPTIONS,
 }
@@ -672,34 +682,48 @@ def main() -> None:
     run_and_exit(module, run)
 
 
-def run(module: AnsibleModule, _findings: Findings) -> Result:
+def run(module: AnsibleModule) -> Result:
     """One step of the action plugin. Its findings are in the result: they do not fail the step."""
     params, change = module.params, module.params["change"]
-    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+    conf_dir = params["conf_dir"]
+    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], conf_dir)
     if params["step"] == "survey":
         if params["state"] == "absent":
-            read = {"texts": surveying.texts(params["conf_dir"]), "checksums": surveying.checksums(params["conf_dir"])}
-            return {"survey": read}
-        return {"survey": surveying.rows(slurm, params["conf_dir"], params["format"])}
+            return {"survey": {"texts": surveying.texts(conf_dir), "checksums": surveying.checksums(conf_dir)}}
+        return {"survey": surveying.rows(slurm, conf_dir, params["format"], change.get("columns", ""))}
     if params["step"] == "rehearse":
         return _rehearse(slurm, params, change)
     try:
-        with conf_folder.locked(params["conf_dir"], params["timeout"], module.check_mode):
+        with conf_folder.locked(conf_dir, params["timeout"], module.check_mode):
+            known = conf_folder.stamps(conf_dir)
+            transact.require_unchanged(conf_dir, change["checksums"])
             if params["step"] == "remove":
                 return _remove(slurm, module, change)
-            return {"changed": True, "moved": transact.apply(slurm, params["conf_dir"], change)}
+            if params["step"] == "remove_tiers":
+                return _remove_tiers(slurm, module, change)
+            files = transact.writes(conf_dir, change)
+            if params["step"] == "tiers":
+                tier_apply.apply(slurm, conf_dir, change, files, known)
+                return {"changed": True}
+            return {"changed": True, "moved": transact.apply(slurm, conf_dir, change, files, known)}
     except transact.Outdated as error:
         return {"failed": True, "outdated": True, "msg": str(error)}
 
 
 def _rehearse(slurm: programs.Slurm, params: Arguments, change: Arguments) -> Result:
-    """What loading the files would undo, and where that stops nothing, their rehearsal."""
+    """What stops loading the files: jobs in partitions that go, live changes that it would undo; else a rehearsal."""
     writes = transact.writes(params["conf_dir"], change)
-    undone = live.survey(slurm, params["conf_dir"], writes) if change["reloads"] else []
-    result: Result = {"undone": live.sentence(undone) if undone else "", "rehearsal": None, "findings": []}
-    if change["rehearsed"] and (not undone or live.GATE in params["override"]):
+    busy = tier_apply.jobs_in(slurm, change["leaving"])
+    undone = live.survey(slurm, params["conf_dir"], writes, change["own"]) if change["reloads"] else []
+    result: Result = {
+        "busy": busy,
+        "undone": live.sentence(undone) if undone else "",
+        "rehearsal": None,
+        "findings": [],
+    }
+    if change["rehearsed"] and not busy and (not undone or live.GATE in params["override"]):
         observed = surveying.survey(slurm, params["conf_dir"], params["format"])
-        (topology,) = topologies_of(change["topology"])
+        topology = next(iter(topologies_of(change["topology"])), None)
         rehearsal, found = rehearse.before_apply(observed, topology, writes, change["load"], params)
         result.update(rehearsal=rehearsal and rehearsal.result(), findings=found)
     return result
@@ -711,13 +735,29 @@ def _remove(slurm: programs.Slurm, module: AnsibleModule, change: Arguments) -> 
     change: kept_yaml, as of removing.plan(), and the checksums of the files from which it was made.
     """
     params = module.params
-    transact.require_unchanged(params["conf_dir"], change["checksums"])
     removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, change["kept_yaml"])
     override = "" if live.GATE in params["override"] else "override (variable slurm_topology_override)"
     if removal.files and not module.check_mode:
         removing.apply(slurm, params["conf_dir"], removal, params["topology_name"], override)
     elif removal.files and override:
         live.require_none(slurm, params["conf_dir"], removal.files, override)
+    return _removed(removal)
+
+
+def _remove_tiers(slurm: programs.Slurm, module: AnsibleModule, change: Arguments) -> Result:
+    """Remove the files of the tiers, then what no partition names any more. change: as of tier_apply.apply()."""
+    conf_dir = module.params["conf_dir"]
+    removal = removing.plan(conf_dir, removing.TIERS)
+    busy = tier_apply.jobs_in(slurm, change["leaving"])
+    if not busy and not module.check_mode:
+        change = {**change, "load": bool(removal.files)}
+        tier_apply.apply(slurm, conf_dir, change, removal.files, removal.stamps, conf_folder.REMOVED)
+    elif not busy and removal.files and change["override"]:
+        live.require_none(slurm, conf_dir, removal.files, change["override"], change["removed"])
+    return {**_removed(removal), "busy": busy}
+
+
+def _removed(removal: removing.Removal) -> Result:
     return {"changed": bool(removal.files), "changes": removal.lines(), "written": sorted(removal.files)}
 
 

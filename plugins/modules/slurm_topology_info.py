@@ -272,7 +272,7 @@ findings:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs
 
 ARGUMENTS: dict[str, Specification] = {
@@ -297,7 +297,7 @@ def main() -> None:
     run_and_exit(module, run)
 
 
-def run(module: AnsibleModule, _findings: Findings) -> Result:
+def run(module: AnsibleModule) -> Result:
     """Ask slurmctld for test jobs of the topology that runs; the action plugin has read it before."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])

@@ -23,6 +23,7 @@ from xml.etree import ElementTree
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.rackscale.nvlink.plugins.action import slurm_tiers
 from ansible_collections.rackscale.nvlink.plugins.inventory import fabric as inventory
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -34,8 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clus
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf as slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tiers
-from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts, slurm_tiers
+from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as simulated
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
@@ -57,7 +57,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import tiers, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     ansible_facts,
     expressions,
@@ -291,7 +291,7 @@ def read_scontrol(text: str) -> None:
 def read_tiers_option(rows: Any) -> None:
     """The option as its argument_spec lets it through."""
     try:
-        checked = ArgumentSpecValidator({"tiers": slurm_tiers.ARGUMENT_SPEC["tiers"]}).validate({"tiers": rows})
+        checked = ArgumentSpecValidator({"tiers": slurm_tiers.OPTIONS["tiers"]}).validate({"tiers": rows})
     except (TypeError, OverflowError):  # Ansible's own, for a suboption that is no mapping and an infinite number
         return
     if not checked.error_messages:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, planning, topology_files
@@ -79,8 +79,11 @@ def apply(made: planning.Plan, timeout: float = 60) -> None:
     """Have the host apply a plan, as the action does."""
     folder = Path(made.survey.conf_dir)
     slurm = programs.Slurm(str(folder.with_name("bin")), timeout, str(folder))
-    if made.changed and not transact.apply(slurm, str(folder), json.loads(json.dumps(made.change()))):
-        made.live = None
+    if made.changed:
+        change, known = json.loads(json.dumps(made.change())), conf_folder.stamps(str(folder))
+        transact.require_unchanged(str(folder), change["checksums"])
+        moved = transact.apply(slurm, str(folder), change, transact.writes(str(folder), change), known)
+        made.live = made.live if moved else None
 
 
 def differs(slurmctld: Slurmctld, topology: Topology) -> str:

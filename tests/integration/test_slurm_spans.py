@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import segments, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import Segment
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
 from .slurm_site import FILE, plan
@@ -158,11 +157,11 @@ def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path
             "wide": Segment(0, 9),
         }
         if older:
-            (slurmctld.conf_dir / segments.CLIENT_NAME).write_text(segments.client_text(rules_of, "apart"))
+            (slurmctld.conf_dir / conf.CLIENT_NAME).write_text(segments.client_text(rules_of, "apart"))
         else:
-            path = slurmctld.conf_dir / segments.POLICY_NAME
+            path = slurmctld.conf_dir / conf.POLICY_NAME
             path.write_text(segments.policy_text(rules_of, str(path)))
-            (slurmctld.conf_dir / segments.SCRIPT_NAME).write_text(segments.script_text(str(path)))
+            (slurmctld.conf_dir / conf.SCRIPT_NAME).write_text(segments.script_text(str(path)))
         load(slurmctld, [18] * MOST, [18, 36], running=False)
         slurmctld.start()
 

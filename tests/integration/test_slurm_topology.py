@@ -280,28 +280,6 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("line", ["SwitchName=s0 Nodes=r01t[01-18]", "Include more.conf"])
-def test_lines_that_would_be_lost_are_an_error(tmp_path: Path, line: str) -> None:
-    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
-        configure(slurmctld, plugin="topology/tree" if line.startswith("Switch") else "topology/block")
-        (slurmctld.conf_dir / "topology.conf").write_text(f"{line}\n")
-        (slurmctld.conf_dir / "more.conf").write_text("BlockName=r01 Nodes=r01t[01-18]\nBlockSizes=18\n")
-        slurmctld.start()
-        before = state(slurmctld)
-        assert "slurm_topology_foreign" in [found["code"] for found in plan(slurmctld, RACKS).stopped_by()]
-        assert state(slurmctld) == before
-
-
-def test_a_node_line_with_a_topology_is_an_error(tmp_path: Path) -> None:
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
-        start(slurmctld)
-        configure(slurmctld, Case("", node_topologies={"r02t01": "nvlink:r01"}))
-        assert slurmctld.reconfigure()
-        stopped = plan(slurmctld, RACKS).stopped_by()
-        assert [(found["code"], found["tray"]) for found in stopped] == [("slurm_conf_inconsistent", "r02t01")]
-
-
-@pytest.mark.long
 def test_the_tree_of_a_topology_conf_moves_to_topology_yaml(tmp_path: Path) -> None:
     """26.05 would read the new topology.yaml instead of the topology.conf with the site's tree."""
     with sandbox("forky", tmp_path / "slurm") as slurmctld:

@@ -78,7 +78,7 @@ FAULTS = (
     # A rule of Slurm before 25.11 applied to all releases up to 26.05.
     Fault("segment_limit_of_24_11", "slurm", "plugins/module_utils/slurm/rules.py",
           "return base if version < (25, 11, 0)", "return base if version < (26, 11, 0)"),
-    Fault("qos_limit_under_another_key", "slurm", "plugins/module_utils/slurm/tiers/accounting.py",
+    Fault("qos_limit_under_another_key", "slurm", "plugins/plugin_utils/slurm/accounting.py",
           '"max_tres_per_user", "MaxTRESPerUser"', '"max_tres_per_user", "MaxTRESPerAccount"'),
     # The old files are restored, and slurmctld does not read them.
     Fault("restore_without_reload", "slurm", "plugins/module_utils/slurm/daemon.py",

@@ -23,6 +23,13 @@ MAIN = "slurm.conf"
 INCLUDE_NAME = "nvlink_topology.conf"
 # No folder in the name: only such an Include is shipped to configless nodes.
 TIERS_NAME = "nvlink_partitions.conf"
+TIERS_HEADER = "# Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
+# The scripts of the tiers' policy for --segment: of job_submit/lua, what it calls, and of cli_filter/lua.
+SCRIPT_NAME = "job_submit.lua"
+POLICY_NAME = "nvlink_segments.lua"
+CLIENT_NAME = "cli_filter.lua"
+SCRIPTS = (SCRIPT_NAME, POLICY_NAME, CLIENT_NAME)
+SCRIPT_HEADER = "-- Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
 
 
 @dataclass(frozen=True)

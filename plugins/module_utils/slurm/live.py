@@ -313,13 +313,15 @@ def sentence(changes: Sequence[str]) -> str:
     return f"A reconfigure would undo live changes ({summarize(changes, MAX_CHANGES)})"
 
 
+def refusal(undone: str, override: str) -> str:
+    """undone: as of sentence(); override: the option that permits it, with its variable."""
+    return f"{undone}: write the live values into slurm.conf, or set {override} to {GATE} if this is intended."
+
+
 def require_none(
     slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None], override: str, own: Collection[str] = ()
 ) -> None:
     """LiveChanges where ``survey()`` finds any; override: the option that permits them, with its variable."""
     # One that does not answer is to be repaired, and cannot show what it would lose.
     if slurm.answers() and (found := survey(slurm, conf_dir, writes, own)):
-        raise LiveChanges(
-            f"{sentence(found)}: write the live values into slurm.conf, or set {override} to {GATE} if this is"
-            " intended."
-        )
+        raise LiveChanges(refusal(sentence(found), override))

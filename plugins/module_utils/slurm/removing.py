@@ -28,9 +28,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments, tiers
 
-_HEADERS = (files.HEADER, tiers.HEADER, segments.HEADER)
+_HEADERS = (files.HEADER, conf.TIERS_HEADER, conf.SCRIPT_HEADER)
 _INCLUDES = (conf.INCLUDE_NAME, conf.TIERS_NAME)
 
 
@@ -43,7 +42,7 @@ class Part:
 
 
 TOPOLOGY = Part(conf.INCLUDE_NAME, tuple(files.FILE_NAMES.values()))
-TIERS = Part(conf.TIERS_NAME, (segments.SCRIPT_NAME, segments.POLICY_NAME, segments.CLIENT_NAME))
+TIERS = Part(conf.TIERS_NAME, conf.SCRIPTS)
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,10 @@ def _included(line: str) -> str:
 
 def _is_called(name: str, conf_dir: str) -> bool:
     """Whether a job_submit.lua of the site calls this file."""
-    if name != segments.POLICY_NAME:
+    if name != conf.POLICY_NAME:
         return False
-    script = _read(os.path.join(conf_dir, segments.SCRIPT_NAME)) or ""
-    return name in script and not script.startswith(segments.HEADER)
+    script = _read(os.path.join(conf_dir, conf.SCRIPT_NAME)) or ""
+    return name in script and not script.startswith(conf.SCRIPT_HEADER)
 
 
 def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str, override: str) -> None:

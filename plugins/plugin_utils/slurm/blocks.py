@@ -10,6 +10,7 @@ sizes come from the fabric file alone; a retired clique and a reserved block hav
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, worded
@@ -25,6 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, linter
 
+T = TypeVar("T")
 TOPOLOGY_NAME = "nvlink"
 # Without a cluster the version is unknown: each file is for the newest tested Slurm that reads it.
 RENDERED_FOR: dict[str, rules.Version] = {YAML: (26, 5, 5), CONF: (24, 11, 5)}
@@ -52,16 +54,14 @@ def of_options(options: Arguments) -> dict[str, Sequence[Arguments]]:
     if options["clusters"] is not None:
         return {cluster["name"]: cluster["blocks"] for cluster in options["clusters"]}
     fabric = fabric_file.load(options["fabric_file"])
-    cluster = clusters.choose(fabric, options["cluster"], options["fabric_file"])
-    # Which of several it is, only slurmctld's host knows.
-    names = fabric.slurm_clusters if cluster is None else []
-    return {name or "": [vars(block) for block in blocks(fabric, name or cluster)] for name in names or [""]}
+    chosen = clusters.each(fabric, options["cluster"], options["fabric_file"])
+    return {here: [vars(block) for block in blocks(fabric, cluster)] for here, cluster in chosen.items()}
 
 
-def of_cluster(known: Mapping[str, Sequence[Arguments]], here: str) -> Sequence[Arguments]:
-    """The rows of the cluster that runs; here: its ClusterName. SlurmError where it is not known."""
+def of_cluster(known: Mapping[str, T], here: str) -> T:
+    """The value of the cluster that runs; here: its ClusterName. SlurmError where it is not known."""
     # Slurm stores a ClusterName in lower case.
-    found = [rows for name, rows in known.items() if name == "" or name.lower() == here.lower()]
+    found = [value for name, value in known.items() if name == "" or name.lower() == here.lower()]
     if not found:
         raise SlurmError(
             f"slurmctld's ClusterName is {here or 'not shown'}, and the fabric file's Slurm clusters are"

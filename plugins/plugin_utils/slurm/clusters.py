@@ -33,3 +33,13 @@ def require(fabric: Fabric, name: object, path: str) -> str | None:
         names = ", ".join(fabric.slurm_clusters)
         raise FabricFileError(f"{path}: has several Slurm clusters ({names}); set the option cluster to one of them")
     return cluster
+
+
+def each(fabric: Fabric, name: object, path: str) -> dict[str, str | None]:
+    """ClusterName -> cluster of the fabric file, as ``choose()`` gives it; "" for whichever runs.
+
+    Which of several it is, only slurmctld's host knows.
+    """
+    cluster = choose(fabric, name, path)
+    several = fabric.slurm_clusters if cluster is None else []
+    return {known: known for known in several} or {"": cluster}

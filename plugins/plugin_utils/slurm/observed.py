@@ -41,8 +41,11 @@ MAX_MEMORY = 256 * 1024 * 1024
 class Observed:
     """The running Slurm and its files.
 
-    settings, node_topologies, includes_ours: as of conf.SlurmConf. texts: name -> text of the files of a topology that
-    exist. checksums: name -> SHA-256. acting: the active controller, where the host is a standby.
+    settings, node_topologies, includes_ours, includes_tiers: as of conf.SlurmConf. texts: name -> text of the files of
+    this collection that exist (surveying.texts). checksums: name -> SHA-256. acting: the active controller, where the
+    host is a standby. partition_records: as scontrol shows them. site_partitions: name in lower case -> the file that
+    defines it. has_cli_filter: whether cli_filter/lua is installed. records, unanswered: what sacctmgr has printed, if
+    it was asked, and why it has not.
     """
 
     conf_dir: str
@@ -51,16 +54,22 @@ class Observed:
     config: Mapping[str, str]
     running: list[Topology]
     shown: list[ShownBlock]
-    settings: Mapping[str, str]
-    node_topologies: Mapping[str, str]
-    includes_ours: bool
-    texts: Mapping[str, str]
-    checksums: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    node_topologies: Mapping[str, str] = field(default_factory=dict)
+    includes_ours: bool = False
+    texts: Mapping[str, str] = field(default_factory=dict)
+    checksums: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[NodeNames, ...] = ()
     states: Mapping[str, frozenset[str]] = field(default_factory=dict)
     partitions: tuple[rules.Partition, ...] = ()
     jobs: tuple[Job, ...] = ()
     acting: str = ""
+    partition_records: tuple[Mapping[str, str], ...] = ()
+    site_partitions: Mapping[str, str] = field(default_factory=dict)
+    includes_tiers: bool = False
+    has_cli_filter: bool = True
+    records: Mapping[str, str] = field(default_factory=dict)
+    unanswered: str = ""
 
     @classmethod
     def of(cls, rows: Any) -> Observed:
@@ -84,11 +93,17 @@ class Observed:
                 tuple(map(of_slurm, rows["nodes"])),
                 {row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in rows["nodes"]},
                 tuple(
-                    rules.Partition(row["PartitionName"], _nodes(row["Nodes"]), _set(row["Topology"]))
+                    rules.Partition(row["PartitionName"], _nodes(row["Nodes"]), _set(row.get("Topology", "")))
                     for row in rows["partitions"]
                 ),
                 tuple(Job(row["id"], row["user"], row["partition"], _nodes(row["nodes"])) for row in rows["jobs"]),
                 rows["acting"],
+                tuple(map(_texts, rows["partitions"])),
+                _texts(rows["site_partitions"]),
+                rows["includes_tiers"],
+                rows["has_cli_filter"],
+                _texts(rows["records"]),
+                rows["unanswered"],
             )
         except (KeyError, TypeError, AttributeError):
             raise SlurmError("The host returned no complete survey of Slurm: check the host.") from None
@@ -124,6 +139,11 @@ class Observed:
     @property
     def plugin(self) -> str:
         return self.config.get("topologyplugin", "")
+
+    @property
+    def base(self) -> int:
+        """The running base block size, 0 without blocks."""
+        return min((line.size for line in self.shown if not line.aggregated and line.size), default=0)
 
     @property
     def power_saving(self) -> bool:

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
     host_finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules, stopping, switches
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     HEADER,
@@ -32,9 +32,17 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, linter, settings, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
+    gates,
+    linter,
+    settings,
+    stopping,
+    topology_files,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
+
+OVERRIDE = "override (variable slurm_topology_override)"
 
 
 @dataclass(frozen=True)
@@ -175,7 +183,7 @@ class Plan:
             "live": None if self.live is None else vars(self.live),
             "load": self.reconfigure,
             "cut_off": [observed.path] if cut_off else [],
-            "may_undo": live.GATE in self.desired.override,
+            "override": "" if live.GATE in self.desired.override else OVERRIDE,
         }
 
     @property
@@ -183,16 +191,11 @@ class Plan:
         """Whether slurmctld reads all its files, which may undo live changes of operators."""
         return self.reconfigure and self.live is None
 
-    def is_rehearsed(self, options: Arguments) -> bool:
-        """Whether the host has to be asked for a rehearsal, or to check the site's test jobs."""
-        loads = self.reconfigure or options["rehearse"] == "always"
-        wanted = options["rehearse"] != "never" and loads and not self.survey.acting
-        return wanted or bool(options["rehearse_jobs"])
-
     def to_rehearse(self, rehearsed: bool) -> dict[str, Any]:
         """The option ``change`` of the step rehearse; rehearsed: as opposed to a look at live changes alone."""
+        of_tiers: dict[str, Any] = {"leaving": [], "own": []}
         load = {"load": self.reconfigure, "reloads": self.reloads, "rehearsed": rehearsed}
-        return {**self.files(), "topology": documents([self.topology]), **load}
+        return {**self.files(), "topology": documents([self.topology]), **load, **of_tiers}
 
     def result(self, stopped: bool) -> dict[str, Any]:
         """The result of slurm_topology, without a rehearsal; stopped: nothing was changed."""
@@ -213,12 +216,13 @@ class Plan:
         }
 
     def files(self) -> dict[str, Any]:
-        """The files to write in their order, and whether slurm.conf gets the Include line of INCLUDE_NAME.
+        """The files to write in their order, and the file of which slurm.conf gets an Include line.
 
         The topology comes first, then the plugin that needs it, then the line that sets the plugin.
         """
         order = sorted(self.writes, key=lambda path: path != self.survey.path)
-        return {"files": [[path, self.writes[path]] for path in order], "includes": self.includes}
+        includes = INCLUDE_NAME if self.includes else ""
+        return {"files": [[path, self.writes[path]] for path in order], "includes": includes}
 
 
 def expected(observed: Observed, topology: Topology) -> Expected:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.stopping import STOPPED
 
 MAX_WARNINGS = 20
 """The number of findings that are printed as warnings; all of them are in the result's findings."""
 
 
 def report(result: Result, warnings: list[str]) -> Result:
-    """The answer of slurm_topology or slurm_tiers as the task returns it. warnings: those of the controller.
+    """The result of slurm_topology or slurm_tiers as the task returns it. warnings: those of the controller.
 
-    Another failure than STOPPED, such as a rollback, has its own message.
+    A failure of the host, such as a rollback, has its own message.
     """
-    if not result.get("failed") or result.get("msg") == STOPPED:
+    if not result.get("failed"):
         found = result.get("findings", [])
         warnings = [row["message"] for row in found if row["severity"] == WARNING][:MAX_WARNINGS] + warnings
         errors = [row["message"] for row in found if row["severity"] == ERROR]

@@ -11,75 +11,115 @@ Removals in slurmdbd come last, when no partition names the QoS any more; if one
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, Stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Sacctmgr, Step
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_plan import TierPlan, running_partitions
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.sacctmgr import Sacctmgr
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+
+# description: in words, empty for a part of another one; do, undo: the arguments of sacctmgr.
+Step = Mapping[str, Sequence[str]]
 
 
-def apply(plan: TierPlan, override: str) -> None:
-    """Apply all of the plan or nothing; SlurmError has in one sentence what failed and what was restored.
+def jobs_in(slurm: Slurm, names: Sequence[str]) -> str:
+    """The jobs in these partitions in words, empty for none: slurmctld would end them with their partition."""
+    if not names:
+        return ""
+    result = slurm.call("squeue", "-a", "-h", "-p", ",".join(names), "-o", "%A %u %P")
+    if result.rc != 0 or result.timed_out:
+        raise SlurmError(f"squeue failed ({result.reason}): start slurmctld, or see why it does not answer.")
+    jobs = [line.split() for line in result.stdout.splitlines() if len(line.split()) == 3]
+    return summarize((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
 
-    override: as of Transaction.
+
+def apply(
+    slurm: Slurm,
+    conf_dir: str,
+    change: Arguments,
+    files: Mapping[str, bytes | None],
+    stamps: Stamps,
+    keep: str = PREVIOUS,
+) -> None:
+    """Apply all of the change or nothing; SlurmError has in one sentence what failed and what was restored.
+
+    The caller holds the lock. files, stamps, keep: as of Transaction. change, as TierPlan.change() makes it:
+
+    before, after: the steps in slurmdbd, in their order. columns: those of QoS, to read the records. partitions: [name,
+    its settings as [key, value]] of each partition that is to run; removed: the names of those that go; leaving: those
+    of them that run, in which no job may be. load: whether slurmctld is to load the files. override: as of Transaction.
     """
-    observed = plan.survey.observed
-    accounts = Sacctmgr(observed.slurm, plan.survey.cluster)
-
-    def names() -> set[str]:
-        return {record["PartitionName"] for record in running_partitions(observed.slurm)}
+    busy = jobs_in(slurm, change["leaving"])
+    if busy:
+        raise SlurmError(f"Jobs have started in partitions that go ({busy}): run again; nothing was changed.")
+    config, running = slurm.config(), _running(slurm)
+    before = {record["PartitionName"] for record in running}
+    desired = [Partition(name, tuple(map(tuple, settings))) for name, settings in change["partitions"]]
+    accounts = Sacctmgr(slurm, config.get("clustername", "").lower())
+    records = accounts.records(change["columns"]) if change["before"] else {}
 
     def problem() -> str:
-        differs = plan.problem(running_partitions(observed.slurm))
+        differs = partitions.problem(desired, change["removed"], _running(slurm))
         return f"slurmctld does not run the new partitions ({differs})" if differs else ""
 
-    before = {record["PartitionName"] for record in plan.survey.partitions}
     transaction = Transaction(
-        observed.slurm,
-        observed.conf_dir,
-        plan.writes,
+        slurm,
+        conf_dir,
+        files,
         what="the new partitions",
         problem=problem,
-        restored=lambda: names() == before,
-        load=Transaction.reconfigure if plan.reconfigure else None,
-        stamps=observed.stamps,
-        override=override,
-        own=plan.own(),
-        log=observed.config.get("slurmctldlogfile", ""),
-        keep=plan.keep,
+        restored=lambda: {record["PartitionName"] for record in _running(slurm)} == before,
+        load=Transaction.reconfigure if change["load"] else None,
+        stamps=stamps,
+        override=change["override"],
+        own={*(partition.name for partition in desired), *change["removed"]},
+        log=config.get("slurmctldlogfile", ""),
+        keep=keep,
     )
     done: list[Step] = []
     try:
-        for step in plan.before:
+        for step in change["before"]:
             done.append(step)  # first: a step that is interrupted may have taken effect
-            failed = accounts.run(step.do)
+            failed = accounts.run(step["do"])
             if failed:
                 done.pop()
-                raise SlurmError(f"sacctmgr {' '.join(step.do[:3])} failed ({failed}); no file was changed")
+                raise SlurmError(f"sacctmgr {' '.join(step['do'][:3])} failed ({failed}); no file was changed")
         transaction.apply()
     except SlurmError as error:
-        raise SlurmError(f"{str(error).rstrip('.')}{_undo(plan, done, accounts)}.") from None
+        raise SlurmError(f"{str(error).rstrip('.')}{_undo(done, accounts, records, change['columns'])}.") from None
     except BaseException:
-        _undo(plan, done, accounts)
+        _undo(done, accounts, records, change["columns"])
         raise
-    for step in plan.after:
-        failed = accounts.run(step.do)
+    for step in change["after"]:
+        failed = accounts.run(step["do"])
         if failed:
             raise SlurmError(
-                f"The partitions are applied, but sacctmgr {' '.join(step.do[:3])} failed ({failed}): correct that and"
-                " run again, which continues there."
+                f"The partitions are applied, but sacctmgr {' '.join(step['do'][:3])} failed ({failed}): correct that"
+                " and run again, which continues there."
             )
 
 
-def _undo(plan: TierPlan, done: list[Step], accounts: Sacctmgr) -> str:
-    """Undo the steps; a clause with what was restored."""
-    failed = [step for step in reversed(done) if step.undo and accounts.run(step.undo)]
+def _running(slurm: Slurm) -> list[dict[str, str]]:
+    records = slurm_files.parse_records(slurm.scontrol("-a", "-o", "show", "partitions"))
+    return [record for record in records if "PartitionName" in record]
+
+
+def _undo(done: Sequence[Step], accounts: Sacctmgr, before: Mapping[str, str], columns: str) -> str:
+    """Undo the steps; a clause with what was restored. before: the records at first."""
+    failed = [step for step in reversed(done) if step["undo"] and accounts.run(step["undo"])]
     if failed:
         # A step that was interrupted before it took effect cannot be undone either: compare the records.
-        try:
-            if plan.survey.records is not None and accounts.records() == plan.survey.records:
+        with contextlib.suppress(SlurmError):
+            if accounts.records(columns) == before:
                 failed = []
-        except SlurmError:
-            pass
     if failed:
-        return f", but slurmdbd keeps {failed[0].description or failed[0].do[2]}: run again when it answers"
+        what = failed[0]["description"] or failed[0]["do"][2]
+        return f", but slurmdbd keeps {what}: run again when it answers"
     return ", and the records in slurmdbd were restored" if done else ""

@@ -26,6 +26,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     INCLUDE_NAME,
     MAIN,
+    POLICY_NAME,
+    SCRIPT_HEADER,
+    SCRIPTS,
+    TIERS_NAME,
     SlurmConf,
     read_slurm_conf,
 )
@@ -36,6 +40,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.sacctmgr import Sacctmgr
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Running
 
 
@@ -91,42 +96,71 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
 
 
 # Of slurm.conf, which may have passwords, no more than these leave the host.
-_SETTINGS = ("topologyplugin", "topologyparam", "selecttype", "prologflags", "suspendtime", "clustername")
-_TEXTS = (*FILE_NAMES.values(), *(name + conf_folder.PREVIOUS for name in FILE_NAMES.values()), INCLUDE_NAME)
+_SETTINGS = """
+topologyplugin topologyparam selecttype prologflags suspendtime clustername accountingstoragetype
+accountingstorageenforce preempttype priorityweightqos slurmctldparameters plugindir
+"""
+_TEXTS = (
+    *FILE_NAMES.values(),
+    *(name + conf_folder.PREVIOUS for name in FILE_NAMES.values()),
+    INCLUDE_NAME,
+    TIERS_NAME,
+)
 
 
 def texts(conf_dir: str) -> dict[str, str]:
-    """Name -> text of the files of a topology that exist."""
-    found = {name: host.read(os.path.join(conf_dir, name)) for name in _TEXTS}
-    return {name: data.decode("utf-8", "replace") for name, data in found.items() if data is not None}
+    """Name -> text of the files of topology and tiers that exist; of a script of the site, whether it names ours."""
+    read = {name: host.read(os.path.join(conf_dir, name)) for name in (*_TEXTS, *SCRIPTS)}
+    found = {name: data.decode("utf-8", "replace") for name, data in read.items() if data is not None}
+    for name in SCRIPTS:
+        if name in found and not found[name].startswith(SCRIPT_HEADER):
+            found[name] = POLICY_NAME if POLICY_NAME in found[name] else ""
+    return found
 
 
 def checksums(conf_dir: str) -> dict[str, str]:
     """Name -> SHA-256 of the files that an apply may change; empty where there is none."""
-    found = {name: host.read(os.path.join(conf_dir, name)) for name in (*FILE_NAMES.values(), INCLUDE_NAME, MAIN)}
+    names = (*FILE_NAMES.values(), INCLUDE_NAME, TIERS_NAME, *SCRIPTS, MAIN)
+    found = {name: host.read(os.path.join(conf_dir, name)) for name in names}
     return {name: "" if data is None else hashlib.sha256(data).hexdigest() for name, data in found.items()}
 
 
-def rows(slurm: Slurm, conf_dir: str, requested_style: str) -> dict[str, Any]:
-    """The survey as plain data: plugin_utils/slurm/observed.py has the schema."""
+def rows(slurm: Slurm, conf_dir: str, requested_style: str, columns: str = "") -> dict[str, Any]:
+    """The survey as plain data: plugin_utils/slurm/observed.py has the schema.
+
+    columns: those of QoS for which slurmdbd is asked, where Slurm has one; empty to ask nothing.
+    """
     sums = checksums(conf_dir)  # first: a file that changes meanwhile is then not the known one
     observed = survey(slurm, conf_dir, requested_style)
     config, conf = observed.config, observed.conf
     nodes, partitions = (
         files.parse_records(slurm.scontrol("-a", "-o", "show", what)) for what in ("nodes", "partitions")
     )
+    records, unanswered = {}, ""
+    if columns and not observed.acting and "slurmdbd" in config.get("accountingstoragetype", ""):
+        try:
+            records = Sacctmgr(slurm, config.get("clustername", "").lower()).records(columns)
+        except SlurmError as error:
+            unanswered = str(error)
+    folders = config.get("plugindir", "").split(":")
     return {
         "conf_dir": conf_dir,
         "version": rules.show_version(observed.version),
         "style": observed.style,
         "acting": observed.acting,
         "config": {
-            **{key: config.get(key, "") for key in _SETTINGS},
+            **{key: config.get(key, "") for key in _SETTINGS.split()},
             "suspendprogram": "set" if config.get("suspendprogram") else "",
         },
         "settings": dict(conf.settings),
         "node_topologies": dict(conf.node_topologies),
         "includes_ours": conf.includes_ours,
+        "includes_tiers": conf.includes_tiers,
+        "site_partitions": dict(conf.partitions),
+        "has_cli_filter": folders == [""]
+        or any(os.path.exists(os.path.join(folder, "cli_filter_lua.so")) for folder in folders),
+        "records": records,
+        "unanswered": unanswered,
         "texts": texts(conf_dir),
         "checksums": sums,
         "running": files.documents(observed.running),
@@ -134,9 +168,7 @@ def rows(slurm: Slurm, conf_dir: str, requested_style: str) -> dict[str, Any]:
         "nodes": [
             {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State")} for record in nodes
         ],
-        "partitions": [
-            {key: record.get(key, "") for key in ("PartitionName", "Nodes", "Topology")} for record in partitions
-        ],
+        "partitions": [record for record in partitions if "PartitionName" in record],
         "jobs": [{**asdict(job), "nodes": fold(job.nodes)} for job in slurm.jobs()],
     }
 

@@ -10,11 +10,12 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME, MAIN
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import MAIN
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import Stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -28,14 +29,18 @@ class Outdated(SlurmError):
 
 
 def writes(conf_dir: str, change: Arguments) -> dict[str, bytes]:
-    """Path -> new bytes, in the order of writing. change: its keys ``files`` and ``includes``."""
+    """Path -> new bytes, in the order of writing.
+
+    change: files: [path, text] of each file, in that order. includes: the file for which slurm.conf gets an Include
+    line, empty for none.
+    """
     found = {path: text.encode() for path, text in change["files"]}
     if change["includes"]:
         path = os.path.join(conf_dir, MAIN)
         data = host.read(path) or b""
         end = b"" if data.endswith(b"\n") or not data else b"\n"
         # A relative name, since only such an include reaches configless nodes.
-        found[path] = data + end + f"Include {INCLUDE_NAME}\n".encode()
+        found[path] = data + end + f"Include {change['includes']}\n".encode()
     return found
 
 
@@ -48,19 +53,17 @@ def require_unchanged(conf_dir: str, known: Arguments) -> None:
         raise Outdated(f"Another program has changed {path} since it was read: run again to keep its change.")
 
 
-def apply(slurm: Slurm, conf_dir: str, change: Arguments) -> bool:
+def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes], known: Stamps) -> bool:
     """Write, load, read back; whether one node was moved without a reconfigure. The caller holds the lock.
 
-    On any failure the old files are restored and loaded; SlurmError has the reason. change, as planning makes it:
+    On any failure the old files are restored and loaded; SlurmError has the reason. files: as of writes(). known: of
+    the folder before the files were compared with those of the survey. change, as planning makes it:
 
-    files: [path, text] of each file to write, in that order; includes: whether slurm.conf gets the line for
-    INCLUDE_NAME. checksums: name -> SHA-256 of the files of the survey. expected, before: what slurmctld is to run, as
+    expected, before: what slurmctld is to run, as
     of Expected.document(), and what the present files give, null where it is not known. moving: nodes on which no job
     may run. live: the node to move and its units for scontrol, null for a reconfigure. load: whether slurmctld is to
-    load the files. cut_off, may_undo: as cut_off and override of Transaction.
+    load the files. cut_off, override: as of Transaction.
     """
-    known = stamps(conf_dir)
-    require_unchanged(conf_dir, change["checksums"])
     _require_no_jobs(slurm, frozenset(change["moving"]))
     version = slurm.version()
 
@@ -94,13 +97,13 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments) -> bool:
     Transaction(
         slurm,
         conf_dir,
-        writes(conf_dir, change),
+        files,
         what="the new topology",
         problem=problem,
         restored=restored,
         load=load if change["load"] else None,
         stamps=known,
-        override="" if change["may_undo"] else "override (variable slurm_topology_override)",
+        override=change["override"],
         reloads=live is None,
         log=before.config.get("slurmctldlogfile", ""),
         cut_off=tuple(change["cut_off"]),

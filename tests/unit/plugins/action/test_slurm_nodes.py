@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +12,20 @@ import pytest
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_nodes import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_nodes
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-
-def module_arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    received: dict[str, Any] = {}
-
-    def execute(self: ActionModule, **options: Any) -> dict[str, Any]:
-        received.update(options["module_args"])
-        return {"changed": False}
-
-    monkeypatch.setattr(ActionModule, "_execute_module", execute)
-    return received
-
-
-def fabric_file(tmp_path: Path, *clusters: str) -> str:
-    """A fabric file of one clique whose trays are in these Slurm clusters, one in each."""
-    made = fabrics.fabric(racks=1, trays=2, split=()).as_dict()
-    for name, tray in zip(clusters, made["trays"].values()):
-        tray["slurm_cluster"] = name
-    made["clusters"] = (
-        {"slurm": {name: {"blocks": {"r01": made["cliques"]["r01"]["block"]}} for name in clusters}} if clusters else {}
-    )
-    (tmp_path / "fabric.json").write_text(json.dumps(made))
-    return str(tmp_path / "fabric.json")
+from .conftest import clustered
 
 
 @pytest.mark.parametrize(
     ("clusters", "cluster", "nodes"), [((), None, ["r01t01", "r01t02"]), (("alpha", "beta"), "beta", ["r01t02"])]
 )
 def test_the_blocks_are_those_of_the_cluster(
-    run_action: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    clusters: tuple[str, ...],
-    cluster: str | None,
-    nodes: list[str],
+    run_action: Any, answer: Any, tmp_path: Path, clusters: tuple[str, ...], cluster: str | None, nodes: list[str]
 ) -> None:
-    received = module_arguments(monkeypatch)
-    path = fabric_file(tmp_path, *clusters)
+    asked = answer(none={"changed": False})
+    path = clustered(tmp_path, *clusters)
     run_action(ActionModule, state="spares_present", fabric_file=path, active=1, cluster=cluster)
-    assert received == {"state": "spares_present", "active": 1, "blocks": [{"name": "r01", "nodes": nodes}]}
+    assert asked == [{"state": "spares_present", "active": 1, "blocks": [{"name": "r01", "nodes": nodes}]}]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +37,7 @@ def test_the_blocks_are_those_of_the_cluster(
     ],
 )
 def test_a_bad_option_is_one_sentence(run_action: Any, tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
-    path = fabric_file(tmp_path, "alpha", "beta")
+    path = clustered(tmp_path, "alpha", "beta")
     with pytest.raises(AnsibleError, match=sentence):
         run_action(ActionModule, state="spares_present", fabric_file=path, active=1, **options)
 
@@ -86,27 +58,20 @@ def test_an_option_without_meaning_for_the_state_is_one_sentence(options: dict[s
 
 
 @pytest.mark.parametrize("source", ["group", "file"])
-def test_a_tray_runs_no_command_for_others(
-    run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
-    received = module_arguments(monkeypatch)
+def test_a_tray_runs_no_command_for_others(run_action: Any, answer: Any, tmp_path: Path, source: str) -> None:
+    asked = answer(none={"changed": False})
     known: dict[str, Any] = {"groups": {"nvlink": ["r01t01"]}}
     if source == "file":
-        known = {"hostvars": {"localhost": {"fabric_file": fabric_file(tmp_path)}}}
+        known = {"hostvars": {"localhost": {"fabric_file": clustered(tmp_path)}}}
     with pytest.raises(AnsibleActionFail, match="slurm_controller: 'r01t01' is a tray of the fabric, and no tray may"):
         run_action(ActionModule, task_vars={**known, "inventory_hostname": "r01t01"}, state="spares_absent")
-    assert received == {}
+    assert asked == []
 
 
 @pytest.mark.core
-def test_facts_in_the_answer_of_the_controller_are_dropped(run_action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = {
-        "changed": True,
-        "changes": ["x"],
-        "running_jobs": {"n1": ["7"]},
-        "ansible_facts": {"rollout_test": ["x"]},
-    }
-    monkeypatch.setattr(ActionModule, "_execute_module", lambda self, **options: dict(answer))
+def test_facts_in_the_answer_of_the_controller_are_dropped(run_action: Any, answer: Any) -> None:
+    jobs = {"n1": ["7"]}
+    answer(none={"changed": True, "changes": ["x"], "running_jobs": jobs, "ansible_facts": {"rollout_test": ["x"]}})
     result = run_action(ActionModule, state="spares_absent")
-    assert (result["running_jobs"], "ansible_facts" in result) == ({"n1": ["7"]}, False)
+    assert (result["running_jobs"], "ansible_facts" in result) == (jobs, False)
     assert [row["code"] for row in result["findings"]] == ["tray_answer_invalid"]

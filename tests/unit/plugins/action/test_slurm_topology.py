@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,87 +13,20 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+from .conftest import SURVEY, clustered
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"fabric_file": "f.json", "blocks": []}, "needs exactly one of fabric_file, blocks and clusters"),
-        ({"fabric_file": ["f.json"]}, "cannot be read"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
     ],
 )
 def test_a_bad_option_is_one_sentence(run_action: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AnsibleActionFail, match=sentence):
         run_action(ActionModule, **options)
-
-
-def clustered(tmp_path: Path, *names: str) -> str:
-    """A fabric file of one clique whose trays are in these Slurm clusters, one in each."""
-    made = fabrics.fabric(racks=1, trays=2, split=()).as_dict()
-    for name, tray in zip(names, made["trays"].values(), strict=False):
-        tray["slurm_cluster"] = name
-    block = made["cliques"]["r01"]["block"]
-    made["clusters"] = {"slurm": {name: {"blocks": {"r01": block}} for name in names}}
-    (tmp_path / "fabric.json").write_text(json.dumps(made if names else {**made, "clusters": {}}))
-    return str(tmp_path / "fabric.json")
-
-
-@pytest.mark.parametrize(
-    ("names", "wanted", "sentence"),
-    [
-        (("alpha", "beta"), "alhpa", "fabric.json: has no Slurm cluster 'alhpa'; did you mean alpha?"),
-        ((), "alpha", "fabric.json: has no Slurm clusters; leave the option cluster out"),
-    ],
-)
-def test_a_cluster_that_the_file_lacks_is_one_sentence(
-    run_action: Any, tmp_path: Path, names: tuple[str, ...], wanted: Any, sentence: str
-) -> None:
-    with pytest.raises(AnsibleActionFail) as caught:
-        run_action(ActionModule, fabric_file=clustered(tmp_path, *names), cluster=wanted)
-    assert sentence in str(caught.value)
-
-
-SURVEY = {
-    "conf_dir": "/etc/slurm",
-    "version": "26.05.5",
-    "style": "yaml",
-    "acting": "",
-    "config": {"clustername": "beta", "selecttype": "select/cons_tres", "prologflags": "Alloc"},
-    "settings": {},
-    "node_topologies": {},
-    "includes_ours": False,
-    "texts": {},
-    "checksums": {"topology.yaml": ""},
-    "running": [],
-    "shown": [],
-    "nodes": [{"NodeName": f"r01t0{n}", "NodeHostName": "", "NodeAddr": "", "State": "IDLE"} for n in (1, 2)],
-    "partitions": [{"PartitionName": "all", "Nodes": "r01t[01-02]", "Topology": "(null)"}],
-    "jobs": [],
-}
-
-
-@pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
-    """answer(STEP=RESULT, ...) -> the arguments of the steps that are asked; a step may have several results.
-
-    A rehearsal finds nothing.
-    """
-
-    def answers(**results: Any) -> list[dict[str, Any]]:
-        asked: list[dict[str, Any]] = []
-
-        def execute(_self: Any, **options: Any) -> Any:
-            arguments = options["module_args"]
-            asked.append(arguments)
-            found = {"rehearse": {"undone": "", "findings": []}, **results}[arguments["step"]]
-            return found.pop(0) if isinstance(found, list) else found
-
-        monkeypatch.setattr(ActionModule, "_execute_module", execute)
-        return asked
-
-    return answers
 
 
 @pytest.mark.core
@@ -187,13 +118,6 @@ def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any)
     assert [known.name for known in topology_files.parse_yaml(change["kept_yaml"])] == ["site"]
 
 
-def test_a_broken_fabric_file_is_named(run_action: Any, tmp_path: Path) -> None:
-    file = tmp_path / "fabric.json"
-    file.write_text('{"schema_version": 7}')
-    with pytest.raises(AnsibleActionFail, match=f"{file}: .*schema_version"):
-        run_action(ActionModule, fabric_file=str(file))
-
-
 def test_a_finding_that_stops_the_change_fails_the_task(run_action: Any, answer: Any, tmp_path: Path) -> None:
     survey = {**SURVEY, "config": {**SURVEY["config"], "selecttype": "select/linear"}}
     asked = answer(survey={"survey": survey})
@@ -202,12 +126,6 @@ def test_a_finding_that_stops_the_change_fails_the_task(run_action: Any, answer:
     assert ([row["step"] for row in asked], asked[1]["change"]["rehearsed"]) == (["survey", "rehearse"], False)
     (error,) = [row for row in result["findings"] if row["severity"] == "error"]
     assert (error["code"], result["msg"]) == ("slurm_select_type", error["message"])
-
-
-def test_what_the_host_could_not_apply_is_the_message(run_action: Any, answer: Any, tmp_path: Path) -> None:
-    answer(survey={"survey": SURVEY}, transact={"failed": True, "msg": "slurmctld was restored."})
-    result = run_action(ActionModule, fabric_file=clustered(tmp_path), rehearse="never")
-    assert (result["failed"], result["msg"]) == (True, "slurmctld was restored.")
 
 
 def test_check_mode_of_a_new_site_needs_no_fabric_file(run_action: Any) -> None:

@@ -14,8 +14,9 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology_info import ActionModule, job_spans
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology, documents
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.action.test_slurm_topology import SURVEY
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+from .conftest import SURVEY
 
 RUNNING: dict[str, Any] = {
     "name": "nvlink",
@@ -36,29 +37,20 @@ def test_a_bad_option_is_one_sentence(run_action: Any, options: dict[str, Any], 
         run_action(ActionModule, **options)
 
 
-def test_spans_use_the_running_topology_and_the_trays_health(
-    run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spans_use_the_running_topology_and_the_trays_health(run_action: Any, tmp_path: Path, answer: Any) -> None:
     fabric = fabrics.fabric(racks=2, trays=2, split=())
     file = tmp_path / "fabric.json"
     file.write_text(json.dumps(fabric.as_dict()))
     state = fabrics.state(fabric, r01t01={"state": "stale"})
     (tmp_path / "fabric.state.json").write_text(json.dumps(state.as_dict()))
-    given: dict[str, Any] = {}
     topology = Topology(
         "nvlink",
         blocks=tuple(Block(row["name"], tuple(row["nodes"])) for row in RUNNING["blocks"]),
         block_sizes=tuple(RUNNING["block_sizes"]),
     )
-    survey = {**SURVEY, "running": documents([topology])}
-
-    def execute(self: Any, **arguments: Any) -> dict[str, Any]:
-        given.update(arguments["module_args"])
-        return {"survey": survey}
-
-    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    asked = answer(survey={"survey": {**SURVEY, "running": documents([topology])}})
     result = run_action(ActionModule, fabric_file=str(file), job_sizes=[4], timeout=5)
-    assert given == {"timeout": 5, "step": "survey"}
+    assert asked == [{"timeout": 5, "step": "survey"}]
     spans = {row["nodes"]: (row["needed"], row["starts"]) for row in result["job_spans"]}
     assert spans == {1: (1, True), 2: (1, True), 3: (2, True), 4: (None, False)}
     # Without a fabric file there is nothing to add.
@@ -84,17 +76,12 @@ def test_the_options_of_segments_are_those_of_the_release() -> None:
 
 @pytest.mark.parametrize(("counts", "predicted"), [([2, 2], True), ([2, 1, 1], False), ([], True)])
 def test_a_refused_job_of_all_trays_is_predicted(
-    run_action: Any, monkeypatch: pytest.MonkeyPatch, counts: list[int], predicted: bool
+    run_action: Any, answer: Any, counts: list[int], predicted: bool
 ) -> None:
     rows = [{"kind": "all", "nodes": 4, "outcome": "refused"}, {"kind": "block", "nodes": 2, "outcome": "refused"}]
     shown = [{"name": row["name"], "nodes": ",".join(row["nodes"]), "size": 2} for row in RUNNING["blocks"]]
     shown = [{**row, "aggregated": False} for row in shown]
     survey = {**SURVEY, "version": "24.11.5", "style": "conf", "shown": shown}
-
-    def execute(_self: Any, **options: Any) -> dict[str, Any]:
-        asked = options["module_args"].get("running")
-        return {"test_jobs": {"counts": counts, "rows": rows}} if asked else {"survey": survey}
-
-    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    answer(survey={"survey": survey}, none={"test_jobs": {"counts": counts, "rows": rows}})
     found = run_action(ActionModule, test_seconds=30)["test_jobs"]["rows"]
     assert [row["predicted"] for row in found] == [predicted, True]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, removing
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SCRIPT_HEADER, TIERS_HEADER
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments, tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import planning, topology_files
 
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
@@ -67,10 +67,10 @@ def folder(tmp_path: Path) -> Path:
         "topology.yaml": topology_files.render([BLOCKS], files.YAML),
         "topology.yaml.previous": "older\n",
         "nvlink_topology.conf": f"{files.HEADER}\nTopologyPlugin=topology/block\n",
-        "nvlink_partitions.conf": f"{tiers.HEADER}\n",
+        "nvlink_partitions.conf": f"{TIERS_HEADER}\n",
         "nvlink_partitions.conf.previous": "older\n",
-        "job_submit.lua": f"{segments.HEADER}\n",
-        "nvlink_segments.lua": f"{segments.HEADER}\n",
+        "job_submit.lua": f"{SCRIPT_HEADER}\n",
+        "nvlink_segments.lua": f"{SCRIPT_HEADER}\n",
         "gres.conf": "site\n",
     }
     for name, text in texts.items():

@@ -124,11 +124,7 @@ def observed(loaded: bool = True, **more: Any) -> Observed:
         config={"topologyplugin": "topology/block" if loaded else "topology/flat"},
         running=[],
         shown=[files.ShownBlock(block.name, block.nodes, 18, False) for block in written.blocks] if loaded else [],
-        settings={},
-        node_topologies={},
-        includes_ours=False,
         texts={"topology.conf": topology_files.render([written], files.CONF)},
-        checksums={},
         nodes=tuple(map(NodeNames, NODES)),
         **more,
     )
@@ -139,6 +135,12 @@ def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool) -> Non
     blocks = topology(r01="r01t[01-18]").blocks
     plan = planning.plan(observed(loaded), planning.DesiredState(blocks))
     assert ("block_vanishes" in {row["code"] for row in plan.findings}, plan.reloads) == (loaded, loaded)
+
+
+@pytest.mark.parametrize("line", ["SwitchName=s0 Nodes=r01t[01-18]", "Include more.conf"])
+def test_lines_that_would_be_lost_are_an_error(line: str) -> None:
+    found = planning.plan(replace(observed(), texts={"topology.conf": f"{line}\n"}), planning.DesiredState(()))
+    assert "slurm_topology_foreign" in [row["code"] for row in found.stopped_by()]
 
 
 JOBS = (Job("8", "ann", "batch", ("r01t01", "r01t02")), Job("9", "bob", "batch", ("r01t03",)))

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, stopping
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Block, SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings, stopping
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.linter import Candidate
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import (
     CASES,

@@ -6,22 +6,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_NAME, SlurmConf
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import (
-    accounting,
-    tier_apply,
-    tier_plan,
-    tiers,
-)
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Step
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_NAME
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import sacctmgr, tier_apply
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_apply import Step
 
-STEPS = [Step(f"qos {name}: new", ("add", "qos", name), ("delete", "qos", name)) for name in ("one", "two", "three")]
+STEPS = [
+    {"description": f"qos {name}: new", "do": ["add", "qos", name], "undo": ["delete", "qos", name]}
+    for name in ("one", "two", "three")
+]
 
 
 UP = 'echo "Slurmctld(primary) at ctl is UP"'
@@ -38,37 +36,36 @@ def programs_that(tmp_path: Path, scontrol: str = UP, sacctmgr: str = "") -> Pat
     return log
 
 
-def plan(tmp_path: Path, *steps: Step, file: str | None = "old\n", reconfigure: bool = True) -> tier_plan.TierPlan:
-    conf = tmp_path / "slurm.conf"
-    conf.write_text("ClusterName=lab\nInclude nvlink_partitions.conf\n")
+def apply(tmp_path: Path, *steps: Step, file: str | None = "old\n", after: Sequence[Step] = ()) -> None:
+    """Replace the file of partitions and have slurmctld run the partition gold."""
+    (tmp_path / "slurm.conf").write_text("ClusterName=lab\nInclude nvlink_partitions.conf\n")
     include = tmp_path / TIERS_NAME
     if file is not None:
         include.write_text(file)
-    observed = surveying.Survey(
-        slurm=programs.Slurm(str(tmp_path / "bin"), 2.0, str(tmp_path)),
-        conf_dir=str(tmp_path),
-        version=(24, 11, 5),
-        style="conf",
-        conf=SlurmConf(str(conf), includes_tiers=True),
-        config={"clustername": "lab"},
-        running=[],
-        shown=[],
-    )
-    survey = tier_plan.TierSurvey(observed, [], frozenset(), None if file is None else file.encode())
-    desired = tiers.build([{"name": "gold", "blocks": ["a"]}], [Block("a", ("a1",), "a1")], {}, (24, 11, 5))
-    made = tier_plan.TierPlan(survey, desired, [], list(steps), {survey.path: b"new\n"}, reconfigure)
-    return made
+    change = {
+        "columns": "Name",
+        "before": steps,
+        "after": after,
+        "partitions": [["gold", [["Nodes", "a1"], ["State", "UP"]]]],
+        "removed": [],
+        "leaving": [],
+        "load": True,
+        "override": "",
+    }
+    slurm, stamps = programs.Slurm(str(tmp_path / "bin"), 2.0, str(tmp_path)), conf_folder.stamps(str(tmp_path))
+    tier_apply.apply(slurm, str(tmp_path), change, {str(include): b"new\n"}, stamps)
 
 
 def calls(log: Path, program: str) -> list[str]:
     lines = log.read_text().splitlines() if log.exists() else []
-    return [line.partition(" ")[2].replace("-i -Q ", "") for line in lines if line.startswith(program)]
+    found = [line.partition(" ")[2].replace("-i -Q ", "") for line in lines if line.startswith(program)]
+    return [line for line in found if not line.startswith(("-nP show", "-a -o show", "show config"))]
 
 
 def test_a_failed_step_undoes_the_earlier_ones_in_reverse_order(tmp_path: Path) -> None:
     log = programs_that(tmp_path, sacctmgr='case "$*" in *"add qos three"*) echo no room >&2; exit 1;; esac')
     with pytest.raises(SlurmError) as caught:
-        tier_apply.apply(plan(tmp_path, *STEPS), "")
+        apply(tmp_path, *STEPS)
     assert str(caught.value) == (
         "sacctmgr add qos three failed (no room); no file was changed, and the records in slurmdbd were restored."
     )
@@ -79,29 +76,28 @@ def test_a_failed_step_undoes_the_earlier_ones_in_reverse_order(tmp_path: Path) 
 
 def test_an_interrupted_run_undoes_all_started_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = programs_that(tmp_path)
-    real = accounting.Sacctmgr.run
+    real = sacctmgr.Sacctmgr.run
 
-    def run(self: accounting.Sacctmgr, arguments: tuple[str, ...]) -> str:
+    def run(self: sacctmgr.Sacctmgr, arguments: Sequence[str]) -> str:
         error = real(self, arguments)
-        if arguments == STEPS[1].do:
+        if arguments == STEPS[1]["do"]:
             raise SystemExit("ended by signal 15")
         return error
 
-    monkeypatch.setattr(accounting.Sacctmgr, "run", run)
+    monkeypatch.setattr(sacctmgr.Sacctmgr, "run", run)
     with pytest.raises(SystemExit):
-        tier_apply.apply(plan(tmp_path, *STEPS), "")
+        apply(tmp_path, *STEPS)
     assert calls(log, "sacctmgr") == ["add qos one", "add qos two", "delete qos two", "delete qos one"]
     assert (tmp_path / TIERS_NAME).read_text() == "old\n"
 
 
 def test_a_file_that_cannot_be_written_undoes_the_records(tmp_path: Path) -> None:
     log = programs_that(tmp_path)
-    made = plan(tmp_path, STEPS[0], file=None)
     (tmp_path / TIERS_NAME).mkdir()
     with pytest.raises(
         SlurmError, match=r"could not be written \(.*; nothing was changed, and the records in slurmdbd were restored"
     ):
-        tier_apply.apply(made, "")
+        apply(tmp_path, STEPS[0], file=None)
     assert calls(log, "sacctmgr") == ["add qos one", "delete qos one"]
     assert calls(log, "scontrol") == []
 
@@ -117,7 +113,7 @@ def test_a_slurmctld_that_does_not_run_the_new_partitions_gets_the_old_file(
         SlurmError,
         match=r"gold is missing.*the old files were restored, and slurmctld runs as before, and the records",
     ):
-        tier_apply.apply(plan(tmp_path, STEPS[0]), "")
+        apply(tmp_path, STEPS[0])
     assert (tmp_path / TIERS_NAME).read_text() == "old\n"
     assert calls(log, "scontrol").count("reconfigure") == 2
     assert calls(log, "sacctmgr") == ["add qos one", "delete qos one"]
@@ -126,9 +122,8 @@ def test_a_slurmctld_that_does_not_run_the_new_partitions_gets_the_old_file(
 def test_removals_come_last_and_their_failure_keeps_the_applied_partitions(tmp_path: Path) -> None:
     shown = "PartitionName=gold Nodes=a1 State=UP"
     log = programs_that(tmp_path, scontrol=f"echo '{shown}'", sacctmgr='case "$*" in *delete*) exit 1;; esac')
-    made = plan(tmp_path)
-    made.after = accounting.delete_steps(["old"])
+    after = [{"description": "qos old: removed", "do": ["delete", "qos", "old"], "undo": []}]
     with pytest.raises(SlurmError, match="The partitions are applied, but sacctmgr delete qos old failed"):
-        tier_apply.apply(made, "")
+        apply(tmp_path, after=after)
     assert (tmp_path / TIERS_NAME).read_text() == "new\n"
     assert [line.split()[0] for line in log.read_text().splitlines()][-1] == "sacctmgr"

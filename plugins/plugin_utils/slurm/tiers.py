@@ -4,8 +4,6 @@
 
 """Tiers: the site's description becomes partitions, QoS and grants, and the file of partitions. Pure.
 
-Private to this collection; it may change in any release. Python 3.9, standard library only.
-
 ``render`` and ``parse`` are inverse to each other. The head of the file records what belongs to this collection: the
 QoS and grants that were created with the partitions.
 """
@@ -21,9 +19,10 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_HEADER
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 
-HEADER = "# Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
 EXCLUSIVE_SINCE = (26, 5, 0)  # Exclusive= replaces ExclusiveTopo=
 TOPOLOGY_SINCE = (25, 5, 0)  # PartitionName=... Topology=
 SEGMENT_SINCE = (25, 11, 2)  # job_submit/lua has segment_size
@@ -33,22 +32,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}\Z", re.ASCII)
 _LOWER = re.compile(r"[a-z0-9_][a-z0-9._-]{0,63}\Z", re.ASCII)
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}\Z", re.ASCII)
 _VALUE = re.compile(r"[^\s\"'#\\]{1,4000}\Z")
-
-
-@dataclass(frozen=True)
-class Partition:
-    """One partition: ``settings`` are the key and value pairs of its line in slurm.conf, Nodes= first."""
-
-    name: str
-    settings: tuple[tuple[str, str], ...]
-    nodes: tuple[str, ...] = ()
-    blocks: tuple[str, ...] = ()
-
-    def line(self) -> str:
-        return " ".join(f"{key}={value}" for key, value in (("PartitionName", self.name), *self.settings))
-
-    def get(self, key: str) -> str:
-        return next((value for known, value in self.settings if known.lower() == key.lower()), "")
 
 
 @dataclass(frozen=True)
@@ -357,7 +340,7 @@ def render(
 ) -> str:
     """The text of the file of partitions. ``settings``: single settings of slurm.conf, written before them."""
     owns = {"qos": sorted(qos), "grants": [[grant.account, grant.user, grant.qos] for grant in sorted(grants)]}
-    lines = [HEADER, f"# owns: {json.dumps(owns, sort_keys=True)}"]
+    lines = [TIERS_HEADER, f"# owns: {json.dumps(owns, sort_keys=True)}"]
     lines += [f"{key}={value}" for key, value in sorted((settings or {}).items())]
     lines += [partition.line() for partition in partitions]
     return "".join(f"{line}\n" for line in lines)
@@ -388,36 +371,3 @@ def parse(text: str) -> Written:
             nodes = ()
         partitions.append(Partition(pairs[0][1], settings, nodes))
     return Written(tuple(partitions), frozenset(qos), frozenset(grants))
-
-
-# ------------------------------------------------------------------------------------- comparing running partitions
-
-
-_LIMITS = ("AllowAccounts", "AllowGroups", "AllowQos", "QOS")
-_TIMES = ("defaulttime", "maxtime")
-_PLAIN = ("default", "prioritytier", "minnodes", "maxnodes", "topology", "exclusive", "exclusivetopo")
-# The others are printed in another form than they are written (memory, lists, defaults by unit). Operators change a
-# partition's state from day to day.
-_COMPARED = {"nodes", *_TIMES, *_PLAIN, *map(str.lower, _LIMITS)}
-
-
-def differences(partition: Partition, record: Mapping[str, str]) -> list[str]:
-    """The settings in which a running partition (a line of ``scontrol -o show partition``) differs, as ``Key is X``."""
-    shown = {key.lower(): value for key, value in record.items() if key.lower() in _COMPARED}
-    return [
-        f"{key} is {shown[key.lower()]}"
-        for key, desired in {**dict.fromkeys(_LIMITS, ""), **dict(partition.settings)}.items()
-        if key.lower() in shown and _meaning(key.lower(), desired) != _meaning(key.lower(), shown[key.lower()])
-    ]
-
-
-def _meaning(key: str, text: str) -> Any:
-    """A value in a form that is equal for all texts of one meaning."""
-    try:
-        if key == "nodes":
-            return frozenset(expand("" if text == "(null)" else text))
-        if key in _TIMES:
-            return syntax.parse_minutes(text)
-    except (HostlistError, ValueError):
-        return text
-    return frozenset() if text in ("ALL", "N/A", "(null)") else frozenset(filter(None, text.lower().split(",")))

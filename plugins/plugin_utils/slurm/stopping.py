@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which findings stop an apply of topology or tiers. Pure.
-
-Private to this collection; it may change in any release. Python 3.9, standard library only.
-"""
+"""Which findings stop an apply of topology or tiers. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +28,6 @@ HARMLESS = frozenset(
     }
 )
 """The codes of findings that let an apply of topology or tiers continue; every other one stops it."""
-STOPPED = "Findings stop the change."
-"""What a module fails with, until the controller has worded its findings."""
 
 
 def stopping(findings: Iterable[HostFinding]) -> list[HostFinding]:

@@ -2,9 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""slurmdbd's records through sacctmgr: QoS, accounts and grants of QoS, read and changed step by step.
-
-Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""slurmdbd's records, as sacctmgr prints them: QoS, accounts and grants of QoS, and the steps that change them. Pure.
 
 A QoS belongs to this collection if its description is the mark of this cluster (``mark``): the mark is stored with the
 QoS, in a database that several clusters and controllers may share. Of such a QoS every field of ``FIELDS`` is managed
@@ -22,11 +20,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Grant, Qos
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import Grant, Qos
 
 _TRES = re.compile(r"([a-z]+(?:/[\w.:-]+)?)=(-?\d+(?:\.\d+)?)([KMGTP]?)\Z", re.ASCII | re.IGNORECASE)
 _MAX_COUNT = 2**63 - 1
@@ -76,20 +72,19 @@ def _text(value: Any) -> str:
 
 
 class Kind(NamedTuple):
-    """How a value is read (ValueError for another text), in which form a tier has it, and its specification there."""
+    """How a value is read (ValueError for another text), and in which form a tier has it."""
 
     read: Callable[[str], Any]
     form: str
-    spec: Specification
 
 
-_COUNT = Kind(_number, "a number of 0 or more", {"type": "int"})
-_FACTOR = Kind(_number, "a number such as 0.5", {"type": "float"})
-_COUNTS = Kind(_tres, "counts of resources that Slurm can hold, such as node: 36 or gres/gpu: 144", {"type": "dict"})
-_WORDS = Kind(_words, "names of letters, digits, dot, _ and -", {"type": "list", "elements": "str"})
-_MODE = Kind(_words, "a mode", {"type": "str", "choices": ["cluster", "cancel", "requeue", "suspend"]})
-_TIME = Kind(syntax.parse_minutes, "minutes, HH:MM:SS or D-HH:MM:SS", {"type": "str"})
-_SECONDS = Kind(_seconds, "a number of seconds", {"type": "int"})
+_COUNT = Kind(_number, "a number of 0 or more")
+_FACTOR = Kind(_number, "a number such as 0.5")
+_COUNTS = Kind(_tres, "counts of resources that Slurm can hold, such as node: 36 or gres/gpu: 144")
+_WORDS = Kind(_words, "names of letters, digits, dot, _ and -")
+_MODE = Kind(_words, "a mode")
+_TIME = Kind(syntax.parse_minutes, "minutes, HH:MM:SS or D-HH:MM:SS")
+_SECONDS = Kind(_seconds, "a number of seconds")
 
 
 class Field(NamedTuple):
@@ -140,11 +135,9 @@ FIELDS = (
     Field("usage_threshold", "UsageThreshold", _FACTOR),
 )
 _BY_OPTION = {known.option: known for known in FIELDS}
-SPECIFICATION: dict[str, Specification] = {
-    "name": {"type": "str"},
-    **{known.option: known.kind.spec for known in FIELDS},
-}
-"""The suboptions of a tier's QoS."""
+# The description may hold the separator, so it is the last column.
+COLUMNS = ",".join(["Name", *(known.key for known in FIELDS), "Description"])
+"""What sacctmgr is to print of QoS."""
 
 
 class Record(NamedTuple):
@@ -188,47 +181,28 @@ def is_ours(record: Record, cluster: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------ reading
 
 
-class Sacctmgr:
-    """sacctmgr on this host. SlurmError in one sentence where slurmdbd does not answer."""
-
-    def __init__(self, slurm: Slurm, cluster: str) -> None:
-        self.slurm = slurm
-        self.cluster = cluster
-
-    def query(self, *arguments: str) -> list[list[str]]:
-        """The rows of ``sacctmgr show``."""
-        result = self.slurm.call("sacctmgr", "-nP", "show", *arguments)
-        if result.rc != 0 or result.timed_out:
-            raise SlurmError(
-                f"slurmdbd does not answer ({_short(result.reason)}): start it and its database; nothing was changed."
-            )
-        return [line.split("|") for line in result.stdout.splitlines() if line.strip()]
-
-    def run(self, arguments: Sequence[str]) -> str:
-        """Run a changing command; its error, empty on success."""
-        result = self.slurm.call("sacctmgr", "-i", "-Q", *arguments)
-        return "" if result.rc == 0 and not result.timed_out else _short(result.reason) or "it failed"
-
-    def records(self) -> Records:
-        columns = ",".join(["Name", *(known.key for known in FIELDS), "Description"])
+def parse(printed: Mapping[str, str]) -> Records:
+    """The records in what sacctmgr has printed (sacctmgr.Sacctmgr.records); SlurmError where it is something else."""
+    try:
+        rows = {name: [line.split("|") for line in text.splitlines() if line.strip()] for name, text in printed.items()}
         qos = {}
-        # The description may hold the separator, so it is the last column.
-        for name, *row in self.query("qos", f"format={columns}"):
+        for name, *row in rows["qos"]:
             shown = {known.option: _as_shown(known, text) for known, text in zip(FIELDS, row)}
             settings = {option: value for option, value in shown.items() if value is not None}
             qos[name] = Record("|".join(row[len(FIELDS) :]), settings)
-        rows = self.query("assoc", "where", f"cluster={self.cluster}", "wopi", "format=Account,User,Partition,QOS")
         return Records(
             qos,
-            frozenset((account, user) for account, user, _partition, _qos in rows),
+            frozenset((account, user) for account, user, _partition, _qos in rows["assoc"]),
             frozenset(
                 Grant(account, user, name)
-                for account, user, partition, granted in rows
+                for account, user, partition, granted in rows["assoc"]
                 for name in granted.split(",")
                 if name and not partition
             ),
-            frozenset("/".join(part for part in row[:2] if part) for row in self.query("tres", "format=Type,Name")),
+            frozenset("/".join(part for part in row[:2] if part) for row in rows["tres"]),
         )
+    except (KeyError, ValueError):
+        raise SlurmError("sacctmgr has printed no records of slurmdbd: check that it is Slurm's own.") from None
 
 
 def _as_shown(known: Field, text: str) -> Any:
@@ -236,11 +210,6 @@ def _as_shown(known: Field, text: str) -> Any:
         return known.value(text)
     except ValueError:
         return text  # an unknown form, which differs from every desired value
-
-
-def _short(text: str) -> str:
-    text = re.sub(r"^sacctmgr: (error: )?", "", text.strip())
-    return text.rstrip(".")[:200]
 
 
 # ------------------------------------------------------------------------------------------------- what to change

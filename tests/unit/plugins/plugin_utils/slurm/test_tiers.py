@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Record, Records
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Grant, Partition, Qos, Segment
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import accounting, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.accounting import Record, Records
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import Grant, Qos, Segment
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,11 +69,6 @@ def test_the_file_of_partitions_round_trips(
     assert list(read.partitions) == partitions
     assert (read.qos, read.grants) == (qos, grants)
     assert tiers.render(read.partitions, read.qos, read.grants, settings) == text
-
-
-@given(st.text(max_size=300))
-def test_any_text_is_parsed_without_an_error(text: str) -> None:
-    tiers.parse(text)
 
 
 def test_one_tier_over_blocks_or_one_partition_a_block() -> None:
@@ -203,7 +200,7 @@ def test_running_partitions_are_compared_by_meaning(key: str, value: str, differ
         "State": "UP",
         key: value,
     }
-    assert bool(tiers.differences(partition, record)) is differs
+    assert bool(partitions.differences(partition, record)) is differs
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@
 
 """The tiers' policy for ``--segment`` as a script of job_submit/lua, or of cli_filter/lua before Slurm 25.11.2. Pure.
 
-Private to this collection; it may change in any release. Python 3.9, standard library only.
-
 Only a job without ``--segment`` that is larger than the default and divisible by it gets the default: Slurm would
 refuse the others, and a job within one block needs none. The submitter gets a message. A segment above the maximum is
 refused.
@@ -19,12 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
-
-POLICY_NAME = "nvlink_segments.lua"
-SCRIPT_NAME = "job_submit.lua"
-CLIENT_NAME = "cli_filter.lua"
-HEADER = "-- Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SCRIPT_HEADER
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import Segment
 
 _POLICY = """\
 -- A site's own job_submit.lua calls it in the first line of slurm_job_submit:
@@ -130,12 +124,12 @@ end
 
 def policy_text(segments: Mapping[str, Segment], path: str) -> str:
     """The script with the policy; ``path`` is its own path."""
-    return f"{HEADER}\n" + _POLICY % {"path": _quoted(path), "rows": _rows(segments)}
+    return f"{SCRIPT_HEADER}\n" + _POLICY % {"path": _quoted(path), "rows": _rows(segments)}
 
 
 def client_text(segments: Mapping[str, Segment], default_partition: str) -> str:
     """The cli_filter.lua with the policy. Slurm does not give it the partitions, so it has the tiers' default one."""
-    return f"{HEADER}\n" + _CLIENT % {"rows": _rows(segments), "default": default_partition}
+    return f"{SCRIPT_HEADER}\n" + _CLIENT % {"rows": _rows(segments), "default": default_partition}
 
 
 def _rows(segments: Mapping[str, Segment]) -> str:
@@ -154,12 +148,12 @@ def _rows(segments: Mapping[str, Segment]) -> str:
 
 def script_text(path: str) -> str:
     """A job_submit.lua for a site that has none; ``path`` is the policy's path."""
-    return _SCRIPT % {"header": HEADER, "path": _quoted(path)}
+    return _SCRIPT % {"header": SCRIPT_HEADER, "path": _quoted(path)}
 
 
-def is_ours(script: bytes | None) -> bool:
+def is_ours(script: str | None) -> bool:
     """Whether a script is of this collection, or none is there."""
-    return script is None or script.startswith(HEADER.encode())
+    return script is None or script.startswith(SCRIPT_HEADER)
 
 
 def _quoted(path: str) -> str:

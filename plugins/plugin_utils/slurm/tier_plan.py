@@ -2,9 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan the changes from the present Slurm to the desired tiers. Reads, writes nothing.
-
-Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""Plan the changes from the present Slurm to the desired tiers. Pure.
 
 The order keeps Slurm consistent at every step: QoS and grants are created before a partition names them, and partitions
 are removed before the QoS that they named.
@@ -16,21 +14,26 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, live, rules, stopping
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_NAME
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Records, Sacctmgr, Step
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import DesiredTiers, Partition, Written
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
+    CLIENT_NAME,
+    POLICY_NAME,
+    SCRIPT_NAME,
+    TIERS_NAME,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, documents
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import accounting, segments, stopping, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.accounting import Records, Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import DesiredTiers, Written
 
 
 @dataclass(frozen=True)
@@ -43,154 +46,160 @@ class Policy:
 
 
 @dataclass
-class TierSurvey:
-    """The present state. file: the file of partitions. records: None where slurmdbd's records are not needed."""
-
-    observed: Survey
-    partitions: list[dict[str, str]]
-    nodes: frozenset[str]
-    file: bytes | None
-    records: Records | None = None
-
-    @property
-    def path(self) -> str:
-        return os.path.join(self.observed.conf_dir, TIERS_NAME)
-
-    @property
-    def cluster(self) -> str:
-        return self.observed.config.get("clustername", "").lower()
-
-    @property
-    def base(self) -> int:
-        """The running base block size, 0 without blocks."""
-        return min((line.size for line in self.observed.shown if not line.aggregated and line.size), default=0)
-
-    def written(self) -> Written:
-        return tiers.parse((self.file or b"").decode("utf-8", "replace"))
-
-
-@dataclass
 class TierPlan:
     """The changes, in this order: before, the files, a reconfigure, after; difference: the same in words.
 
-    writes: as Transaction has them, in their order. removed: the partitions that go.
+    writes: path -> new text, in their order. includes: whether slurm.conf gets the Include line of TIERS_NAME. removed:
+    the partitions that go. records: None where slurmdbd's are not needed.
     """
 
-    survey: TierSurvey
+    observed: Observed
     desired: DesiredTiers
     findings: list[HostFinding]
     before: list[Step] = field(default_factory=list)
-    writes: dict[str, bytes | None] = field(default_factory=dict)
+    writes: dict[str, str] = field(default_factory=dict)
+    includes: bool = False
     reconfigure: bool = False
     removed: tuple[str, ...] = ()
     after: list[Step] = field(default_factory=list)
     difference: list[str] = field(default_factory=list)
-    keep: str = PREVIOUS
+    records: Records | None = None
+
+    @property
+    def path(self) -> str:
+        """The file of partitions."""
+        return os.path.join(self.observed.conf_dir, TIERS_NAME)
+
+    @property
+    def written(self) -> list[str]:
+        """The paths of the files that change."""
+        return sorted([*self.writes, *([self.observed.main] if self.includes else [])])
 
     @property
     def changed(self) -> bool:
-        return bool(self.before or self.writes or self.reconfigure or self.after)
+        return bool(self.before or self.written or self.reconfigure or self.after)
 
-    def own(self) -> set[str]:
-        """The partitions of tiers, those that are removed included."""
-        return {*(partition.name for partition in self.desired.partitions), *self.removed}
-
-    def require_no_loss(self, override: str) -> None:
-        """In check mode the refusal that Transaction has in a run."""
-        observed = self.survey.observed
-        if override and (self.writes or self.reconfigure) and not observed.acting:
-            live.require_none(observed.slurm, observed.conf_dir, self.writes, override, self.own())
+    @property
+    def leaving(self) -> list[str]:
+        """The partitions that go and that run, in which no job may be."""
+        running = {record["PartitionName"] for record in self.observed.partition_records}
+        return [] if self.observed.acting else [name for name in self.removed if name in running]
 
     def stopped_by(self) -> list[HostFinding]:
         return stopping.stopping(self.findings)
 
-    def problem(self, records: Iterable[Mapping[str, str]]) -> str:
-        """The first difference between running and desired partitions in a few words; empty where there is none."""
-        running = {record.get("PartitionName", "").lower(): record for record in records}
-        for partition in self.desired.partitions:
-            record = running.get(partition.name.lower())
-            if record is None:
-                return f"partition {partition.name} is missing"
-            differs = tiers.differences(partition, record)
-            if differs:
-                return f"of partition {partition.name} {differs[0]}"
-        kept = [name for name in self.removed if name.lower() in running]
-        return f"partition {kept[0]} still exists" if kept else ""
+    def change(self, override: str) -> dict[str, Any]:
+        """The option ``change`` of the steps tiers and remove_tiers; override: as of Transaction."""
+        return {
+            **self._files(),
+            "checksums": dict(self.observed.checksums),
+            "columns": accounting.COLUMNS,
+            "before": [vars(step) for step in self.before],
+            "after": [vars(step) for step in self.after],
+            "partitions": [[partition.name, partition.settings] for partition in self.desired.partitions],
+            "removed": self.removed,
+            "leaving": self.leaving,
+            "load": self.reconfigure,
+            "override": override,
+        }
 
+    def to_rehearse(self, topology_name: str, rehearsed: bool, reloads: bool) -> dict[str, Any]:
+        """The option ``change`` of the step rehearse, over the running blocks of the topology of that name.
 
-# ---------------------------------------------------------------------------------------------------------- inspecting
+        reloads: whether to look for live changes that a reconfigure would undo.
+        """
+        topology = self.observed.runs.blocks(topology_name if self.observed.running else "default")
+        return {
+            **self._files(),
+            "topology": documents([topology] if topology else []),
+            "load": self.reconfigure,
+            "reloads": reloads and self.reconfigure,
+            "rehearsed": rehearsed,
+            "leaving": self.leaving,
+            "own": [*(partition.name for partition in self.desired.partitions), *self.removed],
+        }
 
+    def _files(self) -> dict[str, Any]:
+        """The files to write in their order, and the file of which slurm.conf gets an Include line."""
+        return {"files": list(self.writes.items()), "includes": TIERS_NAME if self.includes else ""}
 
-def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
-    """Read all but slurmdbd; SlurmError where Slurm is too old, does not answer or has no slurm.conf there."""
-    observed = surveying.survey(slurm, conf_dir, "auto")
-    file = host.read(os.path.join(conf_dir, TIERS_NAME))
-    return TierSurvey(observed, running_partitions(slurm), slurm.nodes(), file)
-
-
-def running_partitions(slurm: Slurm) -> list[dict[str, str]]:
-    records = files.parse_records(slurm.scontrol("-a", "-o", "show", "partitions"))
-    return [record for record in records if "PartitionName" in record]
+    def result(self, stopped: bool) -> dict[str, Any]:
+        """The result of slurm_tiers, without a rehearsal; stopped: nothing was changed."""
+        return {
+            "changed": self.changed and not stopped,
+            "version": self.observed.version_text,
+            "path": self.path,
+            "partitions": {partition.name: list(partition.nodes) for partition in self.desired.partitions},
+            "changes": self.difference,
+            "written": [] if stopped else self.written,
+            "reconfigured": self.reconfigure and not stopped,
+            "findings": [worded(found) for found in self.findings],
+        }
 
 
 # ----------------------------------------------------------------------------------------------------------- planning
 
 
-def plan(survey: TierSurvey, desired: DesiredTiers, blocks: Sequence[Block], policy: Policy) -> TierPlan:
-    """Compare; queries slurmdbd where tiers have records there, writes nothing."""
-    written = survey.written()
-    made = TierPlan(survey, desired, [])
-    made.findings += list(_partition_findings(survey, desired, blocks))
+def plan(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block], policy: Policy) -> TierPlan:
+    """Compare; SlurmError where tiers have records in slurmdbd and it has not answered."""
+    written = _written(observed)
+    made = TierPlan(observed, desired, [])
+    made.findings += list(_partition_findings(observed, desired, blocks))
     names = {partition.name.lower() for partition in desired.partitions}
     made.removed = tuple(known.name for known in written.partitions if known.name.lower() not in names)
-    if survey.observed.acting:
+    if observed.acting:
         # On a standby only the file is written; the active controller has done the rest.
-        _files(made, written, policy)
+        _files(made, policy)
         made.difference += _differences(made, written)
         return made
     if desired.needs_accounting or written.qos or written.grants:
         _accounting(made, written, policy)
-    _files(made, written, policy)
-    made.findings += list(_jobs(made))
-    problem = made.problem(survey.partitions)
-    made.reconfigure = bool(made.writes or (problem and survey.observed.conf.includes_tiers))
+    _files(made, policy)
+    problem = partitions.problem(desired.partitions, made.removed, observed.partition_records)
+    made.reconfigure = bool(made.written or (problem and observed.includes_tiers))
     before = [step.description for step in made.before if step.description]
     made.difference = before + _differences(made, written) + [step.description for step in made.after]
-    if made.reconfigure and not made.writes:
+    if made.reconfigure and not made.written:
         made.difference.append(f"slurmctld: {problem}; it loads {TIERS_NAME} again")
     return made
 
 
-def plan_removal(survey: TierSurvey, files_of_tiers: Mapping[str, bytes | None], lines: Sequence[str]) -> TierPlan:
-    """What removing the tiers takes: their files, and the QoS and grants, once no partition names them.
+def plan_removal(observed: Observed) -> TierPlan:
+    """What removing the tiers takes besides their files: the QoS and grants, once no partition names them.
 
-    files_of_tiers, lines: the removal of the files, and the same in words. slurmdbd is queried also where the file of
-    partitions is gone, so that a removal that was cut off is completed.
+    slurmdbd counts also where the file of partitions is gone, so that a removal that was cut off is completed.
     """
-    written = survey.written()
-    made = TierPlan(survey, DesiredTiers(), [], writes=dict(files_of_tiers), keep=REMOVED)
-    made.reconfigure = bool(made.writes)
+    written = _written(observed)
+    made = TierPlan(observed, DesiredTiers(), [])
     made.removed = tuple(known.name for known in written.partitions)
-    if not survey.observed.acting:
-        if "slurmdbd" in survey.observed.config.get("accountingstoragetype", ""):
-            _accounting(made, written, Policy())
-        made.findings += list(_jobs(made))
+    if not observed.acting and "slurmdbd" in observed.config.get("accountingstoragetype", ""):
+        _accounting(made, written, Policy())
     made.difference = [f"partition {name}: removed" for name in made.removed]
-    made.difference += [*(step.description for step in made.after), *lines]
+    made.difference += [step.description for step in made.after]
     return made
 
 
+def _written(observed: Observed) -> Written:
+    return tiers.parse(observed.texts.get(TIERS_NAME, ""))
+
+
+def _cluster(observed: Observed) -> str:
+    return observed.config.get("clustername", "").lower()
+
+
 def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
-    survey, desired = made.survey, made.desired
-    config = survey.observed.config
+    observed, desired = made.observed, made.desired
+    config = observed.config
     if "slurmdbd" not in config.get("accountingstoragetype", ""):
         made.findings.append(
             host_finding("slurm_tier_unknown", "no_accounting", type=config.get("accountingstoragetype") or "unset")
         )
         return
-    cluster = survey.cluster
-    survey.records = records = Sacctmgr(survey.observed.slurm, cluster).records()
-    made.findings += list(_record_findings(survey, desired, policy))
+    if observed.unanswered:
+        raise SlurmError(observed.unanswered)
+    cluster = _cluster(observed)
+    made.records = records = accounting.parse(observed.records)
+    made.findings += list(_record_findings(observed, records, desired, policy))
     own = {name for name, record in records.qos.items() if accounting.is_ours(record, cluster)}
     made.before = accounting.qos_steps(
         [qos for qos in desired.qos if qos.name in own or qos.name not in records.qos], records, cluster
@@ -200,7 +209,7 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
     made.before += accounting.grant_steps(desired.grants, records, cluster)
     dropped = own - {qos.name for qos in desired.qos}
     for name in sorted(dropped):
-        user = _user_of(survey, name)
+        user = _user_of(observed, name)
         if user:
             dropped.remove(name)
             made.findings.append(host_finding("slurm_conf_advice", "qos_named", qos=name, partition=user))
@@ -211,38 +220,32 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
         made.findings.append(host_finding("slurm_conf_note", "granted", subject=grant.subject(), qos=grant.qos))
 
 
-def _user_of(survey: TierSurvey, qos: str) -> str:
+def _user_of(observed: Observed, qos: str) -> str:
     """A partition outside the tiers that names a QoS; empty where there is none."""
-    for record in survey.partitions:
-        if record["PartitionName"].lower() not in survey.observed.conf.partitions:
+    for record in observed.partition_records:
+        if record["PartitionName"].lower() not in observed.site_partitions:
             continue
         if qos in (record.get("QoS", ""), *record.get("AllowQos", "").split(",")):
             return record["PartitionName"]
     return ""
 
 
-def _files(made: TierPlan, written: Written, policy: Policy) -> None:
-    """The new bytes of each file that changes, in the order of the map."""
-    survey, desired = made.survey, made.desired
-    if survey.file is None and not desired.partitions and not survey.observed.conf.includes_tiers:
+def _files(made: TierPlan, policy: Policy) -> None:
+    """The new text of each file that changes, in the order of the map."""
+    observed, desired = made.observed, made.desired
+    file = observed.texts.get(TIERS_NAME)
+    if file is None and not desired.partitions and not observed.includes_tiers:
         return
     settings: dict[str, str] = {}
     if desired.segments:
         settings = _segment_files(made, policy)
-    text = tiers.render(desired.partitions, (qos.name for qos in desired.qos), desired.grants, settings)
-    if survey.file != text.encode():
-        made.writes[survey.path] = text.encode()
-    if not survey.observed.conf.includes_tiers:
+    _write(
+        made, TIERS_NAME, tiers.render(desired.partitions, (qos.name for qos in desired.qos), desired.grants, settings)
+    )
+    made.includes = policy.manage_conf and not observed.includes_tiers
+    if not policy.manage_conf and not observed.includes_tiers:
         line = f"Include {TIERS_NAME}"
-        if policy.manage_conf:
-            conf = survey.observed.conf.path
-            data = host.read(conf) or b""
-            end = b"" if data.endswith(b"\n") or not data else b"\n"
-            made.writes[conf] = data + end + f"{line}\n".encode()
-        else:
-            made.findings.append(
-                host_finding("slurm_conf_inconsistent", "include", path=survey.observed.conf.path, line=line)
-            )
+        made.findings.append(host_finding("slurm_conf_inconsistent", "include", path=observed.main, line=line))
 
 
 def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
@@ -251,7 +254,7 @@ def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
         names = summarize(sorted(made.desired.segments))
         made.findings.append(host_finding("slurm_conf_note", "segments", partitions=names))
         return {}
-    if made.survey.observed.version < tiers.SEGMENT_SINCE:
+    if made.observed.version < tiers.SEGMENT_SINCE:
         return _client_script(made)
     return _scripts(made)
 
@@ -262,18 +265,18 @@ def _client_script(made: TierPlan) -> dict[str, str]:
     Where CliFilterPlugins=lua is set, sbatch fails on a host without the script, so it is set where slurmctld sends
     both to all hosts (configless); elsewhere a finding asks for both.
     """
-    observed = made.survey.observed
-    script = os.path.join(observed.conf_dir, segments.CLIENT_NAME)
+    observed = made.observed
+    script = os.path.join(observed.conf_dir, CLIENT_NAME)
     plugins = _plugins(made, "clifilterplugins")
-    if not segments.is_ours(host.read(script)):
+    if not segments.is_ours(observed.texts.get(CLIENT_NAME)):
         made.findings.append(host_finding("slurm_conf_inconsistent", "own_filter", script=script))
         return {}
-    folders = observed.config.get("plugindir", "").split(":")
-    if folders != [""] and not any(os.path.exists(os.path.join(folder, "cli_filter_lua.so")) for folder in folders):
+    if not observed.has_cli_filter:
+        folders = observed.config.get("plugindir", "").split(":")
         made.findings.append(host_finding("slurm_conf_inconsistent", "no_lua", folders=summarize(folders)))
         return {}
     default = next((known.name for known in made.desired.partitions if known.get("Default") == "YES"), "")
-    _write(made, script, segments.client_text(made.desired.segments, default))
+    _write(made, CLIENT_NAME, segments.client_text(made.desired.segments, default))
     if {"lua", "cli_filter/lua"} & set(plugins):
         return {}
     if not plugins and "enable_configless" in observed.config.get("slurmctldparameters", "").lower():
@@ -288,9 +291,7 @@ def _client_script(made: TierPlan) -> dict[str, str]:
 
 
 def _scripts(made: TierPlan) -> dict[str, str]:
-    path, script = (
-        os.path.join(made.survey.observed.conf_dir, name) for name in (segments.POLICY_NAME, segments.SCRIPT_NAME)
-    )
+    path, script = (os.path.join(made.observed.conf_dir, name) for name in (POLICY_NAME, SCRIPT_NAME))
     plugins = _plugins(made, "jobsubmitplugins")
     if plugins and "lua" not in plugins:
         needed = ",".join([*plugins, "lua"])
@@ -298,26 +299,24 @@ def _scripts(made: TierPlan) -> dict[str, str]:
             host_finding("slurm_conf_inconsistent", "job_submit", given=",".join(plugins), plugins=needed)
         )
         return {}
-    there = host.read(script)
+    there = made.observed.texts.get(SCRIPT_NAME)
     if segments.is_ours(there):
-        _write(made, script, segments.script_text(path))
-    elif segments.POLICY_NAME.encode() not in (there or b""):
-        made.findings.append(
-            host_finding("slurm_conf_inconsistent", "own_script", script=script, policy=segments.POLICY_NAME)
-        )
-    _write(made, path, segments.policy_text(made.desired.segments, path))
+        _write(made, SCRIPT_NAME, segments.script_text(path))
+    elif POLICY_NAME not in (there or ""):
+        made.findings.append(host_finding("slurm_conf_inconsistent", "own_script", script=script, policy=POLICY_NAME))
+    _write(made, POLICY_NAME, segments.policy_text(made.desired.segments, path))
     return {} if plugins else {"JobSubmitPlugins": "lua"}
 
 
 def _plugins(made: TierPlan, key: str) -> list[str]:
     """The plugins that slurm.conf names."""
-    names = made.survey.observed.conf.settings.get(key, "").split(",")
+    names = made.observed.settings.get(key, "").split(",")
     return [name.strip() for name in names if name.strip()]
 
 
-def _write(made: TierPlan, path: str, text: str) -> None:
-    if host.read(path) != text.encode():
-        made.writes[path] = text.encode()
+def _write(made: TierPlan, name: str, text: str) -> None:
+    if made.observed.texts.get(name) != text:
+        made.writes[os.path.join(made.observed.conf_dir, name)] = text
 
 
 def _differences(made: TierPlan, written: Written) -> list[str]:
@@ -331,14 +330,10 @@ def _differences(made: TierPlan, written: Written) -> list[str]:
         elif changes := _changes(known, partition):
             lines.append(f"partition {partition.name}: {', '.join(changes)}")
     lines += [f"partition {name}: removed" for name in made.removed]
-    if made.survey.path in made.writes and not lines:
-        lines.append(f"{TIERS_NAME}: {'rewritten' if made.survey.file is not None else 'created'}")
-    for path in made.writes:
-        if path == made.survey.observed.conf.path:
-            lines.append(f"slurm.conf: gets the line Include {TIERS_NAME}")
-        elif path != made.survey.path:
-            lines.append(f"{os.path.basename(path)}: written")
-    return lines
+    if made.path in made.writes and not lines:
+        lines.append(f"{TIERS_NAME}: {'rewritten' if TIERS_NAME in made.observed.texts else 'created'}")
+    lines += [f"{os.path.basename(path)}: written" for path in made.writes if path != made.path]
+    return [*lines, f"slurm.conf: gets the line Include {TIERS_NAME}"] if made.includes else lines
 
 
 def _changes(old: Partition, new: Partition) -> list[str]:
@@ -358,18 +353,19 @@ def _changes(old: Partition, new: Partition) -> list[str]:
 # ----------------------------------------------------------------------------------------------------------- findings
 
 
-def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Sequence[Block]) -> Iterator[HostFinding]:
-    topologies = {known.name for known in survey.observed.running}
+def _partition_findings(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block]) -> Iterator[HostFinding]:
+    topologies = {known.name for known in observed.running}
     sizes = {block.name: len(set(block.nodes)) for block in blocks}
-    base = survey.base
-    running = {record["PartitionName"]: record for record in survey.partitions}
-    before = {known.name: known.get("State") for known in survey.written().partitions}
+    base = observed.base
+    existing = {node.name for node in observed.nodes}
+    running = {record["PartitionName"]: record for record in observed.partition_records}
+    before = {known.name: known.get("State") for known in _written(observed).partitions}
     for partition in desired.partitions:
         name = partition.name
-        where = survey.observed.conf.partitions.get(name.lower())
+        where = observed.site_partitions.get(name.lower())
         if where is not None:
             yield host_finding("slurm_conf_inconsistent", "partition", partition=name, file=where)
-        unknown = [node for node in partition.nodes if node not in survey.nodes]
+        unknown = [node for node in partition.nodes if node not in existing]
         if unknown:
             number, nodes = count(len(unknown), "node"), summarize(unknown)
             yield host_finding("slurm_tier_unknown", "nodes", number=number, partition=name, nodes=nodes)
@@ -385,32 +381,32 @@ def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Seque
                 blocks=summarize(large),
                 base=base,
                 more=base + 1,
-                version=survey.observed.version_text,
+                version=observed.version_text,
             )
-        yield from _segment_findings(survey, partition, desired, sizes)
+        yield from _segment_findings(observed, partition, desired, sizes)
         state = running.get(name, {}).get("State", "")
         if state not in ("", partition.get("State")) and partition.get("State") == before.get(name):
             yield host_finding("slurm_conf_note", "state", partition=name, state=state)
-    yield from _open_partitions(survey, desired)
+    yield from _open_partitions(observed, desired)
 
 
 def _segment_findings(
-    survey: TierSurvey, partition: Partition, desired: DesiredTiers, sizes: Mapping[str, int]
+    observed: Observed, partition: Partition, desired: DesiredTiers, sizes: Mapping[str, int]
 ) -> Iterator[HostFinding]:
     rule = desired.segments.get(partition.name)
     if rule is None:
         return
-    limit = rules.segment_limit(survey.observed.version, survey.base) if survey.base else None
+    limit = rules.segment_limit(observed.version, observed.base) if observed.base else None
     largest = max((sizes.get(name, 0) for name in partition.blocks), default=0)
     for name, value in (("default", rule.default), ("max", rule.maximum)):
         of: dict[str, Value] = {"name": name, "segment": value, "partition": partition.name}
         if limit is not None and value > limit:
-            yield host_finding("slurm_segment", "above_base", limit=limit, version=survey.observed.version_text, **of)
+            yield host_finding("slurm_segment", "above_base", limit=limit, version=observed.version_text, **of)
         elif value > largest:
             yield host_finding("slurm_segment", "above_blocks", size=count(largest, "tray"), largest=largest, **of)
 
 
-def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[HostFinding]:
+def _open_partitions(observed: Observed, desired: DesiredTiers) -> Iterator[HostFinding]:
     """Partitions that give all users the trays of a restricted tier: the site's, or another tier's."""
     limits = ("AllowAccounts", "AllowGroups", "AllowQos")
     closed: dict[str, list[str]] = {}
@@ -421,9 +417,9 @@ def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[Host
                 closed.setdefault(node, []).append(partition.name)
         else:
             unrestricted.append((partition.name, "tiers", partition.nodes))
-    for record in survey.partitions:
+    for record in observed.partition_records:
         name = record["PartitionName"]
-        where = survey.observed.conf.partitions.get(name.lower())
+        where = observed.site_partitions.get(name.lower())
         if where is None or any(record.get(key, "ALL") != "ALL" for key in limits):
             continue
         with contextlib.suppress(HostlistError):
@@ -435,18 +431,20 @@ def _open_partitions(survey: TierSurvey, desired: DesiredTiers) -> Iterator[Host
             yield host_finding("slurm_conf_advice", "open", partition=name, where=where, tiers=summarize(reached))
 
 
-def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) -> Iterator[HostFinding]:
-    records, config = survey.records or Records(), survey.observed.config
+def _record_findings(
+    observed: Observed, records: Records, desired: DesiredTiers, policy: Policy
+) -> Iterator[HostFinding]:
+    config, cluster = observed.config, _cluster(observed)
     known = {*records.qos, *(qos.name for qos in desired.qos)}
     for qos in desired.qos:
         record = records.qos.get(qos.name)
-        if record is not None and not accounting.is_ours(record, survey.cluster):
+        if record is not None and not accounting.is_ours(record, cluster):
             yield host_finding(
                 "object_unmanaged",
                 "qos",
                 qos=qos.name,
                 description=repr(record.description[:60]),
-                ours=repr(accounting.mark(survey.cluster)),
+                ours=repr(accounting.mark(cluster)),
             )
         counts = [value for value in accounting.canonical(qos).values() if isinstance(value, dict)]
         missing = sorted(set().union(*counts) - records.tres)
@@ -464,7 +462,7 @@ def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) 
             subjects.append(f"account {name}")
     if subjects:
         names = summarize(dict.fromkeys(subjects))
-        yield host_finding("slurm_tier_unknown", "accounts", names=names, cluster=survey.cluster)
+        yield host_finding("slurm_tier_unknown", "accounts", names=names, cluster=cluster)
     enforced = {word.strip() for word in config.get("accountingstorageenforce", "").lower().split(",")}
     if desired.qos and not (enforced & {"limits", "safe", "all"} and enforced & {"qos", "all"}):
         yield host_finding("slurm_conf_advice", "enforce", value=config.get("accountingstorageenforce") or "unset")
@@ -473,18 +471,3 @@ def _record_findings(survey: TierSurvey, desired: DesiredTiers, policy: Policy) 
     weight = config.get("priorityweightqos", "0")
     if any(qos.settings.get("priority") for qos in desired.qos) and weight in ("", "0"):
         yield host_finding("slurm_conf_note", "weight")
-
-
-def _jobs(made: TierPlan) -> Iterator[HostFinding]:
-    """Refuse to remove a partition that has jobs: slurmctld would end them."""
-    running = {record["PartitionName"] for record in made.survey.partitions}
-    removed = [name for name in made.removed if name in running]
-    if not removed:
-        return
-    result = made.survey.observed.slurm.call("squeue", "-a", "-h", "-p", ",".join(removed), "-o", "%A %u %P")
-    if result.rc != 0 or result.timed_out:
-        raise SlurmError(f"squeue failed ({result.reason}): start slurmctld, or see why it does not answer.")
-    jobs = [line.split() for line in result.stdout.splitlines() if len(line.split()) == 3]
-    if jobs:
-        listed = summarize((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
-        yield host_finding("jobs_running", "partitions", jobs=listed)

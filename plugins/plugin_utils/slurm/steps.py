@@ -1,0 +1,80 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Base of the actions that plan here what the host of slurmctld surveys, rehearses and applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
+
+SCHEMA = schemas.of_return(RETURN)
+OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
+# Another run may change the files between survey and transaction.
+ATTEMPTS = 5
+
+
+class StepFailed(Exception):
+    """A step on the host has failed; answer: what it returned."""
+
+    def __init__(self, answer: Result) -> None:
+        super().__init__(answer.get("msg"))
+        self.answer = answer
+
+
+class SteppedAction(GuardedAction):
+    """An action whose steps on the host are those of the module slurm_topology.
+
+    OF_HOST: the options that each step gets.
+    """
+
+    OF_HOST: Sequence[str] = ("conf_dir", "bin_dir", "timeout")
+
+    def run_steps(self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result]) -> Result:
+        """The result of an attempt, which calls step(), or of the last one where another run has changed the files."""
+        self.task_vars, self.options = task_vars, options
+        self.warnings: list[Any] = []
+        self.end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
+        for _attempt in range(ATTEMPTS):
+            try:
+                result = attempt()
+            except StepFailed as error:
+                result = error.answer
+            if not result.pop("outdated", False):
+                break
+        record = options["rehearsal_file"]
+        stored = rehearsal_file.store(absolute(record), result) if record else []
+        return reporting.report(result, [*self.warnings, *stored])
+
+    def step(self, step: str, change: Arguments, *more: str, **values: Any) -> Result:
+        """The answer to a step; StepFailed where the host fails. more, values: further options."""
+        # As the task has them, since the host validates them too: ~ is the home there.
+        given = {option: self._task.args.get(option, self.options[option]) for option in (*self.OF_HOST, *more)}
+        arguments = {**given, **values, "step": step, "change": change}
+        answer = self.run_module("rackscale.nvlink.slurm_topology", arguments, self.task_vars, SCHEMA, self.end)
+        self.warnings += answer.pop("warnings", [])
+        if answer.get("failed") or answer.get("unreachable"):
+            raise StepFailed(answer)
+        return answer
+
+    def shown(self, result: Result, lines: Sequence[str]) -> Result:
+        """The result with these lines as its diff, with --diff."""
+        if self._task.diff and lines:
+            result["diff"] = {"prepared": "".join(f"{line}\n" for line in lines)}
+        return result
+
+
+def is_rehearsed(options: Arguments, loads: bool, acting: str) -> bool:
+    """Whether the host has to be asked for a rehearsal, or to check the site's test jobs.
+
+    loads: whether slurmctld is to load files. acting: the active controller, where the host is a standby.
+    """
+    wanted = options["rehearse"] != "never" and (loads or options["rehearse"] == "always") and not acting
+    return wanted or bool(options["rehearse_jobs"])
