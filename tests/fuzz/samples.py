@@ -200,6 +200,45 @@ TIERS = [
     {"name": "silver", "all": True, "min_nodes": 1, "max_nodes": 4, "state": "up", "per_block": False},
     {"name": "per", "cliques": ["r01", "r02"], "per_block": True, "priority_tier": 2},
 ]
+SLURM_SURVEY = {
+    "conf_dir": "/etc/slurm",
+    "version": "26.05.5",
+    "style": "yaml",
+    "acting": "",
+    "config": {"clustername": "beta", "topologyplugin": "topology/block", "accountingstoragetype": "x/slurmdbd"},
+    "settings": {"topologyplugin": "topology/block"},
+    "node_topologies": {"r01t01": "nvlink:r01"},
+    "includes_ours": True,
+    "includes_tiers": True,
+    "site_partitions": {"all": "slurm.conf"},
+    "has_cli_filter": True,
+    "records": {"qos": "gold|5\n", "assoc": "a|||gold\na|b||\n", "tres": "cpu|\ngres|gpu\n"},
+    "unanswered": "",
+    "texts": {
+        "topology.yaml": TOPOLOGY_YAML,
+        "topology.yaml.previous": TOPOLOGY_YAML,
+        "topology.conf": TOPOLOGY_CONF,
+        "nvlink_topology.conf": "TopologyPlugin=topology/block\n",
+        "nvlink_partitions.conf": PARTITIONS,
+        "job_submit.lua": "",
+    },
+    "checksums": {"topology.yaml": "0" * 64},
+    "running": [
+        {
+            "topology": "nvlink",
+            "cluster_default": "true",
+            "block": {"block_sizes": ["18"], "blocks": [{"block": "r01", "nodes": "r01t[01-18]"}]},
+        },
+        {"topology": "flat", "cluster_default": "false", "flat": "true"},
+    ],
+    "shown": [
+        {"name": "r01", "nodes": "r01t[01-18]", "size": 18, "aggregated": False},
+        {"name": "r01,r02", "nodes": "r01t[01-18],r02t01", "size": 36, "aggregated": True},
+    ],
+    "nodes": [{"NodeName": "r01t01", "NodeHostName": "r01t01", "NodeAddr": "198.51.100.1", "State": "IDLE+CLOUD"}],
+    "partitions": [{"PartitionName": "all", "Nodes": "r01t[01-02]", "Topology": "(null)", "State": "UP"}],
+    "jobs": [{"id": "12", "user": "alice", "partition": "all", "nodes": "r01t[01-02]"}],
+}
 BENCHMARKS = (
     """Running multinode_device_to_device_memcpy_read_ce.
  0       N/A    798.02    798.25

@@ -57,7 +57,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import tiers, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
+    observed,
+    planning,
+    steps,
+    tier_plan,
+    tiers,
+    topology_files,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     ansible_facts,
     expressions,
@@ -300,6 +307,28 @@ def read_tiers_option(rows: Any) -> None:
         tiers.build(rows, blocks, {"r01": "r01", "r02": "r02"}, (25, 11, 0))
 
 
+_TIERS = (
+    ArgumentSpecValidator({"tiers": slurm_tiers.OPTIONS["tiers"]})
+    .validate({"tiers": samples.TIERS})
+    .validated_parameters["tiers"]
+)
+
+
+def read_survey(survey: Any) -> None:
+    """A survey through the edge of the action plugin, then planned: blocks and tiers, and their removal."""
+    answer = trust.accepted("ctl", {"changed": False, "survey": survey}, steps.SCHEMA)
+    blocks = [Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02", ("r02t01",), "r02t01")]
+    with observed.bounded():
+        seen = observed.Observed.of(answer.get("survey"))
+        planned = planning.plan(seen, planning.DesiredState(tuple(blocks), manage_conf=True))
+        planned.result(bool(planned.stopped_by()))
+        desired = tiers.build(_TIERS, blocks, {"r01": "r01", "r02": "r02"}, seen.version)
+        of_tiers = tier_plan.plan(seen, desired, blocks, tier_plan.Policy(True, True, True))
+        for plan in (of_tiers, tier_plan.plan_removal(seen)):
+            plan.result(bool(plan.stopped_by()))
+            plan.change("")
+
+
 def read_bandwidth(text: str) -> None:
     for reader in (tools.nvbandwidth, tools.nccl_tests, tools.dcgmi_diag, tools.dcgmi_mndiag):
         with contextlib.suppress(tools.ToolError):
@@ -449,6 +478,7 @@ TARGETS = [
         texts("1-02:03:04", "UNLIMITED", "60"),
         (SlurmError,),
     ),
+    Target("slurm-survey", read_survey, data(samples.SLURM_SURVEY), (SlurmError,)),
     Target("benchmarks", read_bandwidth, texts(*samples.BENCHMARKS)),
     Target("rest", read_rest, data(samples.REST), (NvlinkError,)),
     Target("kubernetes-node", read_node, data(samples.NODE)),

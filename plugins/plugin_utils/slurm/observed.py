@@ -74,6 +74,8 @@ class Observed:
     @classmethod
     def of(cls, rows: Any) -> Observed:
         """The rows that a host returned; SlurmError where they are not those of surveying.rows()."""
+        if not _is_complete(rows):
+            raise _incomplete()
         try:
             return cls(
                 rows["conf_dir"],
@@ -106,7 +108,7 @@ class Observed:
                 rows["unanswered"],
             )
         except (KeyError, TypeError, AttributeError):
-            raise SlurmError("The host returned no complete survey of Slurm: check the host.") from None
+            raise _incomplete() from None
 
     @property
     def path(self) -> str:
@@ -193,6 +195,16 @@ def bounded() -> Iterator[None]:
             yield
     except MemoryError:
         raise SlurmError("The host's survey of Slurm names more nodes than Slurm can have: check the host.") from None
+
+
+def _incomplete() -> SlurmError:
+    return SlurmError("The host returned no complete survey of Slurm: check the host.")
+
+
+def _is_complete(value: Any) -> bool:
+    """Whether no part of it is null, which the schema of a module's answer accepts."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return value is not None and all(map(_is_complete, parts))
 
 
 def _texts(rows: Mapping[str, Any]) -> dict[str, str]:
