@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
@@ -43,12 +44,12 @@ def running(
         given = {name: expand(text) for name, text in (RACKS if blocks is None else blocks).items()}
         known = [node for names in given.values() for node in names] if nodes is None else nodes
         made = tuple(files.Block(name, tuple(names)) for name, names in given.items())
-        text = topology_files.render([files.Topology("nvlink", blocks=made, block_sizes=(2,))], "yaml")
+        topologies = [files.Topology("nvlink", blocks=made, block_sizes=(2,))]
         (site / "etc").mkdir()
         partition = f"PartitionName=all Nodes={','.join(known)}"
         settings = "ClusterName=nvl\nSelectType=select/cons_tres\nPrologFlags=Alloc\n"
         (site / "etc" / "slurm.conf").write_text(f"{settings}{partition}\n")
-        (site / "etc" / "topology.yaml").write_text(text)
+        (site / "etc" / "topology.yaml").write_text(topology_files.render(topologies, "yaml"))
         config = {
             "SLURM_VERSION": "26.05.5",
             "SLURM_CONF": f"{site}/etc/slurm.conf",
@@ -58,7 +59,8 @@ def running(
         }
         outputs = {
             "show config": "".join(f"{key} = {value}\n" for key, value in config.items()),
-            "show topoconf": text,
+            # As libyaml prints what slurmctld has loaded: none of the file's comments.
+            "show topoconf": yaml.dump(files.documents(topologies), explicit_start=True, sort_keys=False),
             "show nodes": "".join(f"{record.format(node, node[-1])}\n" for node in known),
             "show partitions": f"{partition} State=UP\n",
             "ping": "Slurmctld(primary) at ctl is UP\n",
