@@ -44,20 +44,20 @@ Blocks = tuple[Sequence[Block], Mapping[str, str]]
 class ActionModule(steps.SteppedAction):
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS, required_if=REQUIRED_IF)
-        of_cluster: dict[str, Blocks] = {}
-        if options["state"] == "present":
-            path = options["fabric_file"]
-            if not path:
-                raise AnsibleActionFail("slurm_tiers: the option fabric_file is empty; name the fabric file.")
-            if self._task.check_mode and not os.path.exists(path):
-                # On a new site --check of all playbooks comes here before anything was accepted.
-                warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."
-                return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
-            fabric = fabric_file.load(path)
-            chosen = clusters.each(fabric, options["cluster"], path)
-            of_cluster = {here: _blocks(fabric, cluster) for here, cluster in chosen.items()}
         self.override = "" if live.GATE in options["override"] else OVERRIDE
-        return self.run_steps(task_vars, options, lambda: self._apply(of_cluster) if of_cluster else self._remove())
+        if options["state"] == "absent":
+            return self.run_steps(task_vars, options, self._remove)
+        path = options["fabric_file"]
+        if not path:
+            raise AnsibleActionFail("slurm_tiers: the option fabric_file is empty; name the fabric file.")
+        if self._task.check_mode and not os.path.exists(path):
+            # On a new site --check of all playbooks comes here before anything was accepted.
+            warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."
+            return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
+        fabric = fabric_file.load(path)
+        chosen = clusters.each(fabric, options["cluster"], path)
+        of_cluster = {here: _blocks(fabric, cluster) for here, cluster in chosen.items()}
+        return self.run_steps(task_vars, options, lambda: self._apply(of_cluster))
 
     def _survey(self) -> observed.Observed:
         return observed.Observed.of(self.step("survey", {"columns": accounting.COLUMNS}).get("survey"))

@@ -22,18 +22,22 @@ class ActionModule(steps.SteppedAction):
 
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        if options["state"] == "absent":
+            return self.run_steps(task_vars, options, self._remove)
         given = [option for option in ("fabric_file", "blocks", "clusters") if options[option] is not None]
-        if options["state"] == "present" and len(given) != 1:
+        if len(given) != 1:
             raise AnsibleActionFail(
                 "slurm_topology needs exactly one of fabric_file, blocks and clusters: name the fabric file."
             )
         path = options["fabric_file"]
-        if options["state"] == "present" and path and self._task.check_mode and not os.path.exists(path):
+        if path and self._task.check_mode and not os.path.exists(path):
             # On a new site --check runs this before a fabric file was accepted.
             warning = f"{path}: is not there yet, so no block can be shown; run discover and accept first."
             return {"changed": False, "findings": [], "warnings": [warning]}
-        of_cluster = slurm_blocks.of_options(options) if options["state"] == "present" else {}
-        return self.run_steps(task_vars, options, lambda: self._apply(of_cluster) if of_cluster else self._remove())
+        of_cluster = slurm_blocks.of_options(options)
+        if not of_cluster:
+            raise AnsibleActionFail("slurm_topology has no blocks: name the fabric file.")
+        return self.run_steps(task_vars, options, lambda: self._apply(of_cluster))
 
     def _apply(self, of_cluster: Mapping[str, Sequence[Arguments]]) -> Result:
         answer = self.step("survey", {})

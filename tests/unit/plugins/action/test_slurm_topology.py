@@ -21,6 +21,7 @@ from .conftest import SURVEY, clustered
     ("options", "sentence"),
     [
         ({"fabric_file": "f.json", "blocks": []}, "needs exactly one of fabric_file, blocks and clusters"),
+        ({"clusters": []}, "^slurm_topology has no blocks: name the fabric file"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
     ],
 )
