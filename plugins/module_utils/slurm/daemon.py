@@ -75,6 +75,7 @@ class Transaction:
     override: the option, with its variable, that permits to undo live changes of operators; empty where the site does,
     or where none can be lost. own: partitions whose settings these files have. reloads: whether ``load`` has slurmctld
     read all its files in any case; one that does it later calls ``require_no_loss()`` first.
+    unhindered: SlurmError where something has begun since the plan that forbids the change; asked last.
     keep: PREVIOUS or REMOVED. cut_off: files that an earlier run has replaced and not loaded, restored like those here.
     """
 
@@ -94,6 +95,7 @@ class Transaction:
     override: str = ""
     own: Collection[str] = ()
     reloads: bool = True
+    unhindered: Callable[[], None] = lambda: None
     keep: str = PREVIOUS
     cut_off: tuple[str, ...] = ()
 
@@ -108,6 +110,8 @@ class Transaction:
             # An operator may have changed something since the plan, during a rehearsal of minutes.
             if self.load is not None and self.reloads:
                 self.require_no_loss()
+            # After that, which may take minutes, too.
+            self.unhindered()
             for path, data in self.files.items():
                 files.put(path, data)
             if self.load is not None:

@@ -56,9 +56,6 @@ def apply(
     its settings as [key, value]] of each partition that is to run; removed: the names of those that go; leaving: those
     of them that run, in which no job may be. load: whether slurmctld is to load the files. override: as of Transaction.
     """
-    busy = jobs_in(slurm, change["leaving"])
-    if busy:
-        raise SlurmError(f"Jobs have started in partitions that go ({busy}): run again; nothing was changed.")
     config, running = slurm.config(), _running(slurm)
     before = {record["PartitionName"] for record in running}
     desired = [Partition(name, tuple(map(tuple, settings))) for name, settings in change["partitions"]]
@@ -68,6 +65,11 @@ def apply(
     def problem() -> str:
         differs = partitions.problem(desired, change["removed"], _running(slurm))
         return f"slurmctld does not run the new partitions ({differs})" if differs else ""
+
+    def unhindered() -> None:
+        busy = jobs_in(slurm, change["leaving"])
+        if busy:
+            raise SlurmError(f"Jobs have started in partitions that go ({busy}): run again.")
 
     transaction = Transaction(
         slurm,
@@ -79,6 +81,7 @@ def apply(
         load=Transaction.reconfigure if change["load"] else None,
         stamps=stamps,
         override=change["override"],
+        unhindered=unhindered,
         own={*(partition.name for partition in desired), *change["removed"]},
         log=config.get("slurmctldlogfile", ""),
         keep=keep,

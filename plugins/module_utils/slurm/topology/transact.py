@@ -64,7 +64,6 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
     may run. live: the node to move and its units for scontrol, null for a reconfigure. load: whether slurmctld is to
     load the files. cut_off, override: as of Transaction.
     """
-    _require_no_jobs(slurm, frozenset(change["moving"]))
     version = slurm.version()
 
     def running() -> Running:
@@ -105,6 +104,7 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
         stamps=known,
         override=change["override"],
         reloads=live is None,
+        unhindered=lambda: _require_no_jobs(slurm, frozenset(change["moving"])),
         log=before.config.get("slurmctldlogfile", ""),
         cut_off=tuple(change["cut_off"]),
     ).apply()
@@ -116,7 +116,4 @@ def _require_no_jobs(slurm: Slurm, moving: frozenset[str]) -> None:
     busy = [job.id for job in slurm.jobs() if moving.intersection(job.nodes)] if moving else []
     if busy:
         run = f"{count(len(busy), 'job')} {'has' if len(busy) == 1 else 'have'} started"
-        raise SlurmError(
-            f"{run} on trays that change their block since the plan ({summarize(busy)}): run again; nothing was"
-            " changed."
-        )
+        raise SlurmError(f"{run} on trays that change their block since the plan ({summarize(busy)}): run again.")

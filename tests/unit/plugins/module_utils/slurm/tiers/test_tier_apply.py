@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import sacctmgr, tier_apply
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_apply import Step
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 
 STEPS = [
     {"description": f"qos {name}: new", "do": ["add", "qos", name], "undo": ["delete", "qos", name]}
@@ -29,11 +32,27 @@ def programs_that(tmp_path: Path, scontrol: str = UP, sacctmgr: str = "") -> Pat
     """Slurm's programs as scripts that log their arguments; returns the log."""
     log = tmp_path / "calls"
     (tmp_path / "bin").mkdir()
-    for name, body in (("scontrol", scontrol), ("sacctmgr", sacctmgr), ("systemctl", "exit 1")):
+    jobs = f"if [ -e {tmp_path}/jobs ]; then cat {tmp_path}/jobs; fi"
+    for name, body in (("scontrol", scontrol), ("sacctmgr", sacctmgr), ("systemctl", "exit 1"), ("squeue", jobs)):
         path = tmp_path / "bin" / name
         path.write_text(f'#!/bin/sh\necho "{name} $*" >> {log}\n{body}\n')
         path.chmod(0o755)
     return log
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    """The option change that has slurmctld run the partition gold."""
+    return {
+        "columns": "Name",
+        "before": [],
+        "after": [],
+        "partitions": [["gold", [["Nodes", "a1"], ["State", "UP"]]]],
+        "removed": [],
+        "leaving": [],
+        "load": True,
+        "override": "",
+        **values,
+    }
 
 
 def apply(tmp_path: Path, *steps: Step, file: str | None = "old\n", after: Sequence[Step] = ()) -> None:
@@ -42,16 +61,7 @@ def apply(tmp_path: Path, *steps: Step, file: str | None = "old\n", after: Seque
     include = tmp_path / TIERS_NAME
     if file is not None:
         include.write_text(file)
-    change = {
-        "columns": "Name",
-        "before": steps,
-        "after": after,
-        "partitions": [["gold", [["Nodes", "a1"], ["State", "UP"]]]],
-        "removed": [],
-        "leaving": [],
-        "load": True,
-        "override": "",
-    }
+    change = changed(before=steps, after=after)
     slurm, stamps = programs.Slurm(str(tmp_path / "bin"), 2.0, str(tmp_path)), conf_folder.stamps(str(tmp_path))
     tier_apply.apply(slurm, str(tmp_path), change, {str(include): b"new\n"}, stamps)
 
@@ -127,3 +137,42 @@ def test_removals_come_last_and_their_failure_keeps_the_applied_partitions(tmp_p
         apply(tmp_path, after=after)
     assert (tmp_path / TIERS_NAME).read_text() == "new\n"
     assert [line.split()[0] for line in log.read_text().splitlines()][-1] == "sacctmgr"
+
+
+def step(tmp_path: Path, name: str, **values: Any) -> dict[str, Any]:
+    """A step of the module that is to remove the partition old."""
+    (tmp_path / "slurm.conf").write_text("ClusterName=lab\nInclude nvlink_partitions.conf\n")
+    include = tmp_path / TIERS_NAME
+    include.write_text("old\n")
+    change = changed(
+        files=[[str(include), "new\n"]], includes="", checksums={}, leaving=["old"], removed=["old"], own=[], **values
+    )
+    options = {"conf_dir": str(tmp_path), "bin_dir": str(tmp_path / "bin"), "timeout": 2.0, "override": []}
+    module: Any = SimpleNamespace(params={**options, "step": name, "change": change}, check_mode=False)
+    return slurm_topology.run(module)
+
+
+@pytest.mark.parametrize("jobs", ["", "17 alice old\n"])
+def test_jobs_in_partitions_that_go_are_named(tmp_path: Path, jobs: str) -> None:
+    log = programs_that(tmp_path)
+    (tmp_path / "jobs").write_text(jobs)
+    answer = step(tmp_path, "rehearse", reloads=False, rehearsed=False)
+    assert answer["busy"] == ("job 17 of alice in old" if jobs else "")
+    assert calls(log, "squeue") == ["-a -h -p old -o %A %u %P"]
+
+
+def test_jobs_are_asked_last_before_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = programs_that(tmp_path)
+
+    def started(*_arguments: object) -> None:
+        (tmp_path / "jobs").write_text("17 alice old\n")
+
+    # It may take minutes.
+    monkeypatch.setattr(live, "require_none", started)
+    sentence = (
+        r"Jobs have started in partitions that go \(job 17 of alice in old\): run again; nothing was changed, and"
+    )
+    with pytest.raises(SlurmError, match=sentence):
+        step(tmp_path, "tiers", override="override", before=STEPS[:1])
+    assert (tmp_path / TIERS_NAME).read_text() == "old\n"
+    assert (calls(log, "scontrol"), calls(log, "sacctmgr")) == ([], ["add qos one", "delete qos one"])

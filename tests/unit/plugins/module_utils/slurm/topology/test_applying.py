@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     Block,
     ShownBlock,
     SlurmError,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import comparing, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import comparing, surveying, transact
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
 
 
@@ -158,3 +158,29 @@ def test_a_default_line_gives_the_topology_of_the_lines_that_follow(tmp_path: Pa
     (tmp_path / "nodes.conf").write_text("NodeName=n1\n")
     read = conf.read_slurm_conf(str(tmp_path))
     assert read.node_topologies == {"n1": "nvlink:a", "n2": "nvlink:b"}
+
+
+def test_a_job_that_starts_on_a_moving_tray_meanwhile_stops_the_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
+    fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
+    fake(tmp_path, "scontrol", "true")
+    fake(tmp_path, "squeue", "true")
+    # It may take minutes.
+    job = "echo '12|alice|gpu|n[1-2]'"
+    monkeypatch.setattr(live, "require_none", lambda *_arguments: fake(tmp_path, "squeue", job))
+    change = {
+        "expected": comparing.Expected("yaml", topology(a="n1 n2")).document(),
+        "before": None,
+        "moving": ["n2"],
+        "live": None,
+        "load": True,
+        "cut_off": [],
+        "override": "override",
+    }
+    path, slurm = str(tmp_path / "topology.yaml"), programs.Slurm(str(tmp_path))
+    sentence = r"^1 job has started on trays .* since the plan \(12\): run again; nothing was changed.$"
+    with pytest.raises(SlurmError, match=sentence):
+        transact.apply(slurm, str(tmp_path), change, {path: b"new"}, conf_folder.stamps(str(tmp_path)))
+    assert not (tmp_path / "topology.yaml").exists()
