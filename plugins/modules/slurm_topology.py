@@ -458,7 +458,8 @@ rehearsal:
       type: list
       elements: str
 survey:
-  description: What the action plugin plans from, which the task does not return. A hostlist may be long, so it is raw.
+  description: What the action plugin plans from, which the task does not return. A hostlist may be long, and nodes and
+    jobs may be many, so these are raw.
   returned: with O(step=survey)
   type: dict
   contains:
@@ -482,7 +483,7 @@ survey:
       type: dict
     node_topologies:
       description: The C(Topology) of node lines, by node.
-      type: dict
+      type: raw
     includes_ours:
       description: Whether C(slurm.conf) includes C(nvlink_topology.conf).
       type: bool
@@ -514,22 +515,8 @@ survey:
           description: Whether it is an aggregated block.
           type: bool
     nodes:
-      description: The nodes of slurmctld.
-      type: list
-      elements: dict
-      contains:
-        NodeName:
-          description: Its name.
-          type: str
-        NodeHostName:
-          description: The name of its host.
-          type: str
-        NodeAddr:
-          description: Its address.
-          type: str
-        State:
-          description: Its state with its flags.
-          type: str
+      description: The nodes of slurmctld, each with C(NodeName), C(NodeHostName), C(NodeAddr) and C(State).
+      type: raw
     partitions:
       description: The partitions of slurmctld, as C(scontrol show partitions) prints them.
       type: list
@@ -550,22 +537,8 @@ survey:
       description: Why it printed nothing, empty otherwise.
       type: str
     jobs:
-      description: The jobs that have nodes.
-      type: list
-      elements: dict
-      contains:
-        id:
-          description: The job ID.
-          type: str
-        user:
-          description: Its owner.
-          type: str
-        partition:
-          description: Its partition.
-          type: str
-        nodes:
-          description: Its nodes.
-          type: raw
+      description: The jobs that have nodes, each with C(id), C(user), C(partition) and C(nodes).
+      type: raw
 undone:
   description: What a reconfigure would undo of the live changes of operators, empty for nothing.
   returned: with O(step=rehearse)

@@ -77,6 +77,7 @@ class Observed:
         if not _is_complete(rows):
             raise _incomplete()
         try:
+            nodes, jobs = [*map(_texts, rows["nodes"])], map(_texts, rows["jobs"])
             return cls(
                 rows["conf_dir"],
                 rules.parse_version(rows["version"]),
@@ -92,13 +93,13 @@ class Observed:
                 rows["includes_ours"],
                 _texts(rows["texts"]),
                 _texts(rows["checksums"]),
-                tuple(map(of_slurm, rows["nodes"])),
-                {row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in rows["nodes"]},
+                tuple(map(of_slurm, nodes)),
+                {row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in nodes},
                 tuple(
                     rules.Partition(row["PartitionName"], _nodes(row["Nodes"]), _set(row.get("Topology", "")))
                     for row in rows["partitions"]
                 ),
-                tuple(Job(row["id"], row["user"], row["partition"], _nodes(row["nodes"])) for row in rows["jobs"]),
+                tuple(Job(row["id"], row["user"], row["partition"], _nodes(row["nodes"])) for row in jobs),
                 rows["acting"],
                 tuple(map(_texts, rows["partitions"])),
                 _texts(rows["site_partitions"]),
@@ -107,7 +108,7 @@ class Observed:
                 _texts(rows["records"]),
                 rows["unanswered"],
             )
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, ValueError):
             raise _incomplete() from None
 
     @property

@@ -94,6 +94,8 @@ def test_files_that_changed_meanwhile_are_surveyed_again(run_action: Any, answer
         None,
         {**SURVEY, "style": "x"},
         {**SURVEY, "nodes": [{}]},
+        {**SURVEY, "nodes": 5},
+        {**SURVEY, "jobs": [["12"]]},
         {**SURVEY, "running": [{}]},
         {**SURVEY, "partitions": [{"PartitionName": "p", "Nodes": "n[1-65536]", "Topology": ""}] * 2000},
     ],
@@ -117,6 +119,17 @@ def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any)
     change = asked[1]["change"]
     assert change["checksums"] == {"topology.yaml": "1"}
     assert [known.name for known in topology_files.parse_yaml(change["kept_yaml"])] == ["site"]
+
+
+def test_a_site_may_have_any_number_of_nodes_and_jobs(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    more = [{**SURVEY["nodes"][0], "NodeName": f"n{number}"} for number in range(20_001)]
+    job = {"user": "alice", "partition": "all", "nodes": "n1"}
+    jobs = [{**job, "id": str(number)} for number in range(20_001)]
+    topologies = {row["NodeName"]: "other:a" for row in more}
+    survey = {**SURVEY, "nodes": SURVEY["nodes"] + more, "jobs": jobs, "node_topologies": topologies}
+    answer(survey={"survey": survey})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path), rehearse="never")
+    assert "has no topology 'other' (nvlink)" in result["msg"]
 
 
 def test_a_finding_that_stops_the_change_fails_the_task(run_action: Any, answer: Any, tmp_path: Path) -> None:
