@@ -164,9 +164,11 @@ def rows(slurm: Slurm, conf_dir: str, requested_style: str, columns: str = "") -
         "texts": texts(conf_dir),
         "checksums": sums,
         "running": files.documents(observed.running),
-        "shown": [{**asdict(line), "nodes": fold(line.nodes)} for line in observed.shown],
+        "shown": [{**asdict(line), "nodes": fold(line.nodes), "size": line.size or 0} for line in observed.shown],
         "nodes": [
-            {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State")} for record in nodes
+            {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State")}
+            for record in nodes
+            if "NodeName" in record
         ],
         "partitions": [record for record in partitions if "PartitionName" in record],
         "jobs": [{**asdict(job), "nodes": fold(job.nodes)} for job in slurm.jobs()],

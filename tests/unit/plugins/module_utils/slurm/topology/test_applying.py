@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import comparing, surveying, transact
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
 
 def topology(sizes: tuple[int, ...] = (2,), **blocks: str) -> Topology:
@@ -184,3 +185,19 @@ def test_a_job_that_starts_on_a_moving_tray_meanwhile_stops_the_change(
     with pytest.raises(SlurmError, match=sentence):
         transact.apply(slurm, str(tmp_path), change, {path: b"new"}, conf_folder.stamps(str(tmp_path)))
     assert not (tmp_path / "topology.yaml").exists()
+
+
+def test_a_slurm_without_nodes_and_a_block_without_a_size_are_surveyed(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
+    fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
+    fake(tmp_path, "squeue", "true")
+    fake(
+        tmp_path,
+        "scontrol",
+        """case "$*" in
+        *"show nodes") echo "No nodes in the system" ;;
+        *"show topology") echo "BlockName=r01 BlockIndex=0 Nodes=n1" ;;
+        esac""",
+    )
+    observed = Observed.of(surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), "auto"))
+    assert (observed.nodes, observed.base, observed.shown[0].name) == ((), 0, "r01")
