@@ -662,7 +662,9 @@ def run(module: AnsibleModule) -> Result:
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], conf_dir)
     if params["step"] == "survey":
         if params["state"] == "absent":
-            return {"survey": {"texts": surveying.texts(conf_dir), "checksums": surveying.checksums(conf_dir)}}
+            # First: a file that changes meanwhile is then not the known one.
+            sums = surveying.checksums(conf_dir)
+            return {"survey": {"texts": surveying.texts(conf_dir), "checksums": sums}}
         return {"survey": surveying.rows(slurm, conf_dir, params["format"], change.get("columns", ""))}
     if params["step"] == "rehearse":
         return _rehearse(slurm, params, change)

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, live, programs
@@ -17,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import comparing, surveying, transact
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
@@ -201,3 +204,21 @@ def test_a_slurm_without_nodes_and_a_block_without_a_size_are_surveyed(tmp_path:
     )
     observed = Observed.of(surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), "auto"))
     assert (observed.nodes, observed.base, observed.shown[0].name) == ((), 0, "r01")
+
+
+def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = surveying.texts
+
+    def changing(conf_dir: str) -> dict[str, str]:
+        found = texts(conf_dir)
+        (tmp_path / "topology.yaml").write_text("- topology: site\n  flat: true\n")
+        return found
+
+    monkeypatch.setattr(surveying, "texts", changing)
+    options = {"conf_dir": str(tmp_path), "bin_dir": "", "timeout": 2.0, "step": "survey", "state": "absent"}
+    module: Any = SimpleNamespace(params={**options, "change": {}})
+    survey = slurm_topology.run(module)["survey"]
+    with pytest.raises(transact.Outdated):
+        transact.require_unchanged(str(tmp_path), survey["checksums"])
