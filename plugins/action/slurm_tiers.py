@@ -11,7 +11,6 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
@@ -65,6 +64,7 @@ class ActionModule(steps.SteppedAction):
     def _apply(self, of_cluster: Mapping[str, Blocks]) -> Result:
         with observed.bounded():
             plan = self._plan(self._survey(), of_cluster)
+        self.found = plan.findings
         rehearsed = not plan.stopped_by()
         rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, plan.observed.acting)
         # In a run the transaction looks itself.
@@ -81,10 +81,7 @@ class ActionModule(steps.SteppedAction):
                 raise SlurmError(live.refusal(answer["undone"], self.override))
         stopped = bool(plan.stopped_by())
         if not stopped and not self._task.check_mode and plan.changed:
-            try:
-                self.step("tiers", plan.change(self.override))
-            except steps.StepFailed as error:
-                return {**error.answer, "findings": [worded(found) for found in plan.findings]}
+            self.step("tiers", plan.change(self.override))
         return self.shown({**plan.result(stopped), "rehearsal": rehearsal}, plan.difference)
 
     def _plan(self, seen: observed.Observed, of_cluster: Mapping[str, Blocks]) -> tier_plan.TierPlan:
@@ -100,6 +97,7 @@ class ActionModule(steps.SteppedAction):
     def _remove(self) -> Result:
         with observed.bounded():
             plan = tier_plan.plan_removal(self._survey())
+        self.found = plan.findings
         result = {**plan.result(False), "rehearsal": None}
         if not plan.stopped_by():
             answer = self.step("remove_tiers", plan.change(self.override))

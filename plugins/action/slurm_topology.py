@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, YAML
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
@@ -45,6 +44,7 @@ class ActionModule(steps.SteppedAction):
             seen = observed.Observed.of(answer.get("survey"))
             blocks = slurm_blocks.of_cluster(of_cluster, seen.config.get("clustername", ""))
             plan = planning.plan(seen, planning.DesiredState.of(self.options, blocks))
+        self.found = plan.findings
         skipped = bool(seen.acting) and self.options["standby"] == "skip"
         rehearsed = not plan.stopped_by() and not skipped
         rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, seen.acting)
@@ -56,10 +56,7 @@ class ActionModule(steps.SteppedAction):
             plan.findings += answer["findings"]
         stopped = bool(plan.stopped_by()) or skipped
         if not stopped and not self._task.check_mode and (plan.changed or plan.waits_for):
-            try:
-                answer = self.step("transact", plan.change())
-            except steps.StepFailed as error:
-                return {**error.answer, "findings": [worded(found) for found in plan.findings]}
+            answer = self.step("transact", plan.change())
             plan.live = plan.live if answer.get("moved") else None
         result = {**plan.result(stopped), "rehearsal": rehearsal}
         return self.shown(result, [] if skipped else plan.difference)

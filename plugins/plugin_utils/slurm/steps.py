@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
 
 SCHEMA = schemas.of_return(RETURN)
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
@@ -38,15 +41,21 @@ class SteppedAction(GuardedAction):
     OF_HOST: Sequence[str] = ("conf_dir", "bin_dir", "timeout")
 
     def run_steps(self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result]) -> Result:
-        """The result of an attempt, which calls step(), or of the last one where another run has changed the files."""
+        """The result of an attempt, which calls step(), or of the last one where another run has changed the files.
+
+        A failure has the findings that the attempt has put into ``found``.
+        """
         self.task_vars, self.options = task_vars, options
         self.warnings: list[Any] = []
         self.end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
         for _attempt in range(ATTEMPTS):
+            self.found: list[HostFinding] = []
             try:
                 result = attempt()
             except StepFailed as error:
-                result = error.answer
+                result = self._failed(error.answer)
+            except NvlinkError as error:
+                result = self._failed({"failed": True, "msg": ended(str(error))})
             if not result.pop("outdated", False):
                 break
         record = options["rehearsal_file"]
@@ -63,6 +72,10 @@ class SteppedAction(GuardedAction):
         if answer.get("failed") or answer.get("unreachable"):
             raise StepFailed(answer)
         return answer
+
+    def _failed(self, answer: Result) -> Result:
+        findings = [*map(worded, self.found), *answer.get("findings", [])]
+        return {"changed": False, **answer, "findings": findings}
 
     def shown(self, result: Result, lines: Sequence[str]) -> Result:
         """The result with these lines as its diff, with --diff."""
