@@ -58,12 +58,13 @@ class ActionModule(steps.SteppedAction):
         of_cluster = {here: _blocks(fabric, cluster) for here, cluster in chosen.items()}
         return self.run_steps(task_vars, options, lambda: self._apply(of_cluster))
 
-    def _survey(self) -> observed.Observed:
-        return observed.Observed.of(self.step("survey", {"columns": accounting.COLUMNS}).get("survey"))
+    def _survey(self) -> Any:
+        return self.step("survey", {"columns": accounting.COLUMNS}).get("survey")
 
     def _apply(self, of_cluster: Mapping[str, Blocks]) -> Result:
+        survey = self._survey()
         with observed.bounded():
-            plan = self._plan(self._survey(), of_cluster)
+            plan = self._plan(observed.Observed.of(survey), of_cluster)
         self.found = plan.findings
         rehearsed = not plan.stopped_by()
         rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, plan.observed.acting)
@@ -95,8 +96,9 @@ class ActionModule(steps.SteppedAction):
         return tier_plan.plan(seen, desired, blocks, policy)
 
     def _remove(self) -> Result:
+        survey = self._survey()
         with observed.bounded():
-            plan = tier_plan.plan_removal(self._survey())
+            plan = tier_plan.plan_removal(observed.Observed.of(survey))
         self.found = plan.findings
         result = {**plan.result(False), "rehearsal": None}
         if not plan.stopped_by():

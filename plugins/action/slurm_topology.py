@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, YAML
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, observed, planning, steps
@@ -62,10 +61,10 @@ class ActionModule(steps.SteppedAction):
         return self.shown(result, [] if skipped else plan.difference)
 
     def _remove(self) -> Result:
-        survey, name = self.step("survey", {})["survey"], self.options["topology_name"]
-        text = survey["texts"].get(FILE_NAMES[YAML])
-        kept = None if text is None else planning.kept_yaml(text, name)
-        result = self.step("remove", {"checksums": survey["checksums"], "kept_yaml": kept})
+        answer, name = self.step("survey", {}), self.options["topology_name"]
+        with observed.bounded():
+            change = planning.plan_removal(answer.get("survey"), name)
+        result = self.step("remove", change)
         changes = result["changes"]
         result.update(topology_name=name, reconfigured=bool(changes), standby_of=None, findings=[])
         return self.shown(result, changes)

@@ -319,6 +319,8 @@ def read_survey(survey: Any) -> None:
     answer = trust.accepted("ctl", {"changed": False, "survey": survey}, steps.SCHEMA)
     blocks = [Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02", ("r02t01",), "r02t01")]
     with observed.bounded():
+        with contextlib.suppress(SlurmError):
+            planning.plan_removal(answer.get("survey"), "nvlink")
         seen = observed.Observed.of(answer.get("survey"))
         planned = planning.plan(seen, planning.DesiredState(tuple(blocks), manage_conf=True))
         planned.result(bool(planned.stopped_by()))
@@ -478,7 +480,7 @@ TARGETS = [
         texts("1-02:03:04", "UNLIMITED", "60"),
         (SlurmError,),
     ),
-    Target("slurm-survey", read_survey, data(samples.SLURM_SURVEY), (SlurmError,)),
+    Target("slurm-survey", read_survey, data(samples.SLURM_SURVEY), (NvlinkError,)),
     Target("benchmarks", read_bandwidth, texts(*samples.BENCHMARKS)),
     Target("rest", read_rest, data(samples.REST), (NvlinkError,)),
     Target("kubernetes-node", read_node, data(samples.NODE)),

@@ -74,9 +74,7 @@ class Observed:
     @classmethod
     def of(cls, rows: Any) -> Observed:
         """The rows that a host returned; SlurmError where they are not those of surveying.rows()."""
-        if not _is_complete(rows):
-            raise _incomplete()
-        try:
+        with complete(rows):
             nodes, jobs = [*map(_texts, rows["nodes"])], map(_texts, rows["jobs"])
             return cls(
                 rows["conf_dir"],
@@ -108,8 +106,6 @@ class Observed:
                 _texts(rows["records"]),
                 rows["unanswered"],
             )
-        except (KeyError, TypeError, AttributeError, ValueError):
-            raise _incomplete() from None
 
     @property
     def path(self) -> str:
@@ -198,8 +194,15 @@ def bounded() -> Iterator[None]:
         raise SlurmError("The host's survey of Slurm names more nodes than Slurm can have: check the host.") from None
 
 
-def _incomplete() -> SlurmError:
-    return SlurmError("The host returned no complete survey of Slurm: check the host.")
+@contextmanager
+def complete(rows: Any) -> Iterator[None]:
+    """SlurmError where the rows of a survey have a null, or are not what is done with them here."""
+    try:
+        if not _is_complete(rows):
+            raise ValueError
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise SlurmError("The host returned no complete survey of Slurm: check the host.") from None
 
 
 def _is_complete(value: Any) -> bool:

@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    FILE_NAMES,
     HEADER,
     YAML,
     Block,
@@ -40,7 +41,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     topology_files,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed, complete
 
 OVERRIDE = "override (variable slurm_topology_override)"
 
@@ -485,6 +486,13 @@ def _managed(observed: Observed, needed: Mapping[str, str]) -> str:
 
 def _summary(text: str) -> str:
     return ", ".join(line for line in text.splitlines() if line and not line.startswith("#")) or "emptied"
+
+
+def plan_removal(survey: Any, name: str) -> dict[str, Any]:
+    """The option ``change`` of the step remove. survey: the texts and checksums that the host returned."""
+    with complete(survey):
+        text, checksums = str(survey["texts"].get(FILE_NAMES[YAML], "")), dict(survey["checksums"])
+    return {"checksums": checksums, "kept_yaml": kept_yaml(text, name)}
 
 
 def kept_yaml(text: str, name: str) -> str | None:

@@ -12,6 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -20,6 +21,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import abs
 
 SCHEMA = schemas.of_return(RETURN)
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
+# What a step always returns besides its survey, of which Observed is the check.
+RETURNED = {
+    "rehearse": ("findings",),
+    "remove": ("changed", "changes", "written"),
+    "remove_tiers": ("changed", "changes", "written"),
+}
 # Another run may change the files between survey and transaction.
 ATTEMPTS = 5
 
@@ -63,7 +70,10 @@ class SteppedAction(GuardedAction):
         return reporting.report(result, [*self.warnings, *stored])
 
     def step(self, step: str, change: Arguments, *more: str, **values: Any) -> Result:
-        """The answer to a step; StepFailed where the host fails. more, values: further options."""
+        """The answer to a step; StepFailed where the host fails, SlurmError where its answer has not all of RETURNED.
+
+        more, values: further options.
+        """
         # As the task has them, since the host validates them too: ~ is the home there.
         given = {option: self._task.args.get(option, self.options[option]) for option in (*self.OF_HOST, *more)}
         arguments = {**given, **values, "step": step, "change": change}
@@ -71,6 +81,8 @@ class SteppedAction(GuardedAction):
         self.warnings += answer.pop("warnings", [])
         if answer.get("failed") or answer.get("unreachable"):
             raise StepFailed(answer)
+        if any(answer.get(key) is None for key in RETURNED.get(step, ())):
+            raise SlurmError(f"The host returned no complete answer to the step {step}: check the host.")
         return answer
 
     def _failed(self, answer: Result) -> Result:

@@ -95,3 +95,7 @@ def test_state_absent_needs_no_fabric_file(run_action: Any, answer: Any, busy: s
         (False, False, []) if busy else (True, True, ["x"])
     )
     assert (result["changes"], result.get("failed", False)) == (removed["changes"], bool(busy))
+    answer(survey={"survey": PRESENT}, remove_tiers={**removed, "written": None})
+    assert run_action(ActionModule, state="absent")["msg"].startswith(
+        "The host returned no complete answer to the step"
+    )

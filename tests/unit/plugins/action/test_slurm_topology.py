@@ -115,11 +115,42 @@ def test_a_host_that_returns_no_survey_fails_alone(run_action: Any, answer: Any,
     assert (result["failed"], result["changed"]) == (True, False)
 
 
+FILES = {"texts": {}, "checksums": {"topology.yaml": "1"}}
+REMOVED = {"changed": True, "changes": ["a"], "written": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("survey", "removed"),
+    [
+        (None, REMOVED),
+        ({}, REMOVED),
+        ({**FILES, "texts": {"topology.yaml": None}}, REMOVED),
+        ({**FILES, "checksums": []}, REMOVED),
+        *((FILES, {**REMOVED, key: None}) for key in REMOVED),
+        (FILES, {}),
+    ],
+)
+def test_an_incomplete_answer_about_a_removal_is_one_sentence(
+    run_action: Any, answer: Any, survey: Any, removed: Any
+) -> None:
+    answer(survey={"survey": survey}, remove=removed)
+    result = run_action(ActionModule, state="absent")
+    assert (result["failed"], result["changed"]) == (True, False)
+    assert result["msg"].startswith("The host returned no complete ")
+
+
+def test_a_rehearsal_without_findings_stops_the_change(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    asked = answer(survey={"survey": SURVEY}, rehearse={"undone": ""})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path))
+    assert result["msg"] == "The host returned no complete answer to the step rehearse: check the host."
+    assert [row["step"] for row in asked] == ["survey", "rehearse"]
+
+
 def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any) -> None:
     site = "- topology: site\n  flat: true\n"
     ours = topology_files.render([Topology("nvlink"), *topology_files.parse_yaml(site)], "yaml")
     read = {"texts": {"topology.yaml": ours}, "checksums": {"topology.yaml": "1"}}
-    asked = answer(survey={"survey": read}, remove={"changed": True, "changes": ["a"], "written": ["b"]})
+    asked = answer(survey={"survey": read}, remove=dict(REMOVED))
     result = run_action(ActionModule, state="absent")
     assert (result["changed"], result["reconfigured"], result["written"]) == (True, True, ["b"])
     change = asked[1]["change"]
