@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, YAML
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, observed, planning, steps
@@ -62,8 +63,9 @@ class ActionModule(steps.SteppedAction):
 
     def _remove(self) -> Result:
         answer, name = self.step("survey", {}), self.options["topology_name"]
+        path = os.path.join(self.options["conf_dir"], FILE_NAMES[YAML])
         with observed.bounded():
-            change = planning.plan_removal(answer.get("survey"), name)
+            change = planning.plan_removal(answer.get("survey"), path, name)
         result = self.step("remove", change)
         changes = result["changes"]
         result.update(topology_name=name, reconfigured=bool(changes), standby_of=None, findings=[])

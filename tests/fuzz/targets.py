@@ -320,7 +320,7 @@ def read_survey(survey: Any) -> None:
     blocks = [Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02", ("r02t01",), "r02t01")]
     with observed.bounded():
         with contextlib.suppress(SlurmError):
-            planning.plan_removal(answer.get("survey"), "nvlink")
+            planning.plan_removal(answer.get("survey"), "/etc/slurm/topology.yaml", "nvlink")
         seen = observed.Observed.of(answer.get("survey"))
         planned = planning.plan(seen, planning.DesiredState(tuple(blocks), manage_conf=True))
         planned.result(bool(planned.stopped_by()))

@@ -488,11 +488,18 @@ def _summary(text: str) -> str:
     return ", ".join(line for line in text.splitlines() if line and not line.startswith("#")) or "emptied"
 
 
-def plan_removal(survey: Any, name: str) -> dict[str, Any]:
-    """The option ``change`` of the step remove. survey: the texts and checksums that the host returned."""
+def plan_removal(survey: Any, path: str, name: str) -> dict[str, Any]:
+    """The option ``change`` of the step remove. survey: the texts and checksums that the host returned.
+
+    path: of topology.yaml, which stays as it is where this collection has not written it.
+    """
     with complete(survey):
         text, checksums = str(survey["texts"].get(FILE_NAMES[YAML], "")), dict(survey["checksums"])
-    return {"checksums": checksums, "kept_yaml": kept_yaml(text, name)}
+    try:
+        kept = kept_yaml(text, name) if text.startswith(HEADER) else None
+    except SlurmError as error:
+        raise SlurmError(f"{path}: {error}") from None
+    return {"checksums": checksums, "kept_yaml": kept}
 
 
 def kept_yaml(text: str, name: str) -> str | None:

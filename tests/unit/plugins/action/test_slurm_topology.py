@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 
 from .conftest import SURVEY, clustered
@@ -167,6 +167,15 @@ def test_a_site_may_have_any_number_of_nodes_and_jobs(run_action: Any, answer: A
     answer(survey={"survey": survey})
     result = run_action(ActionModule, fabric_file=clustered(tmp_path), rehearse="never")
     assert "has no topology 'other' (nvlink)" in result["msg"]
+
+
+def test_a_topology_yaml_of_the_site_is_only_read_where_it_is_ours(run_action: Any, answer: Any) -> None:
+    read = {**FILES, "texts": {"topology.yaml": "- topology: [\n"}}
+    asked = answer(survey={"survey": read}, remove=dict(REMOVED))
+    assert (run_action(ActionModule, state="absent")["changed"], asked[1]["change"]["kept_yaml"]) == (True, None)
+    answer(survey={"survey": {**read, "texts": {"topology.yaml": f"{HEADER}\n- topology: [\n"}}})
+    result = run_action(ActionModule, state="absent", conf_dir="/opt/slurm")
+    assert result["msg"].startswith("/opt/slurm/topology.yaml: ")
 
 
 def test_a_finding_that_stops_the_change_fails_the_task(run_action: Any, answer: Any, tmp_path: Path) -> None:
