@@ -194,7 +194,14 @@ def tree_of(text: str) -> Topology | None:
 
 
 def parse_yaml(text: str) -> list[Topology]:
-    """topology.yaml (Slurm 25.05 and later); raises SlurmError with the line where it cannot be read."""
+    """topology.yaml (Slurm 25.05 and later); raises SlurmError with the line where it cannot be read.
+
+    A file with bytes that are no UTF-8 is refused, since its comments are kept, as slurmctld refuses it.
+    """
+    before, wrong, _rest = text.partition("\ufffd")
+    if wrong:
+        number = before.count("\n") + 1
+        raise SlurmError(f"Line {number} is not in UTF-8: save the file in UTF-8.")
     try:
         return topologies_of(plain_yaml.load(text))
     except plain_yaml.YamlError as error:

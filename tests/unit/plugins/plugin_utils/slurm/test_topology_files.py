@@ -80,6 +80,12 @@ def test_yaml_that_cannot_be_read_is_one_sentence(text: str) -> None:
     assert str(caught.value).endswith(".")
 
 
+def test_yaml_that_is_not_in_utf_8_is_refused() -> None:
+    text = b"- topology: t # a\n  flat: true # Caf\xe9\n".decode("utf-8", "replace")
+    with pytest.raises(SlurmError, match=r"^Line 2 is not in UTF-8: save the file in UTF-8.$"):
+        topology_files.parse_yaml(text)
+
+
 def test_handwritten_conf_is_parsed() -> None:
     text = "# racks\nblockname=a Nodes=n[1-2] # first\nBlockName=b \\\n  nodes=n3\n\nBLOCKSIZES=1,2\n"
     assert topology_files.parse_conf(text) == Topology(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    HEADER,
     Block,
     ShownBlock,
     SlurmError,
@@ -20,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import comparing, surveying, transact
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import planning
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
@@ -222,3 +224,10 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
     survey = slurm_topology.run(module)["survey"]
     with pytest.raises(transact.Outdated):
         transact.require_unchanged(str(tmp_path), survey["checksums"])
+
+
+def test_a_comment_that_is_not_in_utf_8_stays_and_stops_a_removal(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_bytes(f"{HEADER}\n- topology: site # Caf\xe9\n  flat: true\n".encode("latin-1"))
+    survey = {"texts": surveying.texts(str(tmp_path)), "checksums": {}}
+    with pytest.raises(SlurmError, match=r"^/x: Line 2 is not in UTF-8"):
+        planning.plan_removal(survey, "/x", "nvlink")
