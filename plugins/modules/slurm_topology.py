@@ -465,7 +465,7 @@ survey:
   contains:
     conf_dir:
       description: The folder of C(slurm.conf).
-      type: path
+      type: str
     version:
       description: The installed version.
       type: str
