@@ -57,6 +57,8 @@ class ActionModule(ControllerAction):
         self.folder = str(constants.DEFAULT_LOCAL_TMP)
         if state == "planned":
             return self._planned(task_vars)
+        if state == "summarized" and "rollout" not in self.options["plan"]["playbooks"]:
+            return self._of_site({})
         plan = trust.controller_value(task_vars, "rollout_plan")
         if not isinstance(plan, Mapping) or "settings" not in plan:
             raise RolloutError(
@@ -154,6 +156,14 @@ class ActionModule(ControllerAction):
         if left:
             message = progress_file.summary(run.cliques, run.progress_file, self.rollout)
         return {"failed": bool(left) and self.options["fail"], "unfinished": left, "text": text, "msg": message}
+
+    def _summarized(self) -> Result:
+        return self._of_site(self._reported())
+
+    def _of_site(self, rollout: Result) -> Result:
+        plan, verified, rendered = (self.options[name] for name in ("plan", "verify", "report"))
+        text, failure = summary.of_site(plan, verified, rendered, rollout, self._task.check_mode)
+        return {"text": text, "failure": failure}
 
     # --- Of each tray.
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from ansible import context
 from ansible.inventory.manager import split_host_pattern
-from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
@@ -181,8 +180,7 @@ def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
     if not given_path or "fabric_file" in inventory.misplaced:
         raise NvlinkError(site.no_path(inventory.misplaced))
     path = absolute(given_path)
-    phases = check_type_list(value("site_phases") or site.default_phases(inventory))
-    phases = site.select_by_tags(phases, _tags("tags"), _tags("skip_tags"))
+    phases = site.select_by_tags(site.default_phases(inventory), _tags("tags"), _tags("skip_tags"))
     fabric = fabric_file.load(path) if os.path.exists(path) else None
     here, trays, processors = environment.read(), len(inventory.trays), os.cpu_count() or 1
     discovers = "discover" in phases
@@ -196,7 +194,7 @@ def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
     return {
         "phases": phases,
         "playbooks": site.playbooks(inventory, phases),
-        "dra_driver": "kubernetes" in phases and site.installs_dra_driver(inventory),
+        "dra_driver": "kubernetes" in phases and bool(inventory.variables.get("dra_driver_shape")),
         "warnings": [*site.warnings(inventory, phases, fabric), *old],
         "msg": f"{count(len(inventory.trays), 'tray')}; phases: {', '.join(phases) or 'none'}.",
     }

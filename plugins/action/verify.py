@@ -50,6 +50,8 @@ class ActionModule(ControllerAction):
         if options["observations"] and not isidentifier(options["observations"]):
             raise AnsibleActionFail(f"verify: observations: {options['observations']!r} is not a variable name.")
         path = options["fabric_file"]
+        if not path:
+            raise NvlinkError("fabric_file: is empty; set its path, the file that the playbook discover writes")
         if self._task.check_mode and not os.path.exists(path):
             # site.yml --check on a new cluster, before the first fabric file was accepted.
             message = f"{path}: no such file, so nothing can be verified; run discover and accept first."

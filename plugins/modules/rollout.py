@@ -35,9 +35,22 @@ options:
       - V(passed) and V(failed) record the result of the tray.
       - V(evaluated) returns the nodes of the selected trays that passed, V(finished) ends the wave.
       - V(reported) ends the run. It fails if a clique is unfinished.
+      - V(summarized) ends a run of the playbook C(site), with a rollout or without one. It returns RV(text) and
+        RV(failure), and does not fail.
     type: str
     choices:
-      [planned, inspected, started, observed, selected, checked, passed, failed, evaluated, finished, reported]
+      - planned
+      - inspected
+      - started
+      - observed
+      - selected
+      - checked
+      - passed
+      - failed
+      - evaluated
+      - finished
+      - reported
+      - summarized
     required: true
   rollout:
     description: Name of the rollout, one lower-case word. Required with O(state=planned).
@@ -122,6 +135,18 @@ options:
     description: With O(state=reported), whether it fails if a clique is unfinished.
     type: bool
     default: true
+  plan:
+    description: With O(state=summarized), the result of M(rackscale.nvlink.run_check).
+    type: dict
+    default: {}
+  verify:
+    description: With O(state=summarized), the result of M(rackscale.nvlink.verify), if it ran.
+    type: dict
+    default: {}
+  report:
+    description: With O(state=summarized), the result of M(rackscale.nvlink.fabric_render), if it ran.
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
@@ -227,9 +252,16 @@ unfinished:
   type: list
   elements: str
   sample: []
+failure:
+  description: Why the run fails, as a sentence. Empty where it does not.
+  returned: with O(state=summarized)
+  type: str
+  sample: ""
 text:
-  description: The result of the rollout as lines of text, one for all cliques and one for each that has changed.
-  returned: with O(state=reported)
+  description:
+    - The result of the rollout as lines of text, one for all cliques and one for each that has changed.
+    - With O(state=summarized), the result of the whole run.
+  returned: with O(state=reported) or O(state=summarized)
   type: list
   elements: str
   sample: ["Rollout imex: 1 clique finished, the steps ran on 1 of them.", "r01: 2 trays: r01t[01-02]"]

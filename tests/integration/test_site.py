@@ -43,12 +43,13 @@ def folder(tmp_path: Path) -> Path:
 
 def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: object) -> str:
     """The output of a run of these phases."""
-    given = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, **more}
+    given = {"fabric_file": str(folder / "fabric.json"), **more}
+    tags = ("--tags", ",".join(phases)) if phases else ()
     variables = {name: value for name, value in given.items() if value is not None}
     done = ansible(
         "ansible-playbook",
         *("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml", "rackscale.nvlink.site"),
-        *("-e", json.dumps(variables), *arguments),
+        *("-e", json.dumps(variables), *tags, *arguments),
         check=False,
     )
     return done.stdout + " ".join(done.stderr.split())
@@ -82,7 +83,7 @@ def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(fol
 def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
     chosen = plays(site(folder, "report"))
     assert list(chosen) == SHARED
-    assert chosen[SHARED[1]] == [RENDER, "Print the domain map and what is rendered", "Show the result"]
+    assert chosen[SHARED[1]] == [RENDER, "Evaluate the run", "Show the result", "Fail if a phase failed"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_facts_of_a_tray_decide_nothing(folder: Path, tmp_path: Path) -> None:
     """A poisoned cache: the first tray chooses other phases, and one that stops the run."""
     cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache")}
     inventory = ("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml")
-    facts = {"site_phases": ["report"], "dra_driver_shape": "mock", "fabric_sources": ["simulation"]}
+    facts = {"site_slurm": "managed", "dra_driver_shape": "mock", "fabric_sources": ["simulation"]}
     ansible("ansible", "r01t01", *inventory, "-m", "set_fact", "-a", json.dumps({**facts, "cacheable": True}), **cache)
     given = ("-e", f"fabric_file={folder / 'fabric.json'}")
     done = ansible("ansible-playbook", *inventory, "rackscale.nvlink.site", *given, check=False, **cache)

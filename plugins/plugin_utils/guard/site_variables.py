@@ -47,6 +47,7 @@ REMOVED = frozenset(
         "k8s_topology_topograph",
         "k8s_topology_tray_cliques",
         "rollout_slurm_conf_dir",
+        "site_phases",
         "slurm_tiers_conf_dir",
         "slurm_topology_conf_dir",
         "verify_slurm_conf_dir",

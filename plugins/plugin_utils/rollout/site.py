@@ -25,7 +25,6 @@ PARTS = {
 # Variables of localhost that decide what a run does; on trays alone they would have no effect.
 OF_LOCALHOST = (
     "fabric_file",
-    "site_phases",
     "site_accept",
     "imex_owner",
     "dra_driver_shape",
@@ -93,12 +92,6 @@ def playbooks(inventory: Inventory, phases: Sequence[str]) -> list[str]:
     return [names.get(phase, phase) for phase in phases]
 
 
-def installs_dra_driver(inventory: Inventory) -> bool:
-    """Whether the phase kubernetes installs the DRA driver: not where only schedulers are configured."""
-    variables = inventory.variables
-    return bool(variables.get("dra_driver_shape") or not variables.get("k8s_topology_schedulers"))
-
-
 def no_path(misplaced: Collection[str]) -> str:
     """Why there is no path of the fabric file."""
     if "fabric_file" in misplaced:
@@ -113,22 +106,13 @@ def problems(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None)
 
 
 def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
-    for name in phases:
-        if name not in PHASES:
-            yield f"site_phases: {shown(name)} is not a phase{nearest(name, PHASES)}"
     if not phases:
         yield f"--tags, --skip-tags: leave no phase to run; run one of {', '.join(default_phases(inventory))}"
-    if "slurm" in phases and not inventory.controllers:
-        yield "group slurm_controller: is empty; add the host of slurmctld to it, or remove slurm from site_phases"
     absent = [name for name in inventory.controllers if inventory.limit is not None and name not in inventory.limit]
     if "slurm" in phases and inventory.slurm == "managed" and absent:
         yield f"--limit: excludes {summarize(absent)}, without which Slurm is not installed; add slurm_controller to it"
-    if {"imex", "kubernetes"} <= set(phases) and installs_dra_driver(inventory):
-        yield "site_phases: remove imex; with the DRA driver the phase kubernetes configures IMEX"
-    elif "imex" in phases and "imex_owner" not in inventory.variables:
-        yield "imex_owner: is not set; set it to the owner of IMEX, such as domain, or remove imex from site_phases"
     if "kubernetes" in phases and inventory.kubeconfig:
-        variable = "dra_driver_kubeconfig" if installs_dra_driver(inventory) else "k8s_topology_kubeconfig"
+        variable = "dra_driver_kubeconfig" if inventory.variables.get("dra_driver_shape") else "k8s_topology_kubeconfig"
         yield f"{variable}: {inventory.kubeconfig}; set it to the kubeconfig of the cluster"
 
 

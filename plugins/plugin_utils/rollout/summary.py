@@ -57,3 +57,21 @@ def of_rollout(
     first = f"Rollout {rollout}: {count(len(finished), 'clique')} {would}, the steps ran on {len(changed)} of them"
     first += f"; {count(len(unfinished), 'clique')} unfinished: {summarize(unfinished)}" if unfinished else ""
     return [f"{first}.", *(f"{name}: {count(len(trays), 'tray')}: {fold(trays)}" for name, trays in changed.items())]
+
+
+def of_site(plan: Result, verified: Result, rendered: Result, rollout: Result, check: bool) -> tuple[list[str], str]:
+    """(lines of text, failure) of the playbook site; failure: why it fails as a sentence, empty where it does not.
+
+    The results of run_check, verify, fabric_render and the rollout of IMEX, empty where the run has left the phase out.
+    """
+    verdict = verified.get("text", [])
+    text = [*verdict[1:], *verdict[:1], *rendered.get("domain_map", ())]
+    if "render_dir" in rendered:
+        text.append(f"Report: {rendered['render_dir']}/report/index.html.")
+    text += rollout.get("text", ())
+    if rollout.get("unfinished"):
+        return text, rollout["msg"]
+    # In check mode nothing has changed, so the layers may still disagree.
+    if verdict and not verified["verdict"]["ok"] and not check:
+        return text, f"{verified['summary']} See the verdict above."
+    return [*text, f"Site: {plan['msg']} Next: ansible-playbook rackscale.nvlink.verify, at any time."], ""

@@ -57,7 +57,7 @@ MISTAKES = [
         long=True,
     ),
     Mistake(
-        f'{SITE} -e \'{{"site_phases": ["kubernetes"]}}\' -e dra_driver_kubeconfig=/nowhere/config',
+        f"{SITE} --tags kubernetes -e dra_driver_shape=compute_domains -e dra_driver_kubeconfig=/nowhere/config",
         "dra_driver_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster.",
         long=True,
     ),

@@ -59,8 +59,8 @@ MISTAKES = [
     ),
     Mistake("rackscale.nvlink.site -e site_accept=yes", "site_accept (-e) is 'yes'; use one of gates, review."),
     Mistake(
-        """rackscale.nvlink.site -e '{"site_phases": ["slrum"]}'""",
-        "site_phases[0] (-e) is 'slrum'; did you mean slurm?",
+        """rackscale.nvlink.site -e '{"site_phases": ["slurm"]}'""",
+        "site_phases (-e): removed, see upgrading#site_phases.",
     ),
     Mistake(
         "rackscale.nvlink.imex",

@@ -41,31 +41,23 @@ def test_the_inventory_decides_the_default_phases(
 
 def test_all_problems_are_reported_at_once() -> None:
     both = {"r01t01": "10.0.0.1", "r01t02": "10.0.0.1"}
-    broken = Inventory(both, [], {"imex_owner": "domian"}, slurm="new", misplaced={"site_phases"})
-    assert site.problems(broken, ["slurm", "kubernetes", "varify"], TWO) == [
-        "site_phases: 'varify' is not a phase; did you mean verify?",
-        "group slurm_controller: is empty; add the host of slurmctld to it, or remove slurm from site_phases",
-        "dra_driver_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster",
+    broken = Inventory(both, [], {"imex_owner": "domian"}, slurm="new", misplaced={"site_accept"})
+    assert site.problems(broken, ["kubernetes", "verify"], TWO) == [
+        "k8s_topology_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster",
         "ansible_host: r01t01, r01t02 have the same address 10.0.0.1; give each tray its own",
         "imex_owner: 'domian' is not an owner; did you mean domain?",
         "site_slurm: 'new' must be existing or managed",
-        "site_phases: set for trays and not for localhost, where it is read; set it for the group all",
+        "site_accept: set for trays and not for localhost, where it is read; set it for the group all",
     ]
 
 
 def test_only_one_phase_configures_imex() -> None:
     """The phases imex and kubernetes together would change the owner twice a run."""
-    driver = replace(WELL, variables={"dra_driver_shape": "compute_domains"}, kubeconfig="")
-    assert "remove imex" in site.problems(driver, ["imex", "kubernetes"], TWO)[0]
-    assert site.problems(driver, site.default_phases(driver), TWO) == []
+    both = {"dra_driver_shape": "compute_domains", "imex_owner": "domain"}
+    driver = Inventory(WELL.trays, [], both, kubeconfig="")
+    assert site.default_phases(driver) == ["discover", "kubernetes", "verify", "report"]
     labels = replace(driver, variables={"k8s_topology_schedulers": ["kai"], "imex_owner": "domain"})
-    assert site.problems(labels, ["imex", "kubernetes"], TWO) == []
-
-
-def test_the_phase_imex_needs_an_owner() -> None:
-    unset = "imex_owner: is not set; set it to the owner of IMEX, such as domain, or remove imex from site_phases"
-    assert site.problems(WELL, ["imex"], TWO) == [unset]
-    assert site.problems(OWNED, ["imex"], TWO) == []
+    assert site.default_phases(labels) == ["discover", "imex", "kubernetes", "verify", "report"]
 
 
 def test_a_controller_is_no_tray_and_trays_are_required() -> None:
@@ -175,12 +167,8 @@ def test_an_unused_tag_is_a_warning() -> None:
     assert warnings("kubernetes") == ["--tags: phase kubernetes does not apply to this inventory and is skipped."]
 
 
-def test_schedulers_alone_install_no_dra_driver() -> None:
-    """The driver would take over IMEX, which the phase imex configures."""
+def test_the_kubeconfig_is_that_of_the_driver_or_of_the_schedulers() -> None:
     labels = replace(WELL, variables={"k8s_topology_schedulers": ["kai"]})
-    assert not site.installs_dra_driver(labels)
     assert "k8s_topology_kubeconfig: no such file" in site.problems(labels, ["kubernetes"], TWO)[0]
     both = replace(labels, variables={**labels.variables, "dra_driver_shape": "compute_domains"})
-    assert site.installs_dra_driver(both)
-    # With the phase alone the default of the role applies.
-    assert site.installs_dra_driver(WELL)
+    assert "dra_driver_kubeconfig: no such file" in site.problems(both, ["kubernetes"], TWO)[0]

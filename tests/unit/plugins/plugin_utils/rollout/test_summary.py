@@ -65,3 +65,33 @@ def test_the_result_of_a_rollout() -> None:
     assert summary.of_rollout("imex", {}, ["r03"], True) == [
         "Rollout imex: 0 cliques would be finished, the steps ran on 0 of them; 1 clique unfinished: r03."
     ]
+
+
+PLAN = {"msg": "2 trays; phases: verify."}
+LAST = "Site: 2 trays; phases: verify. Next: ansible-playbook rackscale.nvlink.verify, at any time."
+
+
+def test_the_result_of_site_is_its_last_line() -> None:
+    verified = {
+        "text": ["all layers agree.", "slurm: skipped"],
+        "summary": "all layers agree.",
+        "verdict": {"ok": True},
+    }
+    rendered = {"domain_map": ["r01"], "render_dir": "/srv"}
+    rollout = {"text": ["Rollout imex."], "unfinished": [], "msg": "The rollout imex is complete."}
+    expected = ["slurm: skipped", "all layers agree.", "r01", "Report: /srv/report/index.html.", "Rollout imex.", LAST]
+    assert summary.of_site(PLAN, verified, rendered, rollout, False) == (expected, "")
+    assert summary.of_site(PLAN, {}, {}, {}, False) == ([LAST], "")
+
+
+def test_site_fails_by_an_unfinished_rollout_or_the_verdict() -> None:
+    verified = {"text": ["Disagree."], "summary": "Disagree. First: r01t01.", "verdict": {"ok": False}}
+    unfinished = {"text": ["Rollout imex."], "unfinished": ["r01"], "msg": "1 clique unfinished."}
+    assert summary.of_site(PLAN, verified, {}, {}, False)[1] == "Disagree. First: r01t01. See the verdict above."
+    assert summary.of_site(PLAN, verified, {}, unfinished, False) == (
+        ["Disagree.", "Rollout imex."],
+        "1 clique unfinished.",
+    )
+    # In check mode nothing has changed.
+    assert summary.of_site(PLAN, verified, {}, {}, True) == (["Disagree.", LAST], "")
+    assert summary.of_site(PLAN, verified, {}, unfinished, True)[1] == "1 clique unfinished."
