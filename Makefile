@@ -50,7 +50,7 @@ soak: venv ## 200 rounds of random faults and repairs on 36 trays of the lab (ro
 fuzz: venv ## Search new examples for all properties and readers (hours; EXAMPLES=N each, 100000 if unset); gates nothing
 	@SEARCH=1 EXAMPLES=$${EXAMPLES:-100000} $(RUN)/python -m pytest -q -n auto -m hypothesis tests/fuzz tests/unit
 
-bench: venv ## Measure at 10,368 trays and print the table of docs/performance.md
+bench: venv ## Measure at 10,368 trays and print the tables of docs/contributing/performance.md
 	@$(RUN)/python tests/bench/run.py
 
 reference: venv ## Write docs/reference.md, docs/findings.md and the tables of variables in roles/*/README.md
