@@ -55,7 +55,7 @@ REMOVED = frozenset(
         *(f"imex_{key.removeprefix('IMEX_').lower()}" for key in KEYS.keys() - {*SENSITIVE, "DAEMONIZE"}),
     }
 )
-"""Variables that were removed; each has a heading in docs/upgrading.md."""
+"""Variables that were removed; each has an anchor in docs/upgrading.md."""
 
 MAX_EDITS = 2
 # In a short name edits change too much of it: temp_dir is no demo_dir, and vendor_dir no render_dir, by two.

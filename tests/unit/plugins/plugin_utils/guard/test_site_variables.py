@@ -52,7 +52,7 @@ def test_a_removed_variable_and_a_pattern_of_the_inventory_have_a_remedy() -> No
     given = [(name, ("-e", "x")) for name in (*sorted(site_variables.REMOVED), "imex_hosts")]
     page = (Path(__file__).parents[5] / "docs" / "upgrading.md").read_text("utf-8")
     for sentence in site_variables.removed_sentences(given):
-        assert f"#### {sentence.rpartition('#')[2].rstrip('.')}\n" in page
+        assert f'<a id="{sentence.rpartition("#")[2].rstrip(".")}"></a>' in page
     assert not site_variables.pattern_sentences(given, set())
     assert "put these hosts into the group nvlink, or" in site_variables.pattern_sentences(given, {"imex_hosts"})[0]
 
