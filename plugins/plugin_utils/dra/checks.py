@@ -151,7 +151,7 @@ def _classes(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
     existing = {str(mapped(item.get("metadata")).get("name")) for item in snapshot["device_classes"]}
     missing = [name for name in wanted if name not in existing]
     if missing:
-        message = f"The DeviceClass {' and '.join(missing)} is missing; run the role with the tag release again."
+        message = f"Missing DeviceClass: {' and '.join(missing)}; run the role with the tag release again."
         yield finding("dra_release_failed", message)
 
 
