@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the artifact from this (used) checkout, install it offline into an empty path and run the demo from there.
+"""Build the artifact from this (used) checkout, install it alone into an empty path and run the demo from there.
 
-Only meta, plugins, roles and playbooks stay in the installed collection, because it must work without the rest.
+Only meta, plugins, roles and playbooks stay in the installed collection, because it must work without the rest, and
+without the collections of galaxy.yml, as docs/offline.md installs it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tempfile
 from pathlib import Path
@@ -71,13 +71,6 @@ def check_contents(artifact: Path) -> None:
     print(f"artifact: {len(names)} files, {size} bytes")
 
 
-def dependencies(target: Path) -> None:
-    """Copy the collections that galaxy.yml declares from the environment, without the link to this checkout."""
-    source = Path(sysconfig.get_path("purelib")) / "ansible_collections"
-    for name in ("ansible/mariadb", "community/crypto", "kubernetes/core"):
-        shutil.copytree(source / name, target / "ansible_collections" / name)
-
-
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rackscale-nvlink-") as scratch_name:
         scratch = Path(scratch_name)
@@ -93,13 +86,11 @@ def main() -> None:
             ANSIBLE_COLLECTIONS_PATH=str(installed),
         )
         (scratch / "home").mkdir()
-        dependencies(installed)
         run(
             "ansible-galaxy",
             "collection",
             "install",
-            "--offline",
-            "--force",
+            "--no-deps",
             artifact,
             "-p",
             installed,
