@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,13 +35,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_s
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence, whole
 
 _IMEX_SERVICE = ("domain", "host_managed", "job")
 MAX_WAVES = 50
-"""A rollout of more waves takes days where each waits an hour for its jobs, the default."""
-_ADVISED = (1, 4, 16)
+"""More waves of a rollout take days where each waits an hour for its jobs, the default of rollout_drain_wait."""
 
 
 def plan(read: site.Inventory, path: str) -> dict[str, Any]:
@@ -102,23 +100,12 @@ def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Check]:
 def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
     problems = site.problems(read, site.default_phases(read), fabric)
     warnings = site.warnings(read, site.default_phases(read), fabric)
-    warnings += many_waves(read.variables, fabric) if fabric else []
+    if fabric and len(fabric.domains) > MAX_WAVES and "rollout_domains" not in read.variables:
+        warnings.append(f"a rollout takes {len(fabric.domains)} waves in a row; set rollout_domains: [1, 4, 16].")
     for status, texts in ((ERROR, problems), (WARNING, warnings)):
         yield from (Check("inventory", status, text) for text in texts)
     if not problems and not warnings:
         yield Check("inventory", OK, "")
-
-
-def many_waves(variables: Variables, fabric: Fabric) -> list[str]:
-    """What to set where a rollout of all trays takes too many waves. The rollout reports invalid sizes itself."""
-    given = variables.get("rollout_domains") or 1
-    with contextlib.suppress(TypeError, ValueError, waves.RolloutError):
-        sizes = [int(size) for size in (given if isinstance(given, list) else [given])]
-        planned, fewer = (len(waves.plan(fabric, fabric.trays, fabric.cliques, row)) for row in (sizes, _ADVISED))
-        if planned > max(MAX_WAVES, fewer):
-            remedy = f"set rollout_domains: {list(_ADVISED)} for the group all, which takes {fewer}"
-            return [f"a rollout of all trays takes {planned} waves in a row; {remedy}."]
-    return []
 
 
 def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[list[dict[str, str]], hosts.Site]:

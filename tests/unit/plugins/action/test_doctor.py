@@ -66,3 +66,18 @@ def test_the_evaluation_reads_a_tray_for_its_address_and_its_report(
     found = run_action(doctor.ActionModule, task_vars=task_vars, **options)
     assert {"versions", "kubernetes"} <= {row["name"] for row in found["verdict"]["checks"]}
     assert {hostvars.read[name] for name in TRAYS} == {2}
+
+
+@pytest.mark.parametrize(("racks", "given", "warned"), [(51, {}, 1), (51, {"rollout_domains": [1]}, 0), (50, {}, 0)])
+def test_a_wave_for_each_of_many_domains_is_a_warning(
+    racks: int, given: dict[str, Any], warned: int, tmp_path: Path, run_action: Callable[..., dict[str, Any]]
+) -> None:
+    path = tmp_path / "fabric.json"
+    path.write_bytes(fabric_file.serialise(fabrics.fabric(racks=racks, trays=1, split=())))
+    task_vars = {"hostvars": HostVars({"localhost": given}), "groups": {}}
+    found = run_action(
+        doctor.ActionModule, task_vars=task_vars, step="evaluate", fabric_file=str(path), trays=[], fail=False
+    )
+    rows = [(row["status"], row["message"]) for row in found["verdict"]["checks"] if "waves" in row["message"]]
+    text = "a rollout takes 51 waves in a row; set rollout_domains: [1, 4, 16]."
+    assert rows == [("warning", text)] * warned

@@ -131,19 +131,6 @@ def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
     assert evaluated(Controller(dict(matrix.LIBRARIES))) == []
 
 
-def test_many_waves_are_named_with_fewer_that_the_same_trays_need() -> None:
-    large = fabrics.fabric(racks=576, trays=1, split=())
-    (text,) = steps.many_waves({}, large)
-    assert text == (
-        "a rollout of all trays takes 576 waves in a row; set rollout_domains: [1, 4, 16] for the group all,"
-        " which takes 39."
-    )
-    assert steps.many_waves({"rollout_domains": [1, 2]}, large)
-    for sizes in ([1, 4, 16], 16, "16", ["x"], [0]):
-        assert steps.many_waves({"rollout_domains": sizes}, large) == []
-    assert steps.many_waves({}, fabrics.fabric(racks=2, split=())) == []
-
-
 # --------------------------------------------------------------------------------------------------------------- hosts
 
 
