@@ -33,7 +33,7 @@ AIMS = {"discover": "1.4", "discover, source ssh": "", "verify": "1.4", "imex": 
 MAX_MEMORY = 0.1
 # Runs that cost many times a ping are left out above this size, and above the other one pings run once.
 SMALL, TWO_PINGS = 100, 300
-COSTLY = ("slurm_bringup --check", "site --check")
+COSTLY = ("doctor", "slurm_bringup --check", "site --check")
 
 # $1.. is the command; of `ssh OPTIONS HOST COMMAND` the host is the first word that is a tray.
 SSH = """\
@@ -256,6 +256,7 @@ class Site:
             "discover": self._play("discover"),
             "discover, source ssh": self._play("discover", "-e", json.dumps({"fabric_sources": [{"ssh": ssh}]})),
             "verify": self._play("verify"),
+            "doctor": self._play("doctor"),
             "render --tags report": self._play("render", "--tags", "report"),
         }
         if os.geteuid() == 0:
