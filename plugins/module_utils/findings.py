@@ -433,7 +433,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " on HGX), so it is in no clique; no action needed.",
     },
     (_LINKS, WARNING): {
-        "nvlink_links_degraded": "Not all NVLinks of a GPU are active at the speed that most links of its tray have;"
+        "nvlink_links_degraded": "NVLinks are not active, or slower than most of their tray, clique or product;"
         " compare the links with their ports on the NVLink switch (nv show interface --view link-diagnostics), drain"
         " the tray and reset the GPU; if that does not help reboot, then ask its vendor for service",
         "nvlink_links_degraded.all": "No NVLink of this tray is active, its {gpus} have {links} each; no action for"

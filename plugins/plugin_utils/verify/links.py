@@ -14,15 +14,20 @@ was reported was logged, by the tray's clock. Pure functions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import HARDWARE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.links import LOG_DAYS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+
+PRODUCT_SPEEDS = {"GB200": 53125, "GB300": 53125}
+"""Part of a GPU's name -> full speed of one NVLink in MB/s, as NVIDIA's health validation expects it."""
 
 Links = dict[str, int]
 """The number of a link, as text -> its recoveries in all."""
@@ -45,6 +50,7 @@ class Growth(NamedTuple):
 
 def check(evidence: Evidence) -> Iterator[Failure]:
     """Links in the layer hardware, of the trays that reported them."""
+    yield from _slow(evidence)
     for tray, row in evidence.trays.items():
         clique = evidence.clique_of(tray)
         for note in map(mapped, as_list(row.get("findings"))):
@@ -68,6 +74,38 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             named = summarize(map(_xid_text, sorted(new, key=lambda xid: not xid["fatal"])))
             message = f"{tray}: the kernel logged NVLink errors {since}: {named}."
             yield failure("nvlink_xid", HARDWARE, message, tray, clique)
+
+
+def _slow(evidence: Evidence) -> Iterator[Failure]:
+    """Trays whose links are slower than those of their clique, and cliques slower than their product.
+
+    A tray by itself only compares its own links with each other.
+    """
+    for clique in evidence.fabric.cliques:
+        speeds: dict[str, int] = {}
+        for tray in evidence.answered(clique):
+            _count, speed = links.expected(cast(list[links.Gpu], _gpus(evidence.part(tray, "links") or {})))
+            if speed:
+                speeds[tray] = speed
+        if not speeds:
+            continue
+        trays_at = Counter(speeds.values())
+        common = max(trays_at, key=lambda speed: (trays_at[speed], speed))
+        for tray, speed in speeds.items():
+            if speed < common:
+                message = f"{tray}: its NVLinks run at {speed} MB/s, and most of clique {clique} at {common} MB/s."
+                yield failure("nvlink_links_degraded", HARDWARE, message, tray, clique)
+        name = " ".join(str(gpu.get("name")) for tray in speeds for gpu in _named_gpus(evidence, tray))
+        for product, full in PRODUCT_SPEEDS.items():
+            if product in name and common < full:
+                message = (
+                    f"The NVLinks of clique {clique} run at {common} MB/s, and those of a {product} at {full} MB/s."
+                )
+                yield failure("nvlink_links_degraded", HARDWARE, message, None, clique, trays=list(speeds))
+
+
+def _named_gpus(evidence: Evidence, tray: str) -> Iterator[Object]:
+    return map(mapped, as_list((evidence.part(tray, "gpu") or {}).get("gpus")))
 
 
 def memory(evidence: Evidence) -> dict[str, Known]:
@@ -139,7 +177,7 @@ def _gpus(part: Object) -> list[Object]:
 
 
 def _is_gpu(gpu: Object) -> bool:
-    links, rows = gpu.get("links"), gpu.get("counters")
+    of_gpu, rows = gpu.get("links"), gpu.get("counters")
     return (
         isinstance(gpu.get("uuid"), str)
         and _is_count(gpu.get("index"))
@@ -148,8 +186,18 @@ def _is_gpu(gpu: Object) -> bool:
         and isinstance(rows, list)
         and all(isinstance(row, Mapping) and _is_count(row.get("link")) for row in rows)
         and all(row.get("recoveries") is None or _is_count(row["recoveries"]) for row in rows)
-        and isinstance(links, list)
-        and all(isinstance(row, Mapping) and _are_counts(row.get("links")) for row in links)
+        and isinstance(of_gpu, list)
+        and all(map(_is_row, of_gpu))
+    )
+
+
+def _is_row(row: Any) -> bool:
+    """Whether these are the links of one state and speed."""
+    return (
+        isinstance(row, Mapping)
+        and {"state", "speed"} <= row.keys()
+        and (row["speed"] is None or _is_count(row["speed"]))
+        and _are_counts(row.get("links"))
     )
 
 

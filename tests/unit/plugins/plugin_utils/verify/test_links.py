@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links as facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links
@@ -45,11 +46,16 @@ def gpu(index: int, uuid: str | None, recoveries: dict[int, int], **changes: Any
         "uuid": uuid,
         "pci_bus_id": f"0000000{index}:01:00.0",
         "link_count": 18,
-        "links": [{"state": "active", "speed": 53125, "links": list(range(18))}],
+        "links": [row(53125)],
         "counters": rows,
         "unknown_counters": [],
         **changes,
     }
+
+
+def row(speed: int | None) -> dict[str, Any]:
+    """18 links of a GPU at one speed."""
+    return {"state": "active", "speed": speed, "links": list(range(18))}
 
 
 @dataclass
@@ -142,6 +148,44 @@ def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() ->
         TRAY,
     )
     assert row["message"].startswith("r01t01: GPU 1: 17 of 18 NVLinks are active at 53125 MB/s, link 17 is not; ")
+
+
+@pytest.mark.parametrize(
+    ("speeds", "product", "expected"),
+    [
+        ((53125, 53125, 53125, 53125), "NVIDIA GB200", []),
+        (
+            (26562, 53125, 53125, None),
+            "NVIDIA GB200",
+            ["r01t01: its NVLinks run at 26562 MB/s, and most of clique r01 at 53125 MB/s."],
+        ),
+        # Of two speeds that as many trays have, the higher one.
+        (
+            (26562, 26562, 53125, 53125),
+            "",
+            [f"r01t0{tray}: its NVLinks run at 26562 MB/s, and most of clique r01 at 53125 MB/s." for tray in (1, 2)],
+        ),
+        (
+            (26562, 26562, 26562, 26562),
+            "NVIDIA GB300",
+            ["The NVLinks of clique r01 run at 26562 MB/s, and those of a GB300 at 53125 MB/s."],
+        ),
+        ((26562, 26562, 26562, 26562), "NVIDIA H100", []),
+    ],
+)
+def test_slow_links_are_found_by_those_of_the_clique_and_of_the_product(
+    speeds: tuple[int | None, ...], product: str, expected: list[str]
+) -> None:
+    world = copy.deepcopy(HOME)
+    for tray, speed in zip(world.fabric.members["r01"], speeds, strict=True):
+        slow = [gpu(index, f"{tray}-{index}", {}, links=[row(speed)]) for index in range(4)]
+        world.trays[tray]["links"] = {"gpus": slow, "xids": [], "findings": []}
+        for row_of in world.trays[tray]["gpu"]["gpus"]:
+            row_of["name"] = product
+    found = list(links.check(world.evidence()))
+    assert [(row["code"], row["severity"], row["message"]) for row in found] == [
+        ("nvlink_links_degraded", "warning", message) for message in expected
+    ]
 
 
 # Recoveries of two links of a GPU, which may be replaced or reset between runs.
