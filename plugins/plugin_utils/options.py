@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -104,6 +105,17 @@ class Options:
         """A list with any content."""
         value: list[Any] | None = self._valid(key, None, lambda value: isinstance(value, list), "write a list")
         return value
+
+    def words(self, key: str) -> list[str]:
+        """A list of words, or a text that is split as in a shell; empty where the key is left out."""
+        value = self._values.get(key)
+        try:
+            words = shlex.split(value) if isinstance(value, str) else value or []
+        except ValueError as error:
+            raise self.wrong(key, f"is {shown(value)}, which cannot be split ({error}); correct its quotes") from None
+        if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+            raise self.wrong(key, f"is {shown(value)}, write words, such as -p 22, or a list of them")
+        return list(map(str, words))
 
     def path(self, key: str) -> str | None:
         """The absolute path of a file, with ~ resolved; a relative path is an error."""

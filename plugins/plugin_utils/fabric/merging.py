@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
@@ -79,19 +79,6 @@ def percent(option: str, value: Any) -> float:
         if 0 <= float(value) <= 100:
             return float(value)
     raise MergeError(f"{option}: {shown(value)} must be a number from 0 to 100")
-
-
-def query(
-    source: str, observe: Callable[[], SourceResult], targets: Collection[str] | None = None, hints: bool = False
-) -> Answer:
-    """Query a source; an outage becomes an answer with its failure, a wrong option is raised."""
-    try:
-        result = observe()
-    except NvlinkError as error:
-        if not isinstance(error, OutageError):
-            raise
-        return Answer(source, failure=str(error).rstrip("."), hints=hints)
-    return Answer(source, result.observations, targets, "", True, hints, result.findings, result.blocks)
 
 
 def merge(

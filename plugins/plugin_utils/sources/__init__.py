@@ -20,7 +20,6 @@ of its progress:
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -28,7 +27,7 @@ from typing import Any, Protocol
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 FABRIC_FILE = "fabric_file"
@@ -70,7 +69,11 @@ def observe(
 
 
 def query(source: str, options: Any, now: str, known: Mapping[str, str], reporter: Reporter) -> merging.Answer:
-    """The answer of one live source, as observe(), for merging."""
+    """The answer of one live source; an outage becomes an answer with its failure, a wrong option is raised."""
+    hints = source in HINTS
+    try:
+        result = observe(source, options, now, known, reporter)
+    except OutageError as error:
+        return merging.Answer(source, failure=str(error).rstrip("."), hints=hints)
     targets = None if source in TRAY_SOURCES else known
-    asked = functools.partial(observe, source, options, now, known, reporter)
-    return merging.query(source, asked, targets, source in HINTS)
+    return merging.Answer(source, result.observations, targets, "", True, hints, result.findings, result.blocks)

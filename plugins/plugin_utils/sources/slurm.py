@@ -47,7 +47,7 @@ Blocks = list[tuple[str, tuple[str, ...]]]
 def discover(option: Any, now: str) -> SourceResult:
     """An observation of each node in a block: its NodeName, and its block's name and position."""
     options = Options(option, OPTIONS, SOURCE)
-    command, timeout = _command(options, option), options.number("timeout", 30, 0.1, 600)
+    command, timeout = options.words("command") or ["scontrol"], options.number("timeout", 30, 0.1, 600)
     cluster = options.cluster("slurm_cluster")
     blocks = _blocks(options, command, timeout)
     findings: list[Finding] = []
@@ -105,17 +105,6 @@ def _host_names(command: Sequence[str], timeout: float, findings: list[Finding])
     # Several slurmd on one host, as in tests of Slurm, are not trays.
     shared = Counter(host for _node, host in pairs)
     return {node: host for node, host in pairs if node != host and shared[host] == 1 and NODE_NAME.fullmatch(host)}
-
-
-def _command(options: Options, option: Any) -> list[str]:
-    value = (option or {}).get("command", "scontrol")
-    try:
-        words = shlex.split(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise options.wrong("command", f"cannot be split ({error}); correct its quotes") from None
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
-        raise options.wrong("command", f"is {shown(value)}, write a command such as ssh ctl scontrol")
-    return [str(word) for word in words]
 
 
 def _blocks(options: Options, command: Sequence[str], timeout: float) -> Blocks:

@@ -127,7 +127,7 @@ def _client_config(options: Options) -> ClientConfig:
             "-T",
             "-oBatchMode=yes",
             f"-oConnectTimeout={connect_timeout}",
-            *_words(options, "ssh_options"),
+            *options.words("ssh_options"),
         ),
         user=options.text("user"),
         port=options.whole("port", 0, 1, 65535),
@@ -137,21 +137,6 @@ def _client_config(options: Options) -> ClientConfig:
         command_timeout=command_timeout,
         probe=_probe(options, command_timeout),
     )
-
-
-def _words(options: Options, key: str) -> list[str]:
-    """A list of words; a string is split as in a shell."""
-    try:
-        text = options.text(key)
-    except SourceError:
-        words = options.sequence(key) or []
-        if not all(isinstance(word, str) for word in words):
-            raise options.wrong(key, "must be a list of texts") from None
-        return [str(word) for word in words]
-    try:
-        return shlex.split(text or "")
-    except ValueError as error:
-        raise options.wrong(key, f"is {shown(text)}, which cannot be split ({error}); correct its quotes") from None
 
 
 def _probe(options: Options, command_timeout: int) -> tuple[str, ...]:

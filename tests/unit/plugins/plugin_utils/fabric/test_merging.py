@@ -7,19 +7,16 @@ import random
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
     Answer,
     Merged,
     MergeError,
     merge,
     percent,
-    query,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,9 +134,9 @@ def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_name
 
 
 def test_findings_about_a_source_are_kept_and_are_no_outage() -> None:
-    result = SourceResult([observed("a", "rest")], [finding("source_list_invalid", "Two have no name.")])
-    answers = [query("rest", lambda: result), query("ssh", lambda: SourceResult([observed("a", "ssh")]))]
-    assert merge(answers, 100, fabric_file=False) == Merged([observed("a", "rest")], result.findings)
+    found = [finding("source_list_invalid", "Two have no name.")]
+    answers = [Answer("rest", [observed("a", "rest")], findings=found), Answer("ssh", [observed("a", "ssh")])]
+    assert merge(answers, 100, fabric_file=False) == Merged([observed("a", "rest")], found)
     assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
     # Without a fabric file, the findings of the source are the reason in the error.
     answer = Answer("ssh", [silent("a", "ssh")], findings=[finding("source_failed", "ssh: no gateway; bring it back.")])
@@ -182,20 +179,6 @@ def test_an_outage_is_an_error_unless_the_fabric_file_is_a_source(
     )
     with pytest.raises(OutageError, match="^" + sentence.replace(".", r"\.")):
         merge([answer], percent, fabric_file=False)
-
-
-def test_only_an_outage_becomes_a_failed_answer() -> None:
-    def raises(error: NvlinkError) -> Any:
-        def question() -> SourceResult:
-            raise error
-
-        return question
-
-    assert query("rest", raises(HttpError("rest: https://x is down; start it."))).failure == (
-        "rest: https://x is down; start it"
-    )
-    with pytest.raises(SourceError):
-        query("rest", raises(SourceError("rest: url is missing; write it")))
 
 
 @pytest.mark.parametrize("value", [-1, 101, "many", None, float("nan")])

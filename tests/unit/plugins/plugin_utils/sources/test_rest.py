@@ -270,7 +270,6 @@ def test_a_page_without_the_list() -> None:
         ({"trays": "a[", "fields": {"name": "n"}}, "trays is not a valid JMESPath expression"),
         ({"trays": "a", "fields": {}}, "fields: name is missing"),
         ({"trays": "a", "fields": {"name": "n", "uuid": "u"}}, "fields: 'uuid' is not a known option"),
-        ({"trays": "a", "fields": {"name": "n", "health": "lenght(h)"}}, "fields: health calls 'lenght', which is no"),
         ({"trays": "a", "fields": {"name": "n"}}, "url or file must be set"),
         ({"trays": "a", "fields": {"name": "n"}, "file": "cmdb.json"}, "file is 'cmdb.json', write an absolute path"),
         (
@@ -294,9 +293,17 @@ def test_wrong_options(options: Any, reported: str) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_an_invalid_pattern_of_sub_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NvlinkError, match=r"rest: fields: name calls sub\(\) with an invalid pattern"):
-        discover([{"name": "t1"}], tmp_path, {"name": "sub('(', '', name)"})
+@pytest.mark.parametrize(
+    ("expression", "reported"),
+    [
+        ("sub('(', '', name)", r"calls sub\(\) with an invalid pattern; correct it$"),
+        ("lenght(name)", r"has a wrong call \(Unknown function: lenght\(\)\); correct it$"),
+        ("lower(name, name)", r"has a wrong call \(Expected 1 argument for function lower\(\), received 2\); corr"),
+    ],
+)
+def test_a_wrong_call_is_an_error(expression: str, reported: str, tmp_path: Path) -> None:
+    with pytest.raises(NvlinkError, match=rf"^rest: fields: name {reported}"):
+        discover([{"name": "t1"}], tmp_path, {"name": expression})
 
 
 def test_a_file_larger_than_allowed(tmp_path: Path) -> None:

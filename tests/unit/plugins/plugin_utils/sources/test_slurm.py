@@ -171,7 +171,7 @@ def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"command": "'"}, r"^slurm: command cannot be split \("),
+        ({"command": "'"}, r"^slurm: command is .*, which cannot be split \("),
         ({"comand": "x"}, r"^slurm: 'comand' is not a known option; did you mean command\?"),
         ({"topology": "other"}, r"^slurm: topology finds no topology of blocks 'other'; "),
     ],

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as racks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file as files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, fabric_file, simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
@@ -37,6 +38,18 @@ def test_every_live_source_of_the_table_can_be_read(known: str) -> None:
 def test_a_wrong_list_of_sources_is_an_error(names: object) -> None:
     with pytest.raises(SourceError, match=r"^sources: .*[^.]$"):
         sources.check_names(names)
+
+
+def test_only_an_outage_becomes_a_failed_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = iter([OutageError("rest: https://x is down; start it."), SourceError("rest: url is missing; write it")])
+
+    def observe(*_arguments: object) -> SourceResult:
+        raise next(errors)
+
+    monkeypatch.setattr(sources, "observe", observe)
+    assert sources.query("rest", {}, NOW, {}, Display()).failure == "rest: https://x is down; start it"
+    with pytest.raises(SourceError):
+        sources.query("rest", {}, NOW, {}, Display())
 
 
 @pytest.mark.parametrize(

@@ -148,17 +148,9 @@ def test_an_unknown_request_differs_from_a_failed_one() -> None:
     assert "has no topology (***); correct provider" in refused(Topograph(SECRET, status=400), token=SECRET)
 
 
-@pytest.mark.parametrize(
-    ("status", "reported"),
-    [
-        (400, "fails (HTTP 400: no *** here); "),
-        (404, "does not exist"),
-        (500, "fails (HTTP 500: no *** here); "),
-    ],
-)
-def test_a_refused_request(status: int, reported: str) -> None:
-    assert reported in refused(
-        lambda _request, reply: reply.send(status, f"no {SECRET} here".encode()),
+def test_a_refused_request_hides_the_credentials_of_the_provider() -> None:
+    assert "fails (HTTP 400: no *** here); " in refused(
+        lambda _request, reply: reply.send(400, f"no {SECRET} here".encode()),
         provider={"name": "x", "creds": {"k": [SECRET]}},
     )
 
@@ -312,12 +304,3 @@ def test_a_config_map_that_cannot_be_used(data: Any, options: dict[str, Any], re
         read_config_map(server.url, **options)
     assert reported in str(caught.value)
     assert SECRET not in str(caught.value)
-
-
-def test_an_account_may_not_read_the_config_map() -> None:
-    with (
-        served(lambda _request, reply: reply.json({"message": "may not get configmaps"}, 403)) as server,
-        pytest.raises(NvlinkError) as caught,
-    ):
-        read_config_map(server.url)
-    assert "refuses access (HTTP 403: may not get configmaps); give the account that permission" in str(caught.value)
