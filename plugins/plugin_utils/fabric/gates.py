@@ -209,26 +209,21 @@ def _other_ids(step: Step, policy: Policy) -> Iterator[Objection]:
 def _shrank(step: Step, policy: Policy) -> Iterator[Objection]:
     if not step.trays("moved"):
         return
-    of_cliques = [Counter(tray["clique"] for tray in fabric.trays.values()) for fabric in (step.previous, step.fabric)]
-    of_domains = [Counter(domains.values()) for domains in (step.before, step.after)]
-    sizes = {name: len(trays) for name, trays in policy.expected.items()}
-    if policy.expected_trays:
-        sizes = {**dict.fromkeys(step.fabric.domains, policy.expected_trays), **sizes}
+    sizes = dict.fromkeys(step.fabric.domains, policy.expected_trays) if policy.expected_trays else {}
+    sizes.update((name, len(trays)) for name, trays in policy.expected.items())
+    cliques = [Counter(tray["clique"] for tray in fabric.trays.values()) for fabric in (step.previous, step.fabric)]
+    domains = [Counter(domains.values()) for domains in (step.before, step.after)]
     for name in natural_sorted(sizes):
-        word, (before, after) = ("domain", of_domains) if name in step.fabric.domains else ("clique", of_cliques)
-        if name in step.fabric.cliques and name in policy.expected:
-            word, (before, after) = "clique", of_cliques
-        if after[name] < min(before[name], sizes[name]):
-            what = "Clique" if word == "clique" else "NVLink domain"
+        is_clique = name not in step.fabric.domains or (name in policy.expected and name in step.fabric.cliques)
+        before, after = (sums[name] for sums in (cliques if is_clique else domains))
+        if after < min(before, sizes[name]):
             message = (
-                f"{what} {name} shrinks from {before[name]} to {after[name]} of {count(sizes[name], 'expected tray')}; "
-                "find the missing trays before you accept it."
+                f"{'Clique' if is_clique else 'NVLink domain'} {name} shrinks from {before} to {after} of"
+                f" {count(sizes[name], 'expected tray')}; find the missing trays before you accept it."
             )
-            if word == "domain":
-                yield finding("clique_shrank", message, domain=name), step.left(name)
-            else:
-                left = [row["tray"] for row in step.changes if row["kind"] == "moved" and row["from"] == name]
-                yield finding("clique_shrank", message, clique=name), left
+            subject: Subject = {"clique": name} if is_clique else {"domain": name}
+            moved = [row["tray"] for row in step.changes if (row["kind"], row["from"]) == ("moved", name)]
+            yield finding("clique_shrank", message, **subject), moved if is_clique else step.left(name)
 
 
 def _unknown(step: Step, policy: Policy) -> Iterator[Objection]:
