@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as rendering
 
@@ -66,7 +67,7 @@ def _cliques(folder: str, path: str) -> str:
         unfinished = f"{cache}.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         os.mkdir(unfinished)
-        wrong = {note["clique"]: note["message"] for note in rendering.problems(fabric)}
+        wrong = {note["clique"]: note["message"] for note in rendering.findings(fabric, State())}
         for name, trays in fabric.members.items():
             data = {
                 "name": name,

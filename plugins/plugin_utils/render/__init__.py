@@ -9,7 +9,7 @@ A text that it cannot render is left out and reported as a finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,29 +23,25 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import (
     slurm_files,
     workloads,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 
 
 class Renderer(NamedTuple):
-    """render returns {relative path: text} of a fabric and its state; findings lists what it left out of these.
-
-    with_context: whether both functions take a RenderContext too.
-    """
+    """render: fabric, state and context -> {relative path: text}; findings: of the same, what it left out of these."""
 
     render: Callable[..., dict[str, str]]
-    findings: Callable[..., list[model.Finding]] | None = None
-    with_context: bool = False
+    findings: Callable[..., Iterable[model.Finding]] | None = None
 
 
 # Metrics and report stand last: they show what the others found.
 RENDERERS: dict[str, Renderer] = {
-    "slurm": Renderer(slurm_files.render, slurm_files.findings, with_context=True),
+    "slurm": Renderer(slurm_files.render, slurm_files.findings),
     "imex": Renderer(imex.render, imex.findings),
-    "dra": Renderer(dra.render, with_context=True),
-    "schedulers": Renderer(schedulers.render, schedulers.findings, with_context=True),
-    "examples": Renderer(workloads.render, with_context=True),
-    "metrics": Renderer(metrics.render, with_context=True),
-    "report": Renderer(report.render, with_context=True),
+    "dra": Renderer(dra.render),
+    "schedulers": Renderer(schedulers.render, schedulers.findings),
+    "examples": Renderer(workloads.render),
+    "metrics": Renderer(metrics.render),
+    "report": Renderer(report.render),
 }
 
 
@@ -60,7 +56,7 @@ def render(
     fabric: model.Fabric,
     state: model.State,
     names: Collection[str] = tuple(RENDERERS),
-    context: RenderContext | None = None,
+    context: RenderContext = DEFAULT,
 ) -> Rendered:
     """Run the named renderers for a fabric."""
     findings: list[model.Finding] = []
@@ -68,9 +64,8 @@ def render(
     for name, renderer in RENDERERS.items():
         if name not in names:
             continue
-        more = (context or RenderContext(),) if renderer.with_context else ()
         if renderer.findings is not None:
-            findings += renderer.findings(fabric, state, *more)
+            findings += renderer.findings(fabric, state, context)
         known = replace(state, findings=[*state.findings, *findings])
-        files[name] = renderer.render(fabric, known, *more)
+        files[name] = renderer.render(fabric, known, context)
     return Rendered(files, findings)

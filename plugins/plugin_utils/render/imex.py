@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 
 
-def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
+def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
     """``imex/<clique>/nodes_config.cfg`` of every clique that has trays, each with an address of its own.
 
     A list that lacks a tray would start a domain which that tray can never join, so such a clique gets no list.
@@ -30,13 +31,11 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
     }
 
 
-def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
-    """The errors that prevent writing a clique's list."""
-    return list(problems(fabric))
+def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> Iterator[model.Finding]:
+    """The errors that prevent writing a clique's list.
 
-
-def problems(fabric: model.Fabric) -> Iterator[model.Finding]:
-    """At most one finding per code and clique: with a wrong network, every tray has the same error."""
+    At most one finding per code and clique: with a wrong network, every tray has the same error.
+    """
     for clique, names in fabric.members.items():
         owner: dict[str, str] = {}
         missing, doubles = [], []

@@ -132,13 +132,8 @@ def _verify(verdict: Verdict | None) -> dict[str, Any] | None:
         "checked_at": _time(verdict.checked_at),
         "layers": layers,
         "compute_domains": {
-            use.name: {
-                "nodes": use.nodes,
-                "free_nodes": use.free_nodes,
-                "stranded_gpus": use.stranded_gpus,
-                "blocked_by": {domain: len(nodes) for domain, nodes in use.blocked_by.items()},
-            }
-            for use in verdict.uses or ()
+            name: {**use, "blocked_by": {domain: len(nodes) for domain, nodes in use["blocked_by"].items()}}
+            for name, use in (verdict.uses or {}).items()
         },
     }
 

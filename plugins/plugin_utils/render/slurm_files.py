@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import RENDERED_FOR, blocks, candidate
 
 
-def render(fabric: model.Fabric, state: model.State, context: RenderContext | None = None) -> dict[str, str]:
+def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
     """``slurm/topology.yaml`` and ``slurm/topology.conf``, each only where Slurm would load it.
 
     Where several Slurm clusters share the fabric, ``slurm/<cluster>/`` has those of each.
@@ -33,7 +33,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext | No
     return texts
 
 
-def text(made: Sequence[Block], style: str, context: RenderContext | None = None) -> str:
+def text(made: Sequence[Block], style: str, context: RenderContext = DEFAULT) -> str:
     """The text of one file; empty where Slurm would not load it."""
     checked, found = _checked(made, style, context)
     if any(finding["severity"] == "error" for finding in found):
@@ -41,7 +41,7 @@ def text(made: Sequence[Block], style: str, context: RenderContext | None = None
     return topology_files.render([checked.topology], style)
 
 
-def findings(fabric: model.Fabric, state: model.State, context: RenderContext | None = None) -> list[model.Finding]:
+def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> list[model.Finding]:
     """The linter's findings about the files, once where both formats have them."""
     found: list[model.Finding] = []
     for cluster in _clusters(fabric):
@@ -63,8 +63,5 @@ def _clusters(fabric: model.Fabric) -> list[str | None]:
     return [name for name in fabric.slurm_clusters if name in with_trays]
 
 
-def _checked(
-    made: Sequence[Block], style: str, context: RenderContext | None
-) -> tuple[linter.Candidate, list[model.Finding]]:
-    site = context or RenderContext()
-    return candidate(made, style, site.block_sizes, site.aggregate_blocks)
+def _checked(made: Sequence[Block], style: str, context: RenderContext) -> tuple[linter.Candidate, list[model.Finding]]:
+    return candidate(made, style, context.block_sizes, context.aggregate_blocks)

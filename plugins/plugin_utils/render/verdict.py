@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,26 +34,11 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class CliqueUse:
-    """ComputeDomains on the nodes of a clique.
-
-    free_nodes: nodes that a new ComputeDomain can use. stranded_gpus: free GPUs on the others, None where unknown.
-    blocked_by: ComputeDomain -> its nodes of the clique.
-    """
-
-    name: str
-    nodes: int
-    free_nodes: int
-    stranded_gpus: int | None
-    blocked_by: Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True)
 class Verdict:
     """A verdict: its layers in their order, its failures as maps of strings, worst first.
 
-    more: the number of failures beyond MAX_FAILURES. uses: of each clique, None without a cluster that has
-    ComputeDomains. unknown: why numbers of uses are unknown, as sentences.
+    more: the number of failures beyond MAX_FAILURES. uses: clique -> the fields of its stranded.CliqueUse,
+    None without a cluster that has ComputeDomains. unknown: why numbers of uses are unknown, as sentences.
     """
 
     ok: bool
@@ -61,13 +46,13 @@ class Verdict:
     layers: tuple[Layer, ...]
     failures: tuple[Mapping[str, str], ...]
     more: int
-    uses: tuple[CliqueUse, ...] | None = None
+    uses: Mapping[str, Mapping[str, Any]] | None = None
     unknown: tuple[str, ...] = ()
 
     @property
     def stranded_gpus(self) -> int | None:
         """The stranded GPUs of all cliques; None where one of them is unknown."""
-        numbers = [use.stranded_gpus for use in self.uses or ()]
+        numbers = [use["stranded_gpus"] for use in (self.uses or {}).values()]
         return None if None in numbers else sum(filter(None, numbers))
 
 
@@ -98,23 +83,26 @@ def verdict(document: Any, path: str) -> Verdict:
     )
 
 
-def _uses(document: Any, path: str) -> tuple[tuple[CliqueUse, ...] | None, tuple[str, ...]]:
+def _uses(document: Any, path: str) -> tuple[dict[str, Mapping[str, Any]] | None, tuple[str, ...]]:
     """(the uses of cliques, why numbers are unknown) of compute_domains in a verdict."""
     if document is None:
         return None, ()
     try:
-        uses = [_use(str(name), row) for name, row in document["cliques"].items()]
-        return tuple(uses), tuple(str(row) for row in document["unknown"])
+        uses = {str(name): _use(row) for name, row in document["cliques"].items()}
+        return uses, tuple(str(row) for row in document["unknown"])
     except (AttributeError, KeyError, TypeError, ValueError):
         message = "compute_domains is not as verify writes it; run rackscale.nvlink.verify again."
         raise RenderError(f"{path}: {message}") from None
 
 
-def _use(name: str, row: Mapping[str, Any]) -> CliqueUse:
-    stranded = row["stranded_gpus"]
-    blocked_by = {str(domain): [str(node) for node in nodes] for domain, nodes in row["blocked_by"].items()}
-    gpus = None if stranded is None else int(stranded)
-    return CliqueUse(name, int(row["nodes"]), int(row["free_nodes"]), gpus, blocked_by)
+def _use(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a stranded.CliqueUse."""
+    return {
+        "nodes": int(row["nodes"]),
+        "free_nodes": int(row["free_nodes"]),
+        "stranded_gpus": None if row["stranded_gpus"] is None else int(row["stranded_gpus"]),
+        "blocked_by": {str(domain): [str(node) for node in nodes] for domain, nodes in row["blocked_by"].items()},
+    }
 
 
 def _failure(row: Mapping[str, Any]) -> dict[str, str]:

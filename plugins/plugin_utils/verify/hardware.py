@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Identity,
     Observation,
+    State,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
@@ -36,7 +37,7 @@ _MISSING = ("tray_subset_failed", "tray_answer_invalid")
 
 def check(evidence: Evidence) -> Iterator[Failure]:
     """The layers hardware and fabric_file; without queried trays only the consistency of the file."""
-    for note in imex_lists.problems(evidence.fabric):
+    for note in imex_lists.findings(evidence.fabric, State()):
         yield failure(note["code"], FABRIC_FILE, note["message"], note.get("tray"), note.get("clique"))
     for tray, why in evidence.unreachable.items():
         message = f"{tray} cannot be reached ({why or 'no answer'})."
