@@ -30,7 +30,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import jso
 T = TypeVar("T")
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
-MANIFEST = ".fabric_render.json"
 # The callback progress indents each line; the callback default prints it in quotes, too.
 MARGIN = 2 if C.DEFAULT_STDOUT_CALLBACK == "rackscale.nvlink.progress" else 12
 # Findings on trays and cliques that are missing in a file.
@@ -90,12 +89,12 @@ class ActionModule(ControllerAction):
     ) -> Result:
         rendered = render(fabric, state, names, context)
         files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
-        plan = tree.plan(root, files, set(names), MANIFEST)
+        plan = tree.plan(root, files, set(names))
         if not self._task.check_mode:
             plan.apply()
         result: Result = {
-            "changed": bool(plan.changes),
-            "changes": [change.path for change in plan.changes if change.path != MANIFEST],
+            "changed": plan.changed,
+            "changes": [change.path for change in plan.changes],
             "render_dir": root,
             "files": sorted(files),
             "removed": [change.path for change in plan.changes if change.after is None],
@@ -103,9 +102,7 @@ class ActionModule(ControllerAction):
         }
         if self._task.diff:
             result["diff"] = [
-                change.difference(root, summary=change.path in (report.PAGE, changes.PATH))
-                for change in plan.changes
-                if change.path != MANIFEST
+                change.difference(root, summary=change.path in (report.PAGE, changes.PATH)) for change in plan.changes
             ]
         kept = (
             f"{os.path.join(root, path)}: is no longer rendered, but was changed by hand, so it is kept: remove it"

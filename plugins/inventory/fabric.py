@@ -133,7 +133,7 @@ options:
             description: Trays that answer, but are attached to no NVLink domain.
             type: raw
           unhealthy:
-            description: Unhealthy trays.
+            description: Unhealthy trays, each with a finding about its first GPU.
             type: raw
           degraded:
             description: Degraded trays.

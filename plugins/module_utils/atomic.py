@@ -18,7 +18,6 @@ from typing import Callable
 _MAX_READ = 1 << 24
 # A temporary file that is older is left over from a write that was killed: no write takes that long.
 _LEFTOVER_SECONDS = 3600
-_READABLE = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
 def write(
@@ -29,7 +28,6 @@ def write(
     model: str | None = None,
     durable: bool = True,
     follow: bool = True,
-    executable: bool = False,
     previous: str | None = None,
     check: Callable[[], None] | None = None,
 ) -> None:
@@ -38,7 +36,7 @@ def write(
     mode, owner (uid, gid): of the file. By default it keeps those it has; a new one gets those of the file ``model``,
     without one those of the umask and the user. durable: the new content also survives a power loss; without it the
     file may then be empty. follow: a symbolic link stays one, and its target is replaced; without it the link is
-    replaced, which a folder that another user can write needs. executable: who may read the file may also run it.
+    replaced, which a folder that another user can write needs.
     previous: a second name under which the old file stays. check: called just before the file is replaced, which its
     exception prevents.
     """
@@ -65,7 +63,7 @@ def write(
                         os.fchown(descriptor, uid, gid)
             final = (like or os.fstat(descriptor)).st_mode if mode is None else mode
             # After the owner, whose change clears bits of the mode.
-            os.fchmod(descriptor, stat.S_IMODE(final) | ((final & _READABLE) >> 2 if executable else 0))
+            os.fchmod(descriptor, stat.S_IMODE(final))
             file.write(data)
             if durable:
                 file.flush()

@@ -4,19 +4,17 @@
 """Simulated NVLink hardware: racks of trays as the facts that fabric_facts would return for them.
 
 Pure and seeded: the same options give the same facts on every machine. ``places`` yields only what an inventory needs,
-lazily; ``fleet`` returns the whole facts. ``nvidia_smi_xml`` renders facts as the output of nvidia-smi, from which its
-backend reads the same facts again.
+lazily; ``fleet`` returns the whole facts.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Union
-from xml.sax.saxutils import escape
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 DEFAULT_PARTITION = 32766
 MAX_TRAYS = 1_000_000
@@ -29,8 +27,6 @@ MAX_RACKS = 65_535
 MAX_GPUS = 64
 DRIVER_VERSION = "580.173.02"
 Split = Mapping[Union[str, int], int]
-Facts = Mapping[str, Any]
-Elements = Callable[[Facts, Mapping[str, Any]], dict[str, Any]]
 
 
 class SimulationError(NvlinkError):
@@ -68,46 +64,35 @@ def places(
     _within("gpus_per_tray", gpus_per_tray, 1, MAX_GPUS)
     _within("cliques_per_rack", cliques_per_rack, 1, trays_per_rack)
     if not isinstance(seed, int) or isinstance(seed, bool):
-        raise SimulationError(f"simulation: seed is {_shown(seed)}, use an integer.")
+        raise SimulationError(f"simulation: seed is {shown(seed)}, use an integer.")
     if racks * trays_per_rack > MAX_TRAYS:
         raise SimulationError(
             f"simulation: racks times trays_per_rack is {racks * trays_per_rack}, use at most {MAX_TRAYS} trays."
         )
-    return _places(racks, trays_per_rack, gpus_per_tray, seed, _split(split, racks, trays_per_rack), cliques_per_rack)
-
-
-def _places(
-    racks: int, trays_per_rack: int, gpus_per_tray: int, seed: int, split: dict[int, int], cliques_per_rack: int
-) -> Iterator[Place]:
+    cliques_of = _split(split, racks, trays_per_rack)
     rack_width = max(2, len(str(racks)))
     tray_width = max(2, len(str(trays_per_rack)))
-    tails = [f"t{tray:0{tray_width}d}" for tray in range(1, trays_per_rack + 1)]
-    for rack in range(1, racks + 1):
-        cluster_uuid = _uuid(_digest(seed, rack, 0)[:16])
-        cliques = split.get(rack, cliques_per_rack)
-        head = f"r{rack:0{rack_width}d}"
-        for index, tail in enumerate(tails):
-            clique_id = DEFAULT_PARTITION if cliques == 1 else 1 + index * cliques // trays_per_rack
-            yield Place(head + tail, cluster_uuid, clique_id, index, gpus_per_tray, rack, index + 1)
+
+    def each() -> Iterator[Place]:
+        for rack in range(1, racks + 1):
+            cluster_uuid = _uuid(_digest(seed, rack, 0)[:16])
+            cliques = cliques_of.get(rack, cliques_per_rack)
+            for tray in range(1, trays_per_rack + 1):
+                name = f"r{rack:0{rack_width}d}t{tray:0{tray_width}d}"
+                clique_id = DEFAULT_PARTITION if cliques == 1 else 1 + (tray - 1) * cliques // trays_per_rack
+                yield Place(name, cluster_uuid, clique_id, tray - 1, gpus_per_tray, rack, tray)
+
+    return each()
 
 
 def fleet(
-    racks: int = 1,
-    trays_per_rack: int = 18,
-    gpus_per_tray: int = 4,
-    seed: int = 1,
-    split: Split | None = None,
-    cliques_per_rack: int = 1,
-    observed_at: str = "2026-01-01T00:00:00Z",
+    racks: int = 1, observed_at: str = "2026-01-01T00:00:00Z", seed: int = 1, **shape: Any
 ) -> dict[str, dict[str, Any]]:
     """Tray name -> the facts of that tray, all up and healthy; options as for places().
 
     No two trays, and no two GPUs, share a dict: a caller may change one without touching another.
     """
-    return {
-        place.name: facts(place, seed, observed_at)
-        for place in places(racks, trays_per_rack, gpus_per_tray, seed, split, cliques_per_rack)
-    }
+    return {place.name: facts(place, seed, observed_at) for place in places(racks, seed=seed, **shape)}
 
 
 def _gpu_uuids(random: bytes, count: int) -> list[str]:
@@ -176,107 +161,6 @@ def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
     }
 
 
-def nvidia_smi_xml(facts: Facts, elements: Elements | None = None) -> str:
-    """What ``nvidia-smi -q -x`` prints on the tray of these facts.
-
-    Element names and their mixed case as drivers R580 to R595 print them; an unknown value is N/A. elements: makes
-    those of each GPU, by default gpu_elements().
-    """
-    lines = [
-        '<?xml version="1.0" ?>',
-        '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">',
-        "<nvidia_smi_log>",
-        "\t<timestamp>Thu Jan  1 00:00:00 2026</timestamp>",
-        f"\t<driver_version>{_element_text(facts['driver_version'])}</driver_version>",
-        "\t<cuda_version>13.0</cuda_version>",
-        f"\t<attached_gpus>{len(facts['gpus'])}</attached_gpus>",
-    ]
-    for gpu in facts["gpus"]:
-        lines.append(f'\t<gpu id="{escape(gpu["pci_bus_id"] or "00000000:00:00.0")}">')
-        lines.extend(_elements((elements or gpu_elements)(facts, gpu), 2))
-        lines.append("\t</gpu>")
-    lines.append("</nvidia_smi_log>")
-    return "\n".join(lines) + "\n"
-
-
-def gpu_elements(facts: Facts, gpu: Mapping[str, Any]) -> dict[str, Any]:
-    """Element -> its text, or the elements in it."""
-    fabric, health = gpu["fabric"], gpu["fabric"]["health"]
-    state = fabric["state"]
-    completed = state == "completed"
-    mig = {True: "Enabled", False: "Disabled", None: None}[gpu["mig_enabled"]]
-    no_guid = "0x0000000000000000"
-    return {
-        "product_name": gpu["name"],
-        "product_brand": "NVIDIA",
-        "product_architecture": "Blackwell",
-        "persistence_mode": "Enabled",
-        "addressing_mode": "ATS",
-        "mig_mode": {"current_mig": mig, "pending_mig": mig},
-        "mig_devices": "None",
-        "serial": None,
-        "uuid": gpu["uuid"],
-        "pdi": gpu["pdi"] or no_guid,
-        "minor_number": gpu["index"],
-        "platformInfo": {
-            "chassis_serial_number": facts["chassis_serial"] or "",
-            "slot_number": facts["slot_number"],
-            "tray_index": facts["tray_index"],
-            "host_id": facts["host_id"],
-            "peer_type": "Switch Connected",
-            "module_id": gpu["module_id"],
-            "gpu_fabric_guid": gpu["fabric_guid"] or no_guid,
-        },
-        "c2c_mode": "Enabled",
-        "gpu_recovery_action": _text(constants.RECOVERY_ACTIONS, gpu["recovery_action"], "recovery_action"),
-        "pci": {"pci_device_id": "294110DE", "pci_bus_id": gpu["pci_bus_id"]},
-        "fabric": {
-            "state": None if state in (None, "not_supported") else _text(constants.STATES, state, "state"),
-            "status": _text(constants.STATUSES, fabric["status"], "status") if completed else None,
-            "cliqueId": fabric["clique_id"] if completed else None,
-            "clusterUuid": (fabric["cluster_uuid"] or constants.ZERO_UUID) if completed else None,
-            "health": {
-                "summary": _text(constants.SUMMARIES, health["summary"], "summary"),
-                "bandwidth": {True: "Degraded", False: "Full", None: None}[health["degraded_bandwidth"]],
-                "route_recovery_in_progress": health["route_recovery"],
-                "route_unhealthy": health["route_unhealthy"],
-                "access_timeout_recovery": health["access_timeout_recovery"],
-                "incorrect_configuration": _text(
-                    constants.INCORRECT_CONFIGURATIONS, health["incorrect_configuration"], "incorrect_configuration"
-                ),
-                "partition_assigned": health["partition_assigned"],
-            },
-        },
-        "processes": "",
-        "capabilities": {"egm": "disabled"},
-    }
-
-
-def _elements(tree: Mapping[str, Any], depth: int) -> Iterator[str]:
-    tabs = "\t" * depth
-    for name, value in tree.items():
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, dict):
-                yield f"{tabs}<{name}>"
-                yield from _elements(each, depth + 1)
-                yield f"{tabs}</{name}>"
-            else:
-                yield f"{tabs}<{name}>{_element_text(each)}</{name}>"
-
-
-def _element_text(value: Any) -> str:
-    return "N/A" if value is None else escape(str(value))
-
-
-def _text(table: Mapping[int, tuple[str, str]], word: str | None, field: str) -> str | None:
-    if word is None:
-        return None
-    texts = dict(table.values())
-    if word not in texts:
-        raise SimulationError(f"simulation: {field} is {_shown(word)}, use one of {', '.join(texts)}.")
-    return texts[word]
-
-
 def _digest(*key: int) -> bytes:
     return hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=64).digest()
 
@@ -290,12 +174,12 @@ def _split(split: Split | None, racks: int, trays_per_rack: int) -> dict[int, in
     if split is None:
         return {}
     if not isinstance(split, Mapping):
-        raise SimulationError(f"simulation: split is {_shown(split)}, use a mapping of rack to number of cliques.")
+        raise SimulationError(f"simulation: split is {shown(split)}, use a mapping of rack to number of cliques.")
     result = {}
     for rack, cliques in split.items():
         text = str(rack)
         if isinstance(rack, bool) or not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= racks:
-            raise SimulationError(f"simulation: split names rack {_shown(rack)}, use rack numbers from 1 to {racks}.")
+            raise SimulationError(f"simulation: split names rack {shown(rack)}, use rack numbers from 1 to {racks}.")
         _within(f"split of rack {text}", cliques, 1, trays_per_rack)
         result[int(text)] = cliques
     return result
@@ -303,9 +187,4 @@ def _split(split: Split | None, racks: int, trays_per_rack: int) -> dict[int, in
 
 def _within(option: str, value: Any, minimum: int, maximum: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-        raise SimulationError(f"simulation: {option} is {_shown(value)}, use an integer from {minimum} to {maximum}.")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+        raise SimulationError(f"simulation: {option} is {shown(value)}, use an integer from {minimum} to {maximum}.")

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
 from measure import Cost, once
 
 NAME = "runs"
@@ -179,8 +180,7 @@ class Site:
             "group_vars/nvlink.json",
             {"ansible_connection": "local", "ansible_python_interpreter": f"{tray}/python"},
         )
-        given = json.dumps({"dest": str(self.trays), "simulation": self.simulation})
-        self._run(self._adhoc("localhost", "rackscale.nvlink.simulated_trays", "-a", given, hosts="simulation"))
+        local_trays.write(self.trays, **self.simulation)
         # From the simulation, since to read the trays is what is measured.
         source = json.dumps({"fabric_sources": [{"simulation": self.simulation}]})
         self._run(self._play("discover", "-e", source, hosts="simulation"))

@@ -54,8 +54,7 @@ def run_demo(directory: Path) -> Demo:
 
 def leave_earlier_demo(directory: Path) -> None:
     """What a demo of other racks left, and a file that is not of a demo."""
-    racks = {"dest": str(directory / "trays"), "simulation": {"racks": 3, "trays_per_rack": 1}}
-    ansible("ansible", "localhost", "-m", "rackscale.nvlink.simulated_trays", "-a", json.dumps(racks))
+    (directory / ".demo").touch()
     fabric = fabric_file.serialise(fabrics.fabric(racks=3, trays=1, split=()))
     for name in ("fabric.json", "fabric.json.previous"):
         (directory / name).write_bytes(fabric)
@@ -97,7 +96,7 @@ def test_the_unhealthy_gpu_is_in_the_state(demo: Demo) -> None:
     state = demo.json("fabric.state.json")
     assert {name for name, tray in state["trays"].items() if tray["health"] == "unhealthy"} == {SICK}
     errors = [finding for finding in state["trays"][SICK]["findings"] if finding["severity"] == "error"]
-    assert {finding["gpu"] for finding in errors} == {2}
+    assert {finding["gpu"] for finding in errors} == {0}
 
 
 def test_both_slurm_files_contain_every_tray(demo: Demo) -> None:
@@ -114,7 +113,7 @@ def test_both_slurm_files_contain_every_tray(demo: Demo) -> None:
 
 def test_the_report_shows_both_broken_trays(demo: Demo) -> None:
     page = demo.text("report/index.html")
-    assert f'<a href="#tray-{SICK}">{SICK} GPU 2</a>' in page
+    assert f'<a href="#tray-{SICK}">{SICK} GPU 0</a>' in page
     assert "32 of 36 trays are usable by jobs of 8 trays; " in page
     assert "simulated" in page
     assert "<dt>State</dt><dd>stale, last seen " in page
@@ -143,7 +142,7 @@ def test_it_prints_less_than_45_lines_and_the_result_last(demo: Demo) -> None:
     ]
     assert [found[1] == found[2] for found in sums if found] == [True, True]
     assert re.fullmatch(r"  Report: .*/report/index\.html", lines[-2])
-    assert re.fullmatch(rf"CHANGED in [0-9.]+ s: 37 hosts: 35 ok, 1 changed, 1 rescued \({DOWN}\)", lines[-1])
+    assert re.fullmatch(r"CHANGED in [0-9.]+ s: localhost", lines[-1])
     # `make demo` adds the last one.
     assert len(lines) < 45
     # A line with its remedy for each fault.
@@ -188,7 +187,6 @@ def test_a_demo_over_an_earlier_one_keeps_what_is_not_its_own(demo: Demo) -> Non
     assert not (demo.directory / "fabric.json.previous").exists()
     assert demo.text("mine.txt") == "mine"
     assert set(demo.json("fabric.json")["domains"]) == {"r01", "r02"}
-    assert not list(demo.directory.glob("trays/r03*"))
 
 
 @pytest.mark.long

@@ -17,17 +17,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet, nvidia_smi_xml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
 
 from .commands import CONFIG, ansible, environment, on_terminal
-
-# What a tray has of its own: nvidia-smi, its addresses, and a Python that finds both before the machine's.
-STAND_INS = {
-    "nvidia-smi": '#!/bin/sh\nexec cat "${0%/*}/nvidia-smi.xml"\n',
-    "ip": '#!/bin/sh\nexec cat "${0%/*}/ip.json"\n',
-    "python": f'#!/bin/sh\nPATH="${{0%/*}}:$PATH" exec {sys.executable} "$@"\n',
-}
-SSH_TO_NOWHERE = '#!/bin/sh\necho "ssh: connect to host: No route to host" >&2\nexit 255\n'
 
 
 class Site:
@@ -41,11 +34,8 @@ class Site:
         self.hosts: dict[str, dict[str, Any]] = {}
         # Of the group all.
         self.variables: dict[str, Any] = {}
-        self.ssh = self._program(directory / "ssh", SSH_TO_NOWHERE)
+        self.ssh = local_trays.program(directory / "ssh", local_trays.SSH_TO_NOWHERE)
         for name in self.facts:
-            (directory / name).mkdir()
-            for program, text in STAND_INS.items():
-                self._program(directory / name / program, text)
             self.set_site(name)
             self.hosts[name] = {
                 "ansible_connection": "local",
@@ -54,20 +44,9 @@ class Site:
                 "fabric_facts_ip": "ip",
             }
 
-    def _program(self, path: Path, text: str) -> Path:
-        path.write_text(text)
-        path.chmod(0o755)
-        return path
-
     def set_site(self, name: str) -> None:
         """Write the current facts of a tray, which its programs print."""
-        facts = self.facts[name]
-        links = [
-            {"ifname": row["interface"], "addr_info": [{"local": row["address"], "prefixlen": row["prefix"]}]}
-            for row in facts["addresses"]
-        ]
-        (self.directory / name / "nvidia-smi.xml").write_text(nvidia_smi_xml(facts))
-        (self.directory / name / "ip.json").write_text(json.dumps(links))
+        local_trays.write_tray(self.directory / name, self.facts[name])
 
     def move(self, name: str, clique_id: int) -> None:
         for gpu in self.facts[name]["gpus"]:

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from . import mistakes
-from .commands import ansible
 from .mistakes import READ_ONLY, Mistake
 
 LAST_LINES = 24
@@ -66,8 +66,7 @@ class Mistakes:
         self._pool.shutdown(cancel_futures=True)
 
     def _make(self) -> None:
-        given = {"dest": str(self._folder / "trays"), "simulation": SIMULATION}
-        ansible("ansible", "localhost", "-m", "rackscale.nvlink.simulated_trays", "-a", json.dumps(given))
+        local_trays.write(self._folder / "trays", **SIMULATION)
         (self._template / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=2, trays=2, split=())))
         (self._template / "cluster.nvlink.yml").write_text(CLUSTER)
         (self._template / "hosts.yml").write_text("slurm_controller: {hosts: {ctl: {}}}\n")

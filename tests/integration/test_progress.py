@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from .commands import ansible
@@ -175,8 +176,7 @@ def test_a_run_of_site_without_changes_prints_few_lines(tmp_path: Path) -> None:
     source = {"plugin": "rackscale.nvlink.fabric", "sources": ["simulation"], "simulation": simulation}
     inventory, trays = tmp_path / "cluster.nvlink.yml", tmp_path / "trays"
     inventory.write_text(json.dumps(source))
-    options = json.dumps({"dest": str(trays), "simulation": simulation})
-    ansible("ansible", "localhost", "-m", "rackscale.nvlink.simulated_trays", "-a", options)
+    local_trays.write(trays, **simulation)
     for python in trays.glob("*/python"):
         (python.parent / "alone").write_text(ALONE)
         (python.parent / "alone").chmod(0o755)

@@ -102,7 +102,7 @@ def tasks(data: Any, once: bool = False) -> Iterator[tuple[dict[str, Any], bool]
 def files_with_tasks() -> Iterator[tuple[Path, list[Any]]]:
     """The collection's files of tasks and playbooks."""
     for path in [path for folder in ("roles/*/tasks", "playbooks") for path in CHECKOUT.glob(f"{folder}/**/*.yml")]:
-        data = None if "group_vars" in path.parts else yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+        data = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
         if isinstance(data, list):
             yield path, data
 

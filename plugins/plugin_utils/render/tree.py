@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -20,16 +20,17 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 
 SCHEMA_VERSION = 1
+# Lists the files that were written.
+MANIFEST = ".fabric_render.json"
 # In bytes; what is longer is not useful in a diff.
 LONGEST_DIFF = 100_000
 
 
 class File(NamedTuple):
-    """A file to generate; part: its generator; executable: its mode."""
+    """A file to generate; part: its generator."""
 
     text: str
     part: str
-    executable: bool = False
 
 
 class Change(NamedTuple):
@@ -51,18 +52,22 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The changes of a tree; ``kept``: files that are no longer generated, but were changed by a person."""
+    """The changes of a tree and of its manifest; kept: files that are no longer generated, but a person changed."""
 
     root: Path
-    manifest: str
-    changes: list[Change] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    executables: frozenset[str] = frozenset()
+    changes: list[Change]
+    manifest: Change
+    kept: list[str]
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything changes."""
+        return bool(self.changes) or self.manifest.before != self.manifest.after
 
     def apply(self) -> None:
         """Write the changes, each file atomically, the manifest last."""
         try:
-            for change in self.changes:
+            for change in [*self.changes, self.manifest] if self.changed else []:
                 target = self.root / change.path
                 if change.after is None:
                     target.unlink(missing_ok=True)
@@ -70,8 +75,7 @@ class Plan:
                 else:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     # Not durable: files that a crash loses can be generated again.
-                    executable = change.path in self.executables
-                    atomic.write(str(target), change.after, durable=False, follow=False, executable=executable)
+                    atomic.write(str(target), change.after, durable=False, follow=False)
         except OSError as error:
             raise RenderError(
                 f"{self.root}: cannot be written ({error.strerror or error}): free space on its file system, "
@@ -79,21 +83,20 @@ class Plan:
             ) from None
 
 
-def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -> Plan:
+def plan(root: str, files: Mapping[str, File], parts: set[str]) -> Plan:
     """Compare a tree with its desired files.
 
-    Only files of ``parts`` are compared, so that a run of some generators keeps the files of the others. ``manifest``:
-    name of the file in ``root`` that lists the written files.
+    Only files of ``parts`` are compared, so that a run of some generators keeps the files of the others.
     """
     base = Path(root)
-    written = _written(base, manifest)
+    written = _written(base)
     changes: list[Change] = []
     kept: list[str] = []
     for path, file in sorted(files.items()):
         if not _is_inside(path):
             raise RenderError(f"{path!r}: is not a path below {root}: rename the clique or tray in it")
         before, after = _read(base, path), file.text.encode()
-        if before != after or (file.executable and not os.access(base / path, os.X_OK)):
+        if before != after:
             changes.append(Change(path, before, after))
     listed = {path: entry for path, entry in written.items() if entry["part"] not in parts}
     for path, entry in sorted(written.items()):
@@ -109,10 +112,7 @@ def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -
     listed |= {path: {"part": file.part, "sha256": _sha256(file.text.encode())} for path, file in files.items()}
     document = {"schema_version": SCHEMA_VERSION, "files": listed}
     content = (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
-    before = _read(base, manifest)
-    if before != content:
-        changes.append(Change(manifest, before, content))
-    return Plan(base, manifest, changes, kept, frozenset(path for path, file in files.items() if file.executable))
+    return Plan(base, changes, Change(MANIFEST, _read(base, MANIFEST), content), kept)
 
 
 def _is_inside(path: str) -> bool:
@@ -120,8 +120,8 @@ def _is_inside(path: str) -> bool:
     return bool(parts) and path.isprintable() and not path.startswith("/") and ".." not in parts and "." not in parts
 
 
-def _written(base: Path, manifest: str) -> dict[str, dict[str, Any]]:
-    data = _read(base, manifest)
+def _written(base: Path) -> dict[str, dict[str, Any]]:
+    data = _read(base, MANIFEST)
     if data is None:
         return {}
     try:
@@ -131,7 +131,7 @@ def _written(base: Path, manifest: str) -> dict[str, dict[str, Any]]:
     except (ValueError, TypeError, KeyError, AttributeError):
         pass
     what = "is not a valid list of written files: remove it and the files of earlier runs"
-    raise RenderError(f"{base / manifest}: {what}")
+    raise RenderError(f"{base / MANIFEST}: {what}")
 
 
 def _read(base: Path, path: str) -> bytes | None:

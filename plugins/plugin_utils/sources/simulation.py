@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, worded
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     DEGRADED,
@@ -26,11 +28,14 @@ SHAPE = ("racks", "trays_per_rack", "gpus_per_tray", "seed", "split", "cliques_p
 
 Fault = Callable[[Observation], Observation]
 
+UNHEALTHY_GPU: Finding = worded(gpu_finding("fabric_unhealthy", "routes", gpu=0))
+"""As fabric_facts reports it."""
+
 # In the order of precedence: a tray has one fault at most, the first whose rate or list includes it.
 FAULTS: dict[str, Fault] = {
     "down": lambda row: Observation(row.tray, SOURCE, reachable=False, problem="it is down in the simulation"),
     "detached": lambda row: replace(row, identity=None),
-    "unhealthy": lambda row: replace(row, health=UNHEALTHY),
+    "unhealthy": lambda row: replace(row, health=UNHEALTHY, findings=({**UNHEALTHY_GPU, "tray": row.tray},)),
     "degraded": lambda row: replace(row, health=DEGRADED),
 }
 

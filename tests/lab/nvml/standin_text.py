@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from xml.sax.saxutils import escape
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
@@ -78,28 +79,110 @@ def standin_text(
 
 
 def smi_text(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> str:
-    """What nvidia-smi prints on a tray of any facts: without a place in a rack, and with a driver of R615, too.
+    """What ``nvidia-smi -q -x`` prints on the tray of these facts.
 
-    A GPU is lost when ``lost`` or a finding gpu_lost of the facts names its index: then every element has that text.
+    Element names and their mixed case as drivers R580 to R595 print them; an unknown value is N/A. A tray may have no
+    place in a rack, or a driver of R615. A GPU is lost when ``lost`` or a finding gpu_lost of the facts names its
+    index: then every element has that text.
     """
     lost_gpus = _lost_indices(facts, lost)
+    lines = [
+        '<?xml version="1.0" ?>',
+        '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">',
+        "<nvidia_smi_log>",
+        "\t<timestamp>Thu Jan  1 00:00:00 2026</timestamp>",
+        f"\t<driver_version>{_element_text(facts['driver_version'])}</driver_version>",
+        "\t<cuda_version>13.0</cuda_version>",
+        f"\t<attached_gpus>{len(facts['gpus'])}</attached_gpus>",
+    ]
+    for gpu in facts["gpus"]:
+        tree = _gpu_elements(facts, gpu)
+        lines.append(f'\t<gpu id="{escape(gpu["pci_bus_id"] or "00000000:00:00.0")}">')
+        lines.extend(_elements(_all_lost(tree) if gpu["index"] in lost_gpus else tree, 2))
+        lines.append("\t</gpu>")
+    lines.append("</nvidia_smi_log>")
+    return "\n".join(lines) + "\n"
 
-    def elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
-        tree, fabric = simulation.gpu_elements(facts, gpu), gpu["fabric"]
-        if not _has_platform(facts):
-            tree["platformInfo"].update(dict.fromkeys(("chassis_serial_number", "peer_type", "gpu_fabric_guid")))
-        connected = fabric["health"]["fabric_manager_connected"]
-        if connected is not None:
-            tree["fabric"]["health"]["gfm_state"] = "Connected" if connected else "Disconnected"
-        if fabric["cliques"] is not None and fabric["state"] == "completed":
-            kinds = constants.CLIQUE_TYPES.values()
-            rows = [
-                {"clique_type": text, "clique_id": each} for kind, text in kinds for each in fabric["cliques"][kind]
-            ]
-            tree["fabric"]["cliques"] = {"clique_entry": rows}
-        return _all_lost(tree) if gpu["index"] in lost_gpus else tree
 
-    return simulation.nvidia_smi_xml(facts, elements)
+def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
+    """Element -> its text, or the elements in it."""
+    fabric, health = gpu["fabric"], gpu["fabric"]["health"]
+    state = fabric["state"]
+    completed = state == "completed"
+    mig = {True: "Enabled", False: "Disabled", None: None}[gpu["mig_enabled"]]
+    no_guid = "0x0000000000000000"
+    tree: dict[str, Any] = {
+        "product_name": gpu["name"],
+        "product_brand": "NVIDIA",
+        "product_architecture": "Blackwell",
+        "persistence_mode": "Enabled",
+        "addressing_mode": "ATS",
+        "mig_mode": {"current_mig": mig, "pending_mig": mig},
+        "mig_devices": "None",
+        "serial": None,
+        "uuid": gpu["uuid"],
+        "pdi": gpu["pdi"] or no_guid,
+        "minor_number": gpu["index"],
+        "platformInfo": {
+            "chassis_serial_number": facts["chassis_serial"] or "",
+            "slot_number": facts["slot_number"],
+            "tray_index": facts["tray_index"],
+            "host_id": facts["host_id"],
+            "peer_type": "Switch Connected",
+            "module_id": gpu["module_id"],
+            "gpu_fabric_guid": gpu["fabric_guid"] or no_guid,
+        },
+        "c2c_mode": "Enabled",
+        "gpu_recovery_action": _text(constants.RECOVERY_ACTIONS, gpu["recovery_action"]),
+        "pci": {"pci_device_id": "294110DE", "pci_bus_id": gpu["pci_bus_id"]},
+        "fabric": {
+            "state": None if state in (None, "not_supported") else _text(constants.STATES, state),
+            "status": _text(constants.STATUSES, fabric["status"]) if completed else None,
+            "cliqueId": fabric["clique_id"] if completed else None,
+            "clusterUuid": (fabric["cluster_uuid"] or constants.ZERO_UUID) if completed else None,
+            "health": {
+                "summary": _text(constants.SUMMARIES, health["summary"]),
+                "bandwidth": {True: "Degraded", False: "Full", None: None}[health["degraded_bandwidth"]],
+                "route_recovery_in_progress": health["route_recovery"],
+                "route_unhealthy": health["route_unhealthy"],
+                "access_timeout_recovery": health["access_timeout_recovery"],
+                "incorrect_configuration": _text(constants.INCORRECT_CONFIGURATIONS, health["incorrect_configuration"]),
+                "partition_assigned": health["partition_assigned"],
+            },
+        },
+        "processes": "",
+        "capabilities": {"egm": "disabled"},
+    }
+    if not _has_platform(facts):
+        tree["platformInfo"].update(dict.fromkeys(("chassis_serial_number", "peer_type", "gpu_fabric_guid")))
+    connected = health["fabric_manager_connected"]
+    if connected is not None:
+        tree["fabric"]["health"]["gfm_state"] = "Connected" if connected else "Disconnected"
+    if fabric["cliques"] is not None and completed:
+        kinds = constants.CLIQUE_TYPES.values()
+        rows = [{"clique_type": text, "clique_id": each} for kind, text in kinds for each in fabric["cliques"][kind]]
+        tree["fabric"]["cliques"] = {"clique_entry": rows}
+    return tree
+
+
+def _elements(tree: Mapping[str, Any], depth: int) -> Iterator[str]:
+    tabs = "\t" * depth
+    for name, value in tree.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                yield f"{tabs}<{name}>"
+                yield from _elements(each, depth + 1)
+                yield f"{tabs}</{name}>"
+            else:
+                yield f"{tabs}<{name}>{_element_text(each)}</{name}>"
+
+
+def _element_text(value: Any) -> str:
+    return "N/A" if value is None else escape(str(value))
+
+
+def _text(table: Mapping[int, tuple[str, str]], word: str | None) -> str | None:
+    return None if word is None else dict(table.values())[word]
 
 
 def _all_lost(tree: Mapping[str, Any]) -> dict[str, Any]:

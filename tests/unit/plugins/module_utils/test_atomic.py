@@ -72,14 +72,13 @@ def test_a_leftover_of_a_killed_write_is_removed_an_hour_later_and_a_younger_one
     assert names(tmp_path) == [".other.json.1.new", ".verdict.json.1.new", "verdict.json"]
 
 
-def test_a_new_file_has_the_mode_of_the_umask_and_an_executable_one_can_be_run_by_its_readers(tmp_path: Path) -> None:
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
     code = """
         os.umask(0o027)
         atomic.write(sys.argv[1] + "/plain", b"new")
-        atomic.write(sys.argv[1] + "/program", b"new", executable=True)
     """
     assert python(code, str(tmp_path)).wait(30) == 0
-    assert (mode(tmp_path / "plain"), mode(tmp_path / "program")) == (0o640, 0o750)
+    assert mode(tmp_path / "plain") == 0o640
 
 
 def test_a_file_keeps_its_mode_unless_one_is_given(tmp_path: Path) -> None:
@@ -91,8 +90,6 @@ def test_a_file_keeps_its_mode_unless_one_is_given(tmp_path: Path) -> None:
     path.chmod(0o640)
     atomic.write(str(path), b"2", model=str(model))
     assert mode(path) == 0o640
-    atomic.write(str(path), b"3", executable=True)
-    assert mode(path) == 0o750
     atomic.write(str(path), b"4", mode=0o600)
     assert (mode(path), path.read_bytes()) == (0o600, b"4")
     with pytest.raises(FileNotFoundError):

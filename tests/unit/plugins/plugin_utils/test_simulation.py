@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 from typing import Any
 
 import pytest
@@ -54,20 +53,6 @@ def test_numbers_in_names_are_padded_to_the_largest(racks: int, trays_per_rack: 
     *_others, place = simulation.places(racks, trays_per_rack)
     assert place.name == last
     assert len({place.name for place in simulation.places(racks, trays_per_rack)}) == racks * trays_per_rack
-
-
-def test_places_and_fleet_agree() -> None:
-    options: dict[str, Any] = {"racks": 3, "trays_per_rack": 9, "gpus_per_tray": 2, "split": {"3": 3}, "seed": 5}
-    for place, (name, facts) in itertools.zip_longest(
-        simulation.places(**options), simulation.fleet(**options).items()
-    ):
-        assert (place.name, place.cluster_uuid, place.clique_id, place.tray_index, place.gpu_count) == (
-            name,
-            facts["cluster_uuid"],
-            facts["clique_id"],
-            facts["tray_index"],
-            facts["gpu_count"],
-        )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.kinds import Substitutes
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,7 +164,7 @@ def tray(number: int) -> bundle.Host:
     facts = list(simulation.fleet(racks=1, trays_per_rack=2).values())[number - 1]
     for gpu in facts["gpus"]:
         gpu["fabric"]["cluster_uuid"] = str(CLUSTER)
-    xml = simulation.nvidia_smi_xml({**facts, "cluster_uuid": str(CLUSTER)})
+    xml = standin_text.smi_text({**facts, "cluster_uuid": str(CLUSTER)})
     xml = xml.replace("<processes>", "<processes><process_name>/home/jdoe/secret.py</process_name>")
     data = struct.pack("<I16sIIB3xIB3x", 0x3000028, CLUSTER.bytes, 0, 7, 3, 170, 1).hex()
     structs = [{"version": 4, "code": 13, "bytes": ""}, {"version": 3, "code": 0, "bytes": data}]

@@ -29,14 +29,14 @@ def outside(tmp_path: Path) -> Path:
 def test_a_linked_folder_below_the_root_is_refused(tmp_path: Path, outside: Path, files: dict[str, tree.File]) -> None:
     sha256 = hashlib.sha256(b"mine").hexdigest()
     row = {"files": {"slurm/topology.yaml": {"part": "slurm", "sha256": sha256}}}
-    (tmp_path / "out" / "manifest").write_text(json.dumps(row))
+    (tmp_path / "out" / ".fabric_render.json").write_text(json.dumps(row))
     with pytest.raises(RenderError, match=r"out/slurm: is a symbolic link, .* remove the link$"):
-        tree.plan(str(tmp_path / "out"), files, {"slurm"}, "manifest").apply()
+        tree.plan(str(tmp_path / "out"), files, {"slurm"}).apply()
     assert (outside / "topology.yaml").read_text() == "mine"
 
 
 def test_the_root_may_be_a_link_and_a_linked_file_is_replaced(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "chosen").symlink_to(outside)
     (outside / "linked").symlink_to("topology.yaml")
-    tree.plan(str(tmp_path / "chosen"), {"linked": tree.File("new", "part")}, {"part"}, "manifest").apply()
+    tree.plan(str(tmp_path / "chosen"), {"linked": tree.File("new", "part")}, {"part"}).apply()
     assert [(outside / name).read_text() for name in ("linked", "topology.yaml")] == ["new", "mine"]

@@ -95,7 +95,7 @@ def observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observe:
     }.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "answer.xml").write_text(simulation.nvidia_smi_xml(next(iter(simulation.fleet().values()))))
+    (tmp_path / "answer.xml").write_text(standin_text.smi_text(next(iter(simulation.fleet().values()))))
     monkeypatch.setenv("SCRATCH", str(tmp_path))
     own = {"ssh": str(tmp_path / "ssh"), "python": sys.executable, "backend": "nvidia_smi"}
     own["nvidia_smi"] = str(tmp_path / "nvidia-smi")

@@ -31,7 +31,7 @@ class World:
     """Evidence of agreeing layers; every part is plain data that a test may change."""
 
     def __init__(self, racks: int = 2, trays: int = 4, **shape: Any) -> None:
-        fleet = simulation.fleet(racks, trays, observed_at=NOW, **shape)
+        fleet = simulation.fleet(racks, NOW, trays_per_rack=trays, **shape)
         for row in fleet.values():
             row["driver_version"] = VERSION
         observed = [ansible_facts.from_facts(tray, row) for tray, row in fleet.items()]
