@@ -100,7 +100,7 @@ def test_a_tray_with_gpus_that_the_backend_left_out_is_not_attached() -> None:
         ("l40s", ["fabric_not_supported"]),
         ("lost", ["gpu_lost"]),
         ("refused", ["fabric_refused"] * 2),
-        ("in_progress", ["fabric_in_progress"] * 4),
+        ("in_progress", ["fabric_in_progress"] * 2),
     ],
 )
 def test_a_tray_that_is_not_attached_has_a_finding_with_the_reason(name: str, expected: list[str]) -> None:

@@ -214,6 +214,10 @@ SCENARIOS: dict[str, Sequence[Run]] = {
             moved={"r01t[05-06]": "r01a"},
         )
     ],
+    "a partition is divided under new IDs and joins again": [
+        Run([clique("r01t[01-03]", 5), clique("r01t[04-06]", 6)], moved={"r01t[01-03]": "r01a", "r01t[04-06]": "r01b"}),
+        Run([clique(R01, 32766)], moved={R01: "r01"}),
+    ],
     "halves of a partition join under a third ID": [
         Run([clique("r01t[04-06]", 7)], moved={"r01t[04-06]": "r01a"}),
         Run([clique(R01, 9)], renumbered, "r01 32766 -> 9", moved={"r01t[04-06]": "r01"}),

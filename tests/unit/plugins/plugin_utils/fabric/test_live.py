@@ -11,7 +11,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import liv
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Fabric, Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import simulation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,11 +80,6 @@ rows = st.builds(
 def test_an_answer_is_the_same_after_caching(rows: list[Observation], findings: list[Finding]) -> None:
     reported = Merged(rows, findings)
     assert live.unpack(json.loads(json.dumps(live.pack(reported)))) == reported
-
-
-def test_a_simulated_fleet_survives_a_cache() -> None:
-    fleet = simulation.discover({"faults": {"down": 0.5}}, NOW).observations
-    assert live.unpack(json.loads(json.dumps(live.pack(Merged(fleet, []))))) == Merged(fleet, [])
 
 
 def test_cached_data_of_another_format_are_ignored() -> None:

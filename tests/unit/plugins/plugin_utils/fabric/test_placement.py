@@ -242,40 +242,6 @@ def test_a_tray_moves_with_its_clique_with_a_reason() -> None:
     assert site.fabric.trays["r02t02"]["why"].startswith("placed 2026-11-21")
 
 
-def test_a_split_rack_retires_its_clique_and_a_joined_one_gets_it_back() -> None:
-    site = Site(policy=Policy(moved_percent=100))
-    site.discover()
-    for number, name in enumerate(["r01t01", "r01t02", "r01t03", "r01t04"]):
-        site.attach(name, clique_id=1 + number // 2)
-    split = site.discover().fabric
-    assert [(block.name, block.position, len(block.trays)) for block in split.blocks()] == [
-        ("r01", 0, 0),
-        ("r02", 1, 4),
-        ("r01a", 2, 2),
-        ("r01b", 3, 2),
-    ]
-    for name in ("r01t01", "r01t02", "r01t03", "r01t04"):
-        site.attach(name, clique_id=32766)
-    joined = site.discover().fabric
-    assert [len(block.trays) for block in joined.blocks()] == [4, 4, 0, 0]
-    assert joined.cliques == split.cliques
-
-
-def test_a_new_domain_after_others_retired_gets_a_name_and_position_of_its_own() -> None:
-    site = Site(policy=Policy(moved_percent=100))
-    site.discover()
-    for name in ("r02t01", "r02t02", "r02t03", "r02t04"):
-        site.attach(name, "12345678-1234-4234-8234-123456789abc")
-        for gpu in site.gpus(name):
-            gpu["uuid"] = gpu["uuid"].replace("GPU-", "GPU-f")[:40]
-    fabric = site.discover().fabric
-    assert [(block.name, block.position, len(block.trays)) for block in fabric.blocks()] == [
-        ("r01", 0, 4),
-        ("r02", 1, 0),
-        ("r03", 2, 4),
-    ]
-
-
 def test_names_follow_the_trays_not_the_uuids() -> None:
     site = Site(racks=12, trays_per_rack=1)
     site.discover()
