@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins
-from hypothesis import given as drawn
-from hypothesis import strategies as st
 
 from . import dra_cluster as world
 
@@ -41,6 +39,14 @@ def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list
     return [row["message"] for row in found]
 
 
+IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
+
+
+def plugin(*rows: dict[str, Any], name: str = "x") -> dict[str, Any]:
+    """A cluster with a DaemonSet of these containers."""
+    return cluster(world.device_plugin(name, containers=list(rows)))
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -48,17 +54,10 @@ def messages(given: dict[str, Any], shape: str = "all_dra", **more: Any) -> list
             lambda: cluster(world.device_plugin(pod=GPU_OPERATOR), labels=DEPLOYED),
             "of the DaemonSet gpu-operator/nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02,",
         ),
+        (lambda: plugin({"name": "nvidia-device-plugin", "image": "m/k:1"}), "DaemonSet gpu-operator/x allocates"),
         (
-            lambda: cluster(world.device_plugin("x", containers=[{"name": "nvidia-device-plugin", "image": "m/k:1"}])),
-            "of the DaemonSet gpu-operator/x allocates",
-        ),
-        (
-            lambda: cluster(
-                world.device_plugin(
-                    "x", containers=[{"name": "main", "image": "m/k:1", "command": ["nvidia-device-plugin"]}]
-                )
-            ),
-            "of the DaemonSet gpu-operator/x allocates",
+            lambda: plugin({"name": "main", "image": "m/k:1", "command": ["nvidia-device-plugin"]}),
+            "DaemonSet gpu-operator/x allocates",
         ),
         (
             lambda: cluster(cluster_policies=[world.cluster_policy()]),
@@ -89,30 +88,13 @@ def test_each_trace_of_a_device_plugin_is_one_finding(make: Callable[[], dict[st
         lambda: cluster(cluster_policies=[world.cluster_policy()], labels={device_plugins.OPERANDS: "false"}),
         lambda: cluster(cluster_policies=[world.cluster_policy(False)]),
         lambda: cluster(world.gfd()),
-        lambda: cluster(
-            world.device_plugin(
-                "nvidia-device-plugin-gpu-feature-discovery",
-                containers=[
-                    {"name": "gpu-feature-discovery-ctr", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"},
-                    {
-                        "name": "gpu-feature-discovery-sidecar",
-                        "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0",
-                        "command": ["config-manager"],
-                    },
-                ],
-            )
+        lambda: plugin(
+            {"name": "gpu-feature-discovery-ctr", "image": IMAGE},
+            {"name": "gpu-feature-discovery-sidecar", "image": IMAGE, "command": ["config-manager"]},
+            name="nvidia-device-plugin-gpu-feature-discovery",
         ),
-        lambda: cluster(
-            world.device_plugin(
-                "nvidia-device-plugin-mps-control-daemon",
-                containers=[{"name": "mps-control-daemon-ctr", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"}],
-            )
-        ),
-        lambda: cluster(
-            world.daemon_set(
-                containers=[{"name": "gpus", "image": "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu"}]
-            )
-        ),
+        lambda: plugin({"name": "mps-control-daemon-ctr", "image": IMAGE}, name="nvidia-device-plugin-mps"),
+        lambda: plugin({"name": "gpus", "image": "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu"}),
     ],
 )
 def test_what_allocates_no_gpu_is_no_finding(make: Callable[[], dict[str, Any]]) -> None:
@@ -171,13 +153,10 @@ def test_a_list_that_cannot_be_read_is_an_error(resource: str) -> None:
     assert messages(given, shape="compute_domains") == []
 
 
-AMOUNTS = st.lists(st.integers(min_value=0, max_value=8), max_size=3)
-
-
-@drawn(AMOUNTS, AMOUNTS)
-def test_init_containers_share_the_gpus_of_the_containers(running: list[int], starting: list[int]) -> None:
-    def rows(numbers: list[int]) -> list[dict[str, Any]]:
+def test_init_containers_share_the_gpus_of_the_containers() -> None:
+    def rows(*numbers: int) -> list[dict[str, Any]]:
         return [{"resources": {"limits": {"nvidia.com/gpu": str(number), "cpu": "1"}}} for number in numbers]
 
-    pod = {"spec": {"containers": rows(running), "initContainers": rows(starting)}}
-    assert device_plugins.requested(pod) == max(sum(running), *starting, 0)
+    assert device_plugins.requested({"spec": {"containers": rows(2, 1), "initContainers": rows(1, 2)}}) == 3
+    assert device_plugins.requested({"spec": {"containers": rows(1), "initContainers": rows(4, 2)}}) == 4
+    assert device_plugins.requested({"spec": {"containers": []}}) == 0

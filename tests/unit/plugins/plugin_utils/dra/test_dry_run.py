@@ -37,8 +37,8 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 class Api:
     """An API server: answers to writes by method, live objects by path."""
 
-    def __init__(self, status: int = 201, message: str = "", live: Any = None, details: Any = None) -> None:
-        self.answer = (status, {"kind": "Status", "message": message, "details": details or {}})
+    def __init__(self, status: int = 201, message: str = "", live: Any = None) -> None:
+        self.answer = (status, {"kind": "Status", "message": message})
         self.live: dict[str, Any] = live or {}
 
     def __call__(self, request: Request, reply: Reply) -> None:
@@ -47,8 +47,6 @@ class Api:
             reply.json({"resources": RESOURCES[path]})
         elif request.method == "GET":
             reply.json(self.live.get(path, {"message": "not found"}), 200 if path in self.live else 404)
-        elif "/namespaces/default/" in path:
-            reply.json({}, 201)
         else:
             reply.json(self.answer[1], self.answer[0])
 
@@ -70,20 +68,6 @@ def test_a_live_object_is_replaced_in_its_version() -> None:
     assert (write.method, write.target.partition("?")[0]) == ("PUT", path)
     assert (other.method, other.target.partition("?")[0]) == ("POST", "/apis/apps/v1/namespaces/dra/daemonsets")
     assert json.loads(write.body)["metadata"] == {"name": "gpu.nvidia.com", "resourceVersion": "7"}
-
-
-def test_a_refused_object_is_named_with_the_servers_reason() -> None:
-    reason = "livenessProbe.grpc.port: Invalid value: 70000: must be between 1 and 65535"
-    found, _writes = sent(Api(422, reason), DAEMON_SET)
-    assert found == [
-        f"dra_value_refused: The API server would refuse DaemonSet plugin ({reason}); correct values.",
-    ]
-
-
-def test_an_object_of_a_namespace_that_does_not_exist_is_sent_to_another() -> None:
-    found, writes = sent(Api(404, 'namespaces "dra" not found', details={"kind": "namespaces"}), DAEMON_SET)
-    assert found == []
-    assert json.loads(writes[-1].body)["metadata"]["namespace"] == "default"
 
 
 def test_a_kind_of_the_charts_own_crds_need_not_be_served() -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 
 import pytest
@@ -62,31 +61,6 @@ def patch_all(cluster: Cluster, names: list[str]) -> tuple[list[str], list[Nvlin
     return run_concurrently(([name] for name in names), patch)
 
 
-def test_concurrent_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    http_servers.without_proxy(monkeypatch)
-    lock, now, most, ports = threading.Lock(), [0], [0], set()
-
-    def slow(_request: Request, reply: Reply) -> None:
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-            ports.add(reply.port)
-        time.sleep(0.05)
-        with lock:
-            now[0] -= 1
-        reply.json({})
-
-    names = [f"n{number}" for number in range(48)]
-    with http_servers.served(slow, keep=True) as server:
-        cluster = api.connect({"api_url": server.url}, "k8s_topology")
-        done, errors = patch_all(cluster, names)
-        del cluster
-    assert (done, errors) == (names, [])
-    assert 1 < most[0] <= api.MAX_WORKERS
-    assert len(ports) <= api.MAX_WORKERS
-    assert sorted(request.target.partition("?")[0].rpartition("/")[2] for request in server.requests) == sorted(names)
-
-
 def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     http_servers.without_proxy(monkeypatch)
 
@@ -105,25 +79,6 @@ def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.Monk
         " resolve the conflict with the other writer"
         for name in ("n1", "n3")
     ]
-
-
-def test_only_metadata_is_requested_where_it_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metadata is half of a Node; a server without that type may send the whole object."""
-    http_servers.without_proxy(monkeypatch)
-    node = {"metadata": {"name": "n1"}}
-
-    def answer(request: Request, reply: Reply) -> None:
-        reply.json({"items": [node]} if request.method == "GET" else node)
-
-    with http_servers.served(answer, keep=True) as server:
-        cluster = api.connect({"api_url": server.url}, "k8s_topology")
-        assert cluster.items(NODE) == cluster.items(NODE, metadata=True) == [node]
-        assert cluster.apply(NODE, node, "x") == cluster.apply(NODE, node, "x", metadata=True) == node
-        del cluster
-    accepted = [request.headers["accept"].split(",") for request in server.requests]
-    part = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-    whole = "application/json"
-    assert accepted == [[whole], [part.format("List"), whole], ["*/*"], [part.format(""), whole]]
 
 
 def test_a_schema_that_is_not_published_yet_lacks_no_field(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,22 +66,6 @@ def test_a_changed_immutable_field_is_named(
     assert k8s_plan.unchangeable(existing, desired) == field
 
 
-@pytest.mark.parametrize(
-    ("existing", "desired", "action", "code"),
-    [
-        (None, KAI, "create", None),
-        (live(KAI), KAI, "update", None),
-        (live(KAI), WIDER_KAI, None, "jobs_running"),
-        ({**live(KAI), "metadata": {"name": "nvlink"}}, WIDER_KAI, None, "object_unmanaged"),
-        ({**live(KAI), "metadata": {"labels": {schedulers.MANAGED_BY: "Helm"}}}, KAI, None, "object_unmanaged"),
-    ],
-)
-def test_one_step_or_a_finding(existing: Any, desired: Any, action: str | None, code: str | None) -> None:
-    assert k8s_plan.content(live(KAI)) == KAI
-    found, findings = k8s_plan.step(existing, desired)
-    assert (found, [row["code"] for row in findings]) == (action, [code] if code else [])
-
-
 def test_an_immutable_field_of_kueue_is_changed_without_running_workloads() -> None:
     _action, (found,) = k8s_plan.step(live(OTHER_FLAVOR), FLAVOR)
     assert found["message"] == (

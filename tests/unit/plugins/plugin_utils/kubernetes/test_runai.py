@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.kubernetes.runai_standin import (
     CLUSTER,
-    SECRET,
     Standin,
 )
 
@@ -86,30 +84,10 @@ def test_all_pages_and_bare_lists_are_read(standin: Standin, bare: bool, monkeyp
     assert [row.what for row in standin.client().apply(TOPOLOGY, dry_run=True)[0]] == ["Run:ai node pool nvlink"]
 
 
-def test_a_rejected_token_is_not_in_the_message(standin: Standin, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text(f"{SECRET}-old\n")
-    client = runai.RunAi({"url": standin.url, "cluster_id": CLUSTER, "token_file": str(file)})
-    with pytest.raises(HttpError, match="rejects the credentials") as caught:
-        client.apply(TOPOLOGY, dry_run=True)
-    assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"url": "https://runai.example.org"}, "cluster_id is missing"),
-        (
-            {"url": f"https://me:{SECRET}@runai.example.org", "cluster_id": CLUSTER, "token": "x"},
-            "url is not a valid http or https address, or holds a password",
-        ),
-        ({"url": "https://runai.example.org", "clusterid": CLUSTER}, "did you mean cluster_id"),
-    ],
-)
-def test_a_wrong_option_is_one_sentence(options: dict[str, Any], words: str) -> None:
-    with pytest.raises((SourceError, HttpError), match=words) as caught:
-        runai.RunAi(options)
-    assert SECRET not in str(caught.value)
+@pytest.mark.parametrize(("more", "words"), [({}, "cluster_id is missing"), ({"cluster_id": CLUSTER}, "token_file is")])
+def test_a_missing_option_is_one_sentence(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(SourceError, match=words):
+        runai.RunAi({"url": "https://runai.example.org", **more})
 
 
 def test_an_answer_without_an_id_is_an_error(standin: Standin) -> None:

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,49 +20,19 @@ TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
 
 
 class Server:
-    """An API server with one group of definitions, without nodes. objects: (kind, name) -> what was written."""
-
-    def __init__(self, api: str = "kai.scheduler/v1alpha1", plurals: Collection[str] = ("topologies",)) -> None:
-        self.objects: dict[tuple[str, str], Any] = {}
-        self._api, self._plurals = api, set(plurals)
+    """An API server that serves KAI's Topology and has no object."""
 
     def served(self) -> dict[str, list[str]]:
-        group, _slash, version = self._api.partition("/")
-        return {group: [version]}
+        return {"kai.scheduler": ["v1alpha1"]}
 
     def plurals(self, _api: str) -> set[str]:
-        return self._plurals
+        return {"topologies"}
 
     def undeclared(self, _kind: Kind, _names: Collection[str]) -> set[str]:
         return set()
 
-    def items(self, kind: Kind, **_how: Any) -> list[Any]:
-        return [copy.deepcopy(row) for row in self.objects.values() if row["kind"] == kind.name]
-
-    def apply(self, _kind: Kind, body: Mapping[str, Any], _manager: str, dry_run: bool = False, **_how: Any) -> Any:
-        made = copy.deepcopy(dict(body))
-        made["metadata"] |= {"uid": "1", "resourceVersion": "5", "managedFields": []}
-        if not dry_run:
-            self.objects[made["kind"], made["metadata"]["name"]] = made
-        return made
-
-
-def test_a_plan_writes_nothing_and_is_empty_once_it_is_applied() -> None:
-    server = Server()
-    planner = (cast(Cluster, server), TOPOLOGY, DesiredState(names=("kai",)))
-    plan = Planner(*planner).plan()
-    assert [change.step.action for change in plan.changes] == ["create"]
-    assert server.objects == {}
-    plan.apply()
-    assert list(server.objects) == [("Topology", TOPOLOGY.name)]
-    assert Planner(*planner).plan().changes == []
-
-
-def test_a_kueue_without_a_known_topology_gets_no_flavor() -> None:
-    """Kueue 0.13 serves Topology as v1alpha1 alone."""
-    server = Server("kueue.x-k8s.io/v1beta1", ["resourceflavors", "clusterqueues"])
-    plan = Planner(cast(Cluster, server), TOPOLOGY, DesiredState(names=("kueue",))).plan()
-    assert ([row["code"] for row in plan.blockers], plan.changes) == (["k8s_scheduler_missing"], [])
+    def items(self, _kind: Kind, **_how: Any) -> list[Any]:
+        return []
 
 
 def test_a_template_of_a_site_with_another_kind_is_refused(tmp_path: Path) -> None:
