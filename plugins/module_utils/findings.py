@@ -169,7 +169,7 @@ COMMANDS = {
     "k8s_clique_label_missing": _LABEL,
     "k8s_clique_label_wrong": _LABEL,
     "dra_node_outdated": _PLUGIN,
-    "k8s_domain_daemon_down": "kubectl get pods -A -o wide --field-selector spec.nodeName={kubernetes_node}",
+    "dra_plugin_unready": "kubectl get pods -A -o wide",
     "tray_facts_foreign": "",
     "not_a_tray": "",
     "nvlink_links_unknown": "",
@@ -255,7 +255,6 @@ CAUSES = {
     " changed",
     "dra_node_outdated": "the DRA driver's kubelet plugin does not run on the node, or has not updated since the GPUs"
     " changed",
-    "k8s_domain_daemon_down": "the IMEX daemon of the ComputeDomain is not ready on that node",
 }
 """The likely cause of a code, for verify."""
 
@@ -990,7 +989,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " runs",
     },
     (_DOMAINS, WARNING): {
-        "k8s_domain_daemon_down": "The IMEX daemon of a ComputeDomain is not ready on a node; check the log of its pod",
         "dra_domain_leftovers": "A deleted ComputeDomain left objects behind; wait, then delete them",
         "dra_domain_spans": "A ComputeDomain spans several cliques; bind its workload to one clique",
     },

@@ -73,11 +73,6 @@ options:
     description: Whether C(enable_cdi) is set in the configuration of every containerd 1.7.
     type: bool
     default: false
-  extra_keys:
-    description: Dotted keys that only the templates of the chart read.
-    type: list
-    elements: str
-    default: []
   crd_managers:
     description: Field managers from which the CRDs may be taken over.
     type: list
@@ -116,6 +111,11 @@ options:
     description: What the chart renders, as YAML documents.
     type: str
     default: ''
+  unread_keys:
+    description: The keys of RV(variants) without which the chart renders the same as O(manifest).
+    type: list
+    elements: str
+    default: []
   old_values:
     description: The values of the release of a 25.x chart that is upgraded.
     type: dict
@@ -207,6 +207,17 @@ free_nodes:
   returned: success
   type: dict
   sample: {9f3c1d7a-0b2e-4c58-9d11-2f6a7e5b3c40.32766: [r01t01, r01t02]}
+compute_domains:
+  description: Clique with such nodes to the ComputeDomains on its other nodes.
+  returned: success
+  type: dict
+  sample: {9f3c1d7a-0b2e-4c58-9d11-2f6a7e5b3c40.32766: [jobs/train]}
+variants:
+  description: RV(release_values), and the same without each key (C(key)) that O(chart_values) lacks.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{key: "", values: {resourceApiVersion: resource.k8s.io/v1}}]
 upgrades_old_chart:
   description: Whether the installed release is of a 25.x chart.
   returned: success

@@ -381,7 +381,8 @@ def read_expression(pair: tuple[str, Any]) -> None:
 
 def read_values(own: Any) -> None:
     made = dra_values.build("compute_domains", own)
-    list(dra_linter.check_keys(made, samples.DRA_VALUES))
+    list(dra_linter.check_kinds(made, samples.DRA_VALUES))
+    dra_linter.variants(made, samples.DRA_VALUES)
     dra_linter.check_start(made, samples.CHART)
 
 

@@ -213,7 +213,7 @@ def daemon_set(site: Site, name: str, **container: Any) -> None:
 
 
 def managers(site: Site, node: str, key: str) -> tuple[str, ...]:
-    return k8s_labels.label_managers(site.api.get(f"{NODES}/{node}"), key)
+    return k8s_labels.managers(site.api.get(f"{NODES}/{node}"), ("metadata", "labels", key))
 
 
 def label(site: Site, node: str, values: dict[str, str | None], manager: str = "nfd-master") -> None:
@@ -317,7 +317,7 @@ def test_a_later_writer_takes_the_label_over_without_a_gap(site: Site) -> None:
     released = site.apply()
     assert steps(released) == [("update", "Node r01t02")]
     node = site.api.get(f"{NODES}/r01t02")
-    assert (k8s_labels.label_managers(node, CLIQUE), site.labels("r01t02")[CLIQUE]) == (
+    assert (k8s_labels.managers(node, ("metadata", "labels", CLIQUE)), site.labels("r01t02")[CLIQUE]) == (
         ("nfd-master",),
         TEXTS["r01t02"],
     )

@@ -189,5 +189,9 @@ def test_what_helm_accepts_is_found(case: str, tmp_path: Path) -> None:
     made = values.build("compute_domains", OF_THE_LINTER[case], "v1")
     assert helm(chart.CHART, tmp_path, made).returncode == 0
     defaults = yaml.safe_load((chart.CHART / "values.yaml").read_text())
-    found = [*linter.check_keys(made, defaults), *linter.check_start(made, versions.pinned(chart.NEWEST))]
-    assert len(found) == 1
+    unread = [
+        row["key"]
+        for row in linter.variants(made, defaults)[1:]
+        if helm(chart.CHART, tmp_path, dict(row["values"])).stdout == helm(chart.CHART, tmp_path, made).stdout
+    ]
+    assert len([*unread, *linter.check_start(made, versions.pinned(chart.NEWEST))]) == 1

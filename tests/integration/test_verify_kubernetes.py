@@ -24,6 +24,12 @@ pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
 LABEL = "nvidia.com/gpu.clique"
 CRDS = CHECKOUT / "tests" / "lab" / "kubernetes" / "chart" / "crds"
+CHANNEL = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "compute-domain-default-channel.nvidia.com"},
+    "spec": {"selectors": [{"cel": {"expression": "false"}}]},
+}
 Failures = list[tuple[str, str, list[str]]]
 
 
@@ -110,7 +116,7 @@ def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
     made = Site(control_plane, tmp_path)
     made.publish()
     yield made
-    control_plane.kubectl("delete", "resourceslices", "--all")
+    control_plane.kubectl("delete", "resourceslices,deviceclasses", "--all")
     control_plane.kubectl("delete", "-f", str(CRDS), "--ignore-not-found")
     for name in made.texts:
         control_plane.kubectl("delete", "node", name, "--ignore-not-found")
@@ -131,6 +137,9 @@ def test_a_site_with_kubernetes_alone_is_verified_by_it(site: Site) -> None:
             lambda: site.running.kubectl("delete", "resourceslice", f"r01t01-{domains.DOMAIN_DRIVER}"),
             ("dra_node_outdated", ["r01t01"]),
         ),
+        # Without the driver's DeviceClasses its controller is not expected.
+        (lambda: site.apply(CHANNEL), ("dra_plugin_unready", [])),
+        (lambda: site.running.kubectl("label", "node", "r01t02", f"{domains.KEY}=0b1c"), ("dra_domain_leftovers", [])),
     ]
     expected = []
     for step, (code, trays) in steps:

@@ -29,6 +29,14 @@ TOPOLOGY = [{"action": "create", "what": "Topology nvlink of kai.scheduler", "wh
             [f"Kubernetes: no changes{NEXT}"],
         ),
         (
+            {"dra_driver_removed": {"changed": True}},
+            [
+                "Removed the DRA driver",
+                "Kubernetes: 1 change. Next: ansible-playbook rackscale.nvlink.imex, since nvidia-imex.service of the"
+                " trays stays masked.",
+            ],
+        ),
+        (
             {
                 "dra_driver_applied": {"changed": True, "results": []},
                 "dra_driver_released": {"changed": True},

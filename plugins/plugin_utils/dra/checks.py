@@ -29,6 +29,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Obj
 CLIQUE = "nvidia.com/gpu.clique"
 PLUGIN = "-kubelet-plugin"
 """The suffix of the name of the plugin's DaemonSet, also of GPU Operator's."""
+CONTROLLER = "compute-domain"
+"""The container of the driver's controller, also of GPU Operator's."""
 
 
 class Claim(NamedTuple):
@@ -47,11 +49,10 @@ def claims(snapshot: Snapshot) -> list[Claim]:
 
 def _claims(snapshot: Snapshot) -> Iterator[Claim]:
     for item in snapshot["claims"]:
-        metadata, status = mapped(item.get("metadata")), mapped(item.get("status"))
-        rows = as_list(mapped(mapped(status.get("allocation")).get("devices")).get("results"))
-        if any(mapped(row).get("driver") in (domains.DOMAIN_DRIVER, device_plugins.GPU_DRIVER) for row in rows):
+        metadata, drivers = mapped(item.get("metadata")), {row.get("driver") for row in domains.results(item)}
+        if drivers & {domains.DOMAIN_DRIVER, device_plugins.GPU_DRIVER}:
             where = (str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")))
-            yield Claim(*where, bool(as_list(status.get("reservedFor"))))
+            yield Claim(*where, bool(as_list(mapped(item.get("status")).get("reservedFor"))))
 
 
 def lost_claims(before: Sequence[Claim], snapshot: Snapshot) -> list[Finding]:
@@ -75,13 +76,24 @@ def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     """V1 to V7, in this order."""
     found = [*_pods(snapshot, trays, plan), *_classes(snapshot, plan), *_slices(snapshot, trays, plan)]
     if plan.compute_domains:
-        found += [
-            *_labels(snapshot, trays, plan),
-            *domains.check_active(snapshot, plan),
-            *domains.check_deleted(snapshot),
-            *_alarms(snapshot, plan),
-        ]
+        found += [*_labels(snapshot, trays, plan), *running(snapshot, plan.host_managed), *_alarms(snapshot, plan)]
     return found
+
+
+def running(snapshot: Snapshot, host_managed: bool) -> list[Finding]:
+    """V5 and V6: what needs no plan, so verify checks it too."""
+    active = [] if host_managed else domains.check_active(snapshot)
+    return [*_controller(snapshot), *active, *domains.check_deleted(snapshot)]
+
+
+def _controller(snapshot: Snapshot) -> Iterator[Finding]:
+    """Helm accepts a controller without a replica."""
+    rows = [row for row in snapshot["deployments"] if any(part.get("name") == CONTROLLER for part in containers(row))]
+    unknown = any(" deployments;" in sentence for sentence in snapshot["not_readable"])
+    if not unknown and not any(_count(mapped(row.get("status")), "availableReplicas") for row in rows):
+        what = f"no available replica ({summarize(map(name_of, rows)) or 'there is no Deployment of it'})"
+        message = f"The driver's controller has {what}, so no ComputeDomain starts or ends; scale it up, or see"
+        yield finding("dra_plugin_unready", f"{message} kubectl describe.")
 
 
 def blockers(snapshot: Snapshot) -> list[Finding]:

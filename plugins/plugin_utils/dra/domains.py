@@ -11,13 +11,13 @@ status, so after a node is lost its entry and the domain stay Ready: the Node's 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, node_selection
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Snapshot, name_of
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Snapshot, name_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 DOMAIN_DRIVER = "compute-domain.nvidia.com"
@@ -26,6 +26,12 @@ KEY = f"{GROUP}/computeDomain"
 CLEANUP_TIME = datetime.timedelta(minutes=20)
 """Twice the interval of the driver's cleanup."""
 READY = "Ready"
+
+
+class OfNodes(Finding, total=False):
+    """A finding, with the nodes where it is about some."""
+
+    nodes: list[str]
 
 
 class Member(NamedTuple):
@@ -45,6 +51,12 @@ def domain_of(claim: Object) -> str | None:
     return None
 
 
+def results(claim: Object) -> list[Object]:
+    """The devices that are allocated to a claim."""
+    allocation = mapped(mapped(claim.get("status")).get("allocation"))
+    return [mapped(row) for row in as_list(mapped(allocation.get("devices")).get("results"))]
+
+
 class Channels:
     """The allocated channels and the daemons of each ComputeDomain, by its UID; reads a snapshot once for all."""
 
@@ -56,14 +68,13 @@ class Channels:
         self._channels: dict[str, dict[str, bool]] = {}
         self._daemons: dict[str, list[Object]] = {}
         for claim in snapshot["claims"]:
-            uid, status = domain_of(claim), mapped(claim.get("status"))
-            for row in map(mapped, as_list(mapped(mapped(status.get("allocation")).get("devices")).get("results"))):
+            uid, reserved = domain_of(claim), bool(as_list(mapped(claim.get("status")).get("reservedFor")))
+            for row in results(claim):
                 if uid is not None and row.get("driver") == DOMAIN_DRIVER:
-                    reserved = bool(as_list(status.get("reservedFor")))
                     self._channels.setdefault(uid, {})[str(row.get("pool"))] = reserved
         for clique in snapshot["compute_domain_cliques"]:
             rows = map(mapped, as_list(clique.get("daemons")))
-            self._daemons.setdefault(str(_uid_label(clique)), []).extend(rows)
+            self._daemons.setdefault(str(node_selection.labels(clique).get(KEY)), []).extend(rows)
 
     def allocated(self, domain: Object) -> dict[str, bool]:
         """Node -> whether a pod has reserved the channel, for each node on which one of the domain is allocated."""
@@ -103,14 +114,15 @@ def uid_of(item: Object) -> str:
     return str(mapped(item.get("metadata")).get("uid"))
 
 
-def check_active(snapshot: Snapshot, plan: Plan) -> list[Finding]:
-    """V5: reasons why workloads of the domains do not get their channels."""
-    if plan.host_managed:
-        # With host_managed the driver runs no daemons.
-        return []
+def check_active(snapshot: Snapshot) -> list[Finding]:
+    """V5: reasons why workloads of the domains do not get their channels; not for host_managed, without daemons."""
     active = [item for item in snapshot["compute_domains"] if "deletionTimestamp" not in mapped(item.get("metadata"))]
     channels = Channels(snapshot)
     return [row for domain in active for row in _check(channels, domain)]
+
+
+def _on(nodes: Iterable[str], row: Finding) -> OfNodes:
+    return {**row, "nodes": sorted(nodes)}
 
 
 def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
@@ -120,12 +132,14 @@ def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
         ready = f"{len(allocated) - len(missing)} of {count(len(allocated), 'daemon')}"
         node, reason = min(missing.items())
         message = f"ComputeDomain {name} has {ready} ready: on node {node} {reason}; see kubectl describe"
-        yield finding("dra_plugin_unready", f"{message} and the log of the driver's pods there.", domain=name)
+        message = f"{message} and the log of the driver's pods there."
+        yield _on(missing, finding("dra_plugin_unready", message, domain=name))
     without = [node for node, member in joined.items() if not member.clique]
     if without:
         nodes = summarize(sorted(without))
         message = f"The daemons of ComputeDomain {name} find no clique on {nodes}, so its workload has no IMEX"
-        yield finding("dra_clique_unknown", f"{message} there; repair the fabric of those trays.", domain=name)
+        message = f"{message} there; repair the fabric of those trays."
+        yield _on(without, finding("dra_clique_unknown", message, domain=name))
     cliques = {member.clique for member in joined.values()} - {""}
     if len(cliques) > 1:
         message = f"ComputeDomain {name} spans {len(cliques)} cliques without NVLink between them; bind its workload to"
@@ -140,10 +154,7 @@ def is_lost(node: Object) -> bool:
 
 def labelled(snapshot: Snapshot) -> dict[str, str]:
     """Node -> the UID in its label."""
-    rows = {
-        str(mapped(node.get("metadata")).get("name")): node_selection.labels(node).get(KEY)
-        for node in snapshot["nodes"]
-    }
+    rows = {name_of(node): node_selection.labels(node).get(KEY) for node in snapshot["nodes"]}
     return {name: str(uid) for name, uid in rows.items() if uid is not None}
 
 
@@ -158,19 +169,14 @@ def leftovers(snapshot: Snapshot) -> dict[str, list[str]]:
         (snapshot["compute_domain_cliques"], "ComputeDomainClique"),
     ):
         for item in items:
-            label = _uid_label(item)
+            label = node_selection.labels(item).get(KEY)
             if label is not None:
-                found.setdefault(label, []).append(f"{kind} {name_of(item)}")
+                found.setdefault(str(label), []).append(f"{kind} {name_of(item)}")
     for claim in snapshot["claims"]:
         domain = domain_of(claim)
         if domain is not None:
             found.setdefault(domain, []).append(f"ResourceClaim {name_of(claim)}")
     return found
-
-
-def _uid_label(item: Object) -> str | None:
-    label = node_selection.labels(item).get(KEY)
-    return None if label is None else str(label)
 
 
 def check_deleted(snapshot: Snapshot) -> list[Finding]:

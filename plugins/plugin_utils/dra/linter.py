@@ -3,18 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check the values of the DRA driver's chart for what neither the chart nor the API server refuses.
 
-The chart has no schema, so Helm accepts every misspelt key: keys and kinds of values are compared with the chart's own
-values.yaml. Values that the driver's processes reject at their start pass Helm too and end in a crash loop: these rules
-are those of the driver's feature gates (pkg/featuregates) and of the checks with which its processes start
-(cmd/*/main.go, pkg/metrics, leaderelection of client-go) in 0.5.0. What the templates and the API server refuse, the
-role finds before any change: it renders the chart and dry-runs its objects.
+The chart has no schema, so Helm accepts every misspelt key: kinds of values are compared with the chart's values.yaml,
+and keys that it lacks with what the chart renders. Values that the driver's processes reject at their start pass Helm
+too and end in a crash loop: these rules are those of the driver's feature gates (pkg/featuregates) and of the checks
+with which its processes start (cmd/*/main.go, pkg/metrics, leaderelection of client-go) in 0.5.0. What the templates
+and the API server refuse, the role finds before any change: it renders the chart and dry-runs its objects.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -22,8 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, shown
 
-HIDDEN = frozenset({"maskNvidiaDriverParams", "webhook.serviceAccount.annotations"})
-"""Keys that templates of 0.4 and 0.5 read and that their values.yaml lacks."""
 _OBJECTS = frozenset({"affinity", "securityContext", "strategy", "updateStrategy"})
 """Names of values that templates copy into objects of Kubernetes, whose fields are not the chart's."""
 
@@ -40,44 +38,53 @@ def _is_free(name: str, default: Any) -> bool:
     return isinstance(default, Mapping) and (not default or name in _OBJECTS)
 
 
-def is_known(path: str, chart: Values) -> bool:
-    """Whether the chart has this dotted path, or a free mapping above it; chart: its values.yaml."""
-    below: Any = chart
-    for part in path.split("."):
-        if part not in mapped(below):
-            return False
-        if _is_free(part, below[part]):
-            return True
-        below = below[part]
-    return True
+Leaf = tuple[tuple[str, ...], Any, Values]
+"""The path of a value, the value, and the mapping of the chart's values.yaml in which its key is, or is not."""
 
 
-def check_keys(values: Values, chart: Values, extra_keys: Collection[str] = (), prefix: str = "") -> Iterator[Finding]:
-    """A finding for each key that the chart lacks, and for each value of another kind than the chart's default.
-
-    chart: its values.yaml. extra_keys: dotted paths of further keys that the site's chart reads.
-    """
-    accepted = HIDDEN.union(extra_keys)
+def leaves(values: Values, chart: Values, above: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """The values that no mapping of the chart has further keys for."""
     for name, item in values.items():
-        path, default = f"{prefix}{name}", chart.get(name)
-        if path in accepted:
-            continue
-        leads_to_accepted = any(known.startswith(f"{path}.") for known in accepted)
-        if name not in chart and not leads_to_accepted:
-            remedy = _guess(name, chart, prefix)
-            yield _fault(path, "the chart's values have no such key, and Helm would ignore it", remedy)
-        elif isinstance(item, Mapping) and not _is_free(name, default) and isinstance(default, (Mapping, type(None))):
-            yield from check_keys(item, mapped(default), extra_keys, f"{path}.")
-        elif name in chart and not _is_of_kind(item, name, default):
-            what = f"{shown(item)} is not {_kind(default)}"
-            null = "is null, which removes the chart's default"
-            yield _fault(path, null if item is None else what, "remove it" if item is None else "correct it")
+        default = chart.get(name)
+        if isinstance(item, Mapping) and isinstance(default, Mapping) and not _is_free(name, default):
+            yield from leaves(item, default, (*above, name))
+        else:
+            yield (*above, name), item, chart
 
 
-def _guess(name: str, chart: Values, prefix: str) -> str:
-    """The remedy for an unknown key: the closest key of the chart at the same place."""
-    nearest = difflib.get_close_matches(name, chart, 1, 0.75)
-    return f"write {prefix}{nearest[0]}" if nearest else "remove it, or add it to extra_keys if your chart reads it"
+def check_kinds(values: Values, chart: Values) -> Iterator[Finding]:
+    """A finding for each value of another kind than the chart's default; chart: its values.yaml."""
+    for path, item, where in leaves(values, chart):
+        name = path[-1]
+        if name in where and not _is_of_kind(item, name, where[name]):
+            what = "is null, which removes the chart's default"
+            what = what if item is None else f"{shown(item)} is not {_kind(where[name])}"
+            yield _fault(".".join(path), what, "remove it" if item is None else "correct it")
+
+
+def variants(values: Values, chart: Values) -> list[dict[str, Any]]:
+    """The values, and the values without each key that the chart's values.yaml lacks: rows of key (dotted) and values.
+
+    Templates read keys that values.yaml lacks. The chart knows a key if it renders anything else without it.
+    """
+    unknown = [path for path, _item, where in leaves(values, chart) if path[-1] not in where]
+    rows = [{"key": ".".join(path), "values": _without(values, path)} for path in unknown]
+    return [{"key": "", "values": values}, *rows]
+
+
+def _without(values: Values, path: Sequence[str]) -> Values:
+    name, *below = path
+    rest = {key: item for key, item in values.items() if key != name}
+    return {**rest, name: _without(values[name], below)} if below else rest
+
+
+def check_unread(keys: Sequence[str], chart: Values) -> Iterator[Finding]:
+    """A finding for each of these dotted keys, which change nothing that the chart renders."""
+    for key in keys:
+        above, dot, name = key.rpartition(".")
+        nearest = difflib.get_close_matches(name, mapped(value(chart, above) if above else chart), 1, 0.75)
+        remedy = f"write {above}{dot}{nearest[0]}" if nearest else "remove it"
+        yield _fault(key, "the chart has no such key, and Helm would ignore it", remedy)
 
 
 def _kind(default: Any) -> str:

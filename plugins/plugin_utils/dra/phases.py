@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     crds,
     device_plugins,
     dry_run,
+    linter,
     preflight,
     stranded,
     upgrade,
@@ -89,7 +90,7 @@ def _plan(options: Arguments, version: versions.Version, snapshot: preflight.Sna
     old_name = preflight.keeps_old_name(snapshot, blank)
     root = options["kubelet_root"]
     made = values.build(options["shape"], options["values"], api_version(snapshot), old_name, root)
-    same = ("external_label_writer", "cdi_enabled", "extra_keys", "crd_managers", "chart_values")
+    same = ("external_label_writer", "cdi_enabled", "crd_managers", "chart_values")
     return replace(
         blank,
         values=None if options["shape"] == "gpu_cluster" else made,
@@ -115,7 +116,10 @@ def _findings(
         return all_found if phase == "preflight" else [*missing, *_errors(all_found)]
     if phase == "manifest":
         new, old = (dry_run.objects(options[key]) for key in ("manifest", "old_manifest"))
-        refused = dry_run.DryRun(access).refused(new, options["namespace"], options["chart_crds"])
+        refused = [
+            *linter.check_unread(options["unread_keys"], plan.chart_values),
+            *dry_run.DryRun(access).refused(new, options["namespace"], options["chart_crds"]),
+        ]
         if not old:
             return refused
         return [*refused, *upgrade.compare(options["old_values"], plan.values or {}, old, new, plan.chart_values)]
@@ -134,11 +138,13 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
     managers = {manager for crd in live_crds.values() for manager in crds.owners(crd)}
     return {
         "release_values": plan.values or {},
+        "variants": linter.variants(plan.values or {}, plan.chart_values),
         "stand_alone": plan.stand_alone,
         "api_version": api_version(snapshot),
         "kubernetes_version": snapshot["version"],
         "nodes": sorted(preflight.expected_nodes(snapshot, trays)),
         "free_nodes": stranded.free_nodes(snapshot, trays),
+        "compute_domains": stranded.beside(snapshot, trays),
         "upgrades_old_chart": bool(installed and installed.is_old_chart),
         "claims": [claim._asdict() for claim in checks.claims(snapshot)],
         "crds": sorted(live_crds),

@@ -73,7 +73,6 @@ class Plan:
     release: str
     cdi_enabled: bool = False
     external_label_writer: bool = False
-    extra_keys: Sequence[str] = ()
     crd_managers: Sequence[str] = ()
     chart_crds: Mapping[str, Object] = field(default_factory=dict)
     chart_values: Values = field(default_factory=dict)
@@ -108,7 +107,7 @@ def preflight(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
         found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
     if plan.values is not None:
         # P14.
-        found += linter.check_keys(plan.values, plan.chart_values, plan.extra_keys) if plan.chart_values else ()
+        found += linter.check_kinds(plan.values, plan.chart_values)
         found += linter.check_start(plan.values, plan.version)
     return found
 
@@ -141,6 +140,10 @@ def owner_of(item: Object) -> tuple[str, str] | None:
     annotations = mapped(mapped(item.get("metadata")).get("annotations"))
     name, namespace = annotations.get("meta.helm.sh/release-name"), annotations.get("meta.helm.sh/release-namespace")
     return (str(namespace), str(name)) if name and namespace else None
+
+
+def namespace_of(item: Object) -> Any:
+    return mapped(item.get("metadata")).get("namespace")
 
 
 def name_of(item: Object) -> str:
@@ -206,12 +209,26 @@ def _api(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     best = api_version(snapshot)
     configured = str(plan.get("resourceApiVersion", "")).rpartition("/")[2]
     served = snapshot["groups"].get(API_GROUP, [])
+    yield from kubelets(snapshot, trays)
     if best is None:
         message = "The API server does not serve resource.k8s.io; upgrade to 1.34, or enable DynamicResourceAllocation"
         yield finding("dra_kubernetes_too_old", f"{message} and its API version in --runtime-config.")
     elif configured and configured not in served:
         message = f"values, resourceApiVersion: the API server does not serve {configured}; remove it to use"
         yield finding("dra_kubernetes_too_old", f"{message} {best}.")
+
+
+def kubelets(snapshot: Snapshot, trays: Trays) -> Iterator[Finding]:
+    """Kubelets until 1.33 ask for claims in v1beta1 alone, and fail where it is not served (the driver's issue 766)."""
+    served = snapshot["groups"].get(API_GROUP, [])
+    old: dict[str, list[str]] = {}
+    for name, node in expected_nodes(snapshot, trays).items() if "v1beta1" not in served else ():
+        version = str(mapped(mapped(mapped(node).get("status")).get("nodeInfo")).get("kubeletVersion"))
+        if re.match(r"v1\.([12]?[0-9]|3[0-3])\.", version):
+            old.setdefault(version, []).append(name)
+    for version, names in old.items():
+        message = f"The kubelet {version} of {summarize(sorted(names))} cannot read the ResourceClaims of an API server"
+        yield finding("dra_kubernetes_too_old", f"{message} {snapshot['version']}; upgrade it to 1.34 or later.")
 
 
 def _not_readable(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -307,13 +324,9 @@ def _other_installs(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Fi
 
 
 def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    newest = (0, "")
-    for item in snapshot["releases"]:
-        has = node_selection.labels(item)
-        if mapped(item.get("metadata")).get("namespace") == plan.namespace and has.get("name") == plan.release:
-            text = str(has.get("version", 0))
-            newest = max(newest, (int(text) if text.isdecimal() else 0, str(has.get("status"))))
-    number, status = newest
+    own = [node_selection.labels(item) for item in snapshot["releases"] if namespace_of(item) == plan.namespace]
+    revisions = [(str(has.get("version")), str(has.get("status"))) for has in own if has.get("name") == plan.release]
+    number, status = max(((int(text), status) for text, status in revisions if text.isdecimal()), default=(0, ""))
     if status in INTERRUPTED:
         verb = "uninstall" if number <= 1 or status == "uninstalling" else "rollback"
         message = f"Revision {number} of release {plan.release} was interrupted ({status}); Helm rejects every change"
@@ -336,7 +349,7 @@ def _network(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         return
     release = (plan.namespace, plan.release)
     for item in snapshot["network_policies"]:
-        if mapped(item.get("metadata")).get("namespace") == plan.namespace and owner_of(item) != release:
+        if namespace_of(item) == plan.namespace and owner_of(item) != release:
             message = f"The NetworkPolicy {name_of(item)} may block IMEX daemons; check that it allows traffic between"
             yield finding("dra_network_policy", f"{message} pods of its namespace on TCP 50000 and 50005.")
 

@@ -35,6 +35,7 @@ LISTS: dict[str, tuple[str, str | None, str]] = {
     "gpu_clusters": ("nvidia.com", "v1alpha1", "gpuclusters"),
     "cluster_policies": ("nvidia.com", "v1", "clusterpolicies"),
     "daemon_sets": ("apps", "v1", "daemonsets"),
+    "deployments": ("apps", "v1", "deployments"),
     "network_policies": ("networking.k8s.io", "v1", "networkpolicies"),
 }
 
@@ -61,6 +62,7 @@ class Snapshot(TypedDict):
     gpu_clusters: list[Object]
     cluster_policies: list[Object]
     daemon_sets: list[Object]
+    deployments: list[Object]
     network_policies: list[Object]
     not_readable: list[str]
     """Sentences without a full stop."""

@@ -10,7 +10,7 @@ node. So a ComputeDomain takes whole nodes, and the GPUs that its pod leaves fre
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     expected_nodes,
     name_of,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 CLIQUE, HOSTNAME = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
 _NEEDED = ("pods", "resourceclaims", "computedomains", "computedomaincliques")
@@ -74,6 +74,16 @@ def free_nodes(snapshot: Snapshot, trays: Trays) -> dict[str, list[str]]:
     return dict(sorted(found.items()))
 
 
+def beside(snapshot: Snapshot, trays: Trays) -> dict[str, list[str]]:
+    """Clique with free nodes -> the ComputeDomains on its other nodes."""
+    taken, free = owners(snapshot), free_nodes(snapshot, trays)
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, node in expected_nodes(snapshot, trays).items():
+        if (clique := str(node_selection.labels(node or {}).get(CLIQUE))) in free:
+            found[clique].update(taken.get(name, ()))
+    return {clique: sorted(names) for clique, names in sorted(found.items()) if names}
+
+
 def _is_cordoned(node: Object) -> bool:
     return mapped(node.get("spec")).get("unschedulable") is True
 
@@ -96,7 +106,7 @@ def allocated(snapshot: Snapshot) -> Counter[str]:
     devices = {
         (str(row.get("pool")), str(row.get("device")))
         for claim in snapshot["claims"]
-        for row in _results(claim)
+        for row in domains.results(claim)
         # Administrative access does not keep others from a device.
         if row.get("driver") == device_plugins.GPU_DRIVER and row.get("adminAccess") is not True
     }
@@ -106,11 +116,6 @@ def allocated(snapshot: Snapshot) -> Counter[str]:
         if not mapped(pod.get("status")).get("extendedResourceClaimStatus"):
             used[str(mapped(pod.get("spec")).get("nodeName"))] += device_plugins.requested(pod)
     return used
-
-
-def _results(claim: Object) -> Iterator[Object]:
-    allocation = mapped(mapped(claim.get("status")).get("allocation"))
-    return map(mapped, as_list(mapped(allocation.get("devices")).get("results")))
 
 
 def sentences(found: Mapping[str, CliqueUse]) -> list[str]:

@@ -9,12 +9,11 @@ no longer has. Findings contain only keys and names, never a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.linter import is_known
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, merged, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 _NOTHING = object()
@@ -30,30 +29,22 @@ def compare(
     chart's values.yaml.
     """
     found = []
-    for key, item in _leaves(old_values):
+    for path, item, where in linter.leaves(old_values, chart):
+        key = ".".join(path)
         kept = value(new_values, key, _NOTHING)
-        if kept != item:
+        is_kept = kept == item or (
+            isinstance(kept, Mapping) and isinstance(item, Mapping) and merged(kept, item) == kept
+        )
+        if not is_kept:
+            remedy = "add it to values if you need it" if path[-1] in where else "the new chart has no such key"
+            remedy = "remove it, unless a mirror has the new image there" if key in _IMAGE_KEYS else remedy
             message = f"The old release sets {key}, which {'is dropped' if kept is _NOTHING else 'gets another value'}"
-            found.append(finding("dra_upgrade_drops", f"{message}; {_remedy(key, chart)}.", key=key))
+            found.append(finding("dra_upgrade_drops", f"{message}; {remedy}.", key=key))
     gone = sorted(_names(old) - _names(new))
     if gone:
         message = f"The upgrade removes {', '.join(gone)}; check that nothing else names them."
         found.append(finding("dra_upgrade_drops", message))
     return found
-
-
-def _remedy(key: str, chart: Values) -> str:
-    if key in _IMAGE_KEYS:
-        return "remove it, unless a mirror has the new image there"
-    return "add it to values if you need it" if is_known(key, chart) else "the new chart has no such key"
-
-
-def _leaves(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, item in values.items():
-        if isinstance(item, Mapping) and item:
-            yield from _leaves(item, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", item
 
 
 def _names(objects: Sequence[Object]) -> set[str]:

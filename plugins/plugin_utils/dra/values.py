@@ -75,6 +75,8 @@ def build(
         own = {}
     if not isinstance(own, Mapping):
         raise DraError(f"values: {shown(own)} is not a mapping; write the chart's keys under it")
+    if own and shape == "gpu_cluster":
+        raise DraError("values: with the shape gpu_cluster GPU Operator has them; write them into its GPUCluster")
     result = merged(
         copy.deepcopy(SHAPES[shape]), {"resourceApiVersion": f"{API_GROUP}/{api_version}"} if api_version else {}
     )

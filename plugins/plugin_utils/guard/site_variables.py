@@ -41,6 +41,7 @@ REMOVED = frozenset(
     {
         "benchmark_conf_dir",
         "capture_hosts",
+        "dra_driver_extra_keys",
         "dra_driver_waves",
         "fabric_conflict_policy",
         "k8s_topology_allow_recreate",

@@ -36,7 +36,6 @@ AUTO, GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE = (
     "none",
     "multiple",
 )
-CHOICES = (AUTO, GFD, DRA, COLLECTION)
 
 CLIQUE_MANAGER = f"{OWNER}-clique"
 MANAGERS = {
@@ -63,11 +62,6 @@ class Verdict:
     writer: str
     running: tuple[str, ...] = ()
     findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def by_collection(self) -> bool:
-        """Whether this collection writes the labels."""
-        return self.writer == COLLECTION
 
 
 def running_writers(daemon_sets: Iterable[Any]) -> tuple[str, ...]:
@@ -109,11 +103,6 @@ def managers(node: Any, path: Sequence[str]) -> tuple[str, ...]:
         else:
             found.append(str(mapped(row).get("manager")))
     return tuple(found)
-
-
-def label_managers(node: Any, key: str) -> tuple[str, ...]:
-    """The field managers that own a label of a node."""
-    return managers(node, ("metadata", "labels", key))
 
 
 class Field(NamedTuple):
@@ -161,8 +150,8 @@ def names(node: Any) -> node_names.NodeNames:
 def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pending: Collection[str] = ()) -> Verdict:
     """Exactly one writer, or findings with the reason why there is none.
 
-    choice: one of CHOICES; AUTO chooses the writer that runs, and the collection where none runs and no unknown field
-    manager owns the label. pending: writers that are about to run and count as running.
+    choice: AUTO, GFD, DRA or COLLECTION; AUTO chooses the writer that runs, and the collection where none runs and no
+    unknown field manager owns the label. pending: writers that are about to run and count as running.
     """
     running = tuple(sorted({*running_writers(daemon_sets), *pending}))
     past = _past_writers(nodes)
@@ -207,7 +196,7 @@ def _past_writers(nodes: Iterable[Any]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node in nodes:
         if CLIQUE in labels(node):
-            owners = label_managers(node, CLIQUE)
+            owners = managers(node, ("metadata", "labels", CLIQUE))
             for manager in (CLIQUE_MANAGER,) if CLIQUE_MANAGER in owners else owners:
                 found.setdefault(manager, []).append(name(node))
     return {manager: natural_sorted(rows) for manager, rows in sorted(found.items())}

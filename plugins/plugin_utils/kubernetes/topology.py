@@ -243,7 +243,7 @@ class Planner:
         verdict = k8s_labels.decide(self._desired.label_writer, running, self._nodes, self._desired.pending)
         self._plan.writer = verdict.writer
         self._plan.findings += verdict.findings
-        if verdict.by_collection:
+        if verdict.writer == k8s_labels.COLLECTION:
             texts = k8s_labels.to_write(self._topology, self._nodes, self._desired.gpus)
             kept = {node for clique in self._topology.cliques for node in clique.nodes}
         else:

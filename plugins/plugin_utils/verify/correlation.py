@@ -26,7 +26,7 @@ _IN_KUBERNETES = frozenset(
     {
         "k8s_clique_label_missing",
         "k8s_clique_label_wrong",
-        "k8s_domain_daemon_down",
+        "dra_plugin_unready",
         "dra_node_outdated",
         "node_not_ready",
     }
@@ -77,7 +77,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "imex_no_own_address": _IMEX_DOWN,
     "imex_waiting_for_recovery": frozenset({"imex_not_ready", "imex_pair_disconnected"}),
     "k8s_node_missing": frozenset({"dra_node_outdated"}),
-    "node_not_ready": frozenset({"dra_node_outdated", "k8s_domain_daemon_down", "k8s_clique_label_missing"}),
+    "node_not_ready": frozenset({"dra_node_outdated", "dra_plugin_unready", "k8s_clique_label_missing"}),
 }
 
 

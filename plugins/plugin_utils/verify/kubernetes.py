@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
     Finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, stranded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, checks, preflight, stranded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
@@ -39,6 +39,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
     yield from _readiness(evidence, evidence.kubernetes, tray_of)
     yield from _slices(evidence, evidence.kubernetes, tray_of)
     yield from _domains(evidence, evidence.kubernetes, tray_of)
+    yield from _driver(evidence.kubernetes, tray_of)
 
 
 def compute_domains(evidence: Evidence) -> ComputeDomains | None:
@@ -151,10 +152,18 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
             clique = evidence.fabric.trays[tray]["clique"]
             if actual and actual != evidence.fabric.clique_text(clique):
                 wrong[clique, actual].append(tray)
-            elif daemon.get("status") == "NotReady":
-                message = f"The IMEX daemon of a ComputeDomain on node {node} is not ready."
-                yield failure("k8s_domain_daemon_down", KUBERNETES, message, tray, clique)
     for (clique, actual), trays in wrong.items():
         message = f"A ComputeDomainClique has {summarize(trays)} in {actual}; the fabric file has clique {clique}."
         tray = trays[0] if len(trays) == 1 else None
         yield failure("dra_node_outdated", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))
+
+
+def _driver(snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    """The checks of the role dra_driver that need no values of the chart; none without the driver."""
+    host_managed = preflight.live_host_managed(snapshot)
+    if host_managed is None:
+        return
+    for row in [*preflight.kubelets(snapshot, {}), *checks.running(snapshot, host_managed)]:
+        trays = [tray_of[node] for node in as_list(mapped(row).get("nodes")) if node in tray_of]
+        tray = trays[0] if len(trays) == 1 else None
+        yield failure(row["code"], KUBERNETES, row["message"], tray, trays=trays, severity=row["severity"])

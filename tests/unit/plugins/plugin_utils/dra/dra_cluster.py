@@ -40,7 +40,10 @@ def node(name: str, **more: Any) -> dict[str, Any]:
         "metadata": {"name": name, "labels": {"nvidia.com/gpu.present": "true", **more.pop("labels", {})}},
         "spec": {"taints": more.pop("taints", [])},
         "status": {
-            "nodeInfo": {"containerRuntimeVersion": more.pop("runtime", "containerd://2.1.4")},
+            "nodeInfo": {
+                "containerRuntimeVersion": more.pop("runtime", "containerd://2.1.4"),
+                "kubeletVersion": more.pop("kubelet", "v1.34.4"),
+            },
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
@@ -78,6 +81,12 @@ def daemon_set(name: str = f"{RELEASE}-kubelet-plugin", chart: str = "dra-driver
             "updatedNumberScheduled": count,
         },
     }
+
+
+def controller(available: int = 1) -> dict[str, Any]:
+    containers = [{"name": "compute-domain"}]
+    made: dict[str, Any] = daemon_set(f"{RELEASE}-controller", containers=containers)
+    return {**made, "status": {"availableReplicas": available}}
 
 
 def gfd() -> Any:
@@ -158,7 +167,7 @@ def empty() -> dict[str, Any]:
         "nodes": [node(name) for name in names()],
         "crds": {f"{kind}.resource.nvidia.com": None for kind in ("computedomains", "computedomaincliques")},
         "read_at": NOW,
-        **{key: [] for key in (*lists, "gpu_clusters", "cluster_policies", "daemon_sets")},
+        **{key: [] for key in (*lists, "gpu_clusters", "cluster_policies", "daemon_sets", "deployments")},
         **{key: [] for key in ("network_policies", "releases", "not_readable")},
     }
 
@@ -174,6 +183,7 @@ def installed() -> dict[str, Any]:
             device_class("compute-domain-daemon.nvidia.com"),
         ],
         "daemon_sets": [daemon_set()],
+        "deployments": [controller()],
         "slices": [slices(name) for name in names()],
         "releases": [secret(1, "deployed")],
     }

@@ -20,7 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     node_selection,
     preflight,
     stranded,
-    versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS
@@ -52,119 +51,66 @@ def test_a_correct_cluster_has_no_finding() -> None:
     assert checks.check(world.installed(), world.trays(), world.plan()) == []
 
 
+def put(**lists: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda cluster: cluster.update(lists)
+
+
+def add(key: str, *items: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda cluster: cluster[key].extend(items)
+
+
+def first_node(**more: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", **more))
+
+
+def domains_crd(**more: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda cluster: cluster["crds"].update({DOMAINS: world.crd(DOMAINS, **more)})
+
+
+OLD_RELEASE = {"meta.helm.sh/release-name": "old", "meta.helm.sh/release-namespace": "nvidia-dra"}
+IMEX = world.daemon_set("nvidia-imex", "", namespace="kube-system", annotations={})
+STATIC = {"name": "IMEX_CHANNEL_IDS", "value": "[0]"}
+CHANNELS = world.daemon_set("plugin", "", annotations={}, containers=[{"env": [STATIC]}])
+POLICY = {"metadata": {"name": "n", "namespace": world.NAMESPACE}}
+
+
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (lambda cluster: cluster.update(version="v1.31.9"), "dra_kubernetes_too_old", "needs 1.32"),
-        (lambda cluster: cluster.update(version="v1.34.1+k3s1"), "release_old", "1.34.2"),
-        (
-            lambda cluster: cluster["groups"].pop("resource.k8s.io"),
-            "dra_kubernetes_too_old",
-            "not serve resource.k8s.io",
-        ),
-        (
-            lambda cluster: cluster["not_readable"].append("The account may not list x; allow it"),
-            "dra_not_readable",
-            "may not list x",
-        ),
+        (put(version="v1.31.9"), "dra_kubernetes_too_old", "needs 1.32"),
+        (put(version="v1.34.1+k3s1"), "release_old", "1.34.2"),
+        (put(groups={"apps": ["v1"]}), "dra_kubernetes_too_old", "not serve resource.k8s.io"),
+        (first_node(kubelet="v1.33.9"), "dra_kubernetes_too_old", "kubelet v1.33.9 of r01t01 cannot read the Resource"),
+        (add("not_readable", "The account may not list x; allow it"), "dra_not_readable", "may not list x"),
         (lambda cluster: cluster["nodes"].pop(), "dra_node_not_selected", "Tray r01t02 should be node r01t02"),
         (
             lambda cluster: cluster["nodes"][0]["metadata"].update(labels={}),
             "dra_node_not_selected",
             "nvidia.com/gpu.present",
         ),
+        (first_node(taints=[{"key": "x", "effect": "NoSchedule"}]), "dra_node_not_selected", "taint x:NoSchedule"),
+        (first_node(runtime="containerd://1.7.28"), "dra_node_setup", "enable_cdi"),
+        (first_node(runtime="cri-o://1.26.4"), "dra_node_setup", "CRI-O 1.27"),
+        (first_node(runtime="docker://28.0.1"), "dra_node_setup", "has no CDI"),
+        (add("daemon_sets", world.gfd()), "k8s_clique_label_writers", "by GPU Feature Discovery and the DRA driver"),
+        (add("gpu_clusters", {"metadata": {"name": "gpus"}}), "dra_other_install", "GPUCluster gpus"),
         (
-            lambda cluster: cluster["nodes"][0]["spec"].update(taints=[{"key": "team", "effect": "NoSchedule"}]),
-            "dra_node_not_selected",
-            "taint team:NoSchedule",
-        ),
-        (
-            lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="containerd://1.7.28")),
-            "dra_node_setup",
-            "enable_cdi",
-        ),
-        (
-            lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="cri-o://1.26.4")),
-            "dra_node_setup",
-            "CRI-O 1.27",
-        ),
-        (
-            lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", runtime="docker://28.0.1")),
-            "dra_node_setup",
-            "has no CDI",
-        ),
-        (
-            lambda cluster: cluster["daemon_sets"].append(world.gfd()),
-            "k8s_clique_label_writers",
-            "written by GPU Feature Discovery and the DRA driver",
-        ),
-        (
-            lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}),
-            "dra_other_install",
-            "GPUCluster gpu-cluster",
-        ),
-        (
-            lambda cluster: cluster["device_classes"].append(
-                world.device_class(
-                    "gpu.nvidia.com",
-                    {"meta.helm.sh/release-name": "old", "meta.helm.sh/release-namespace": "nvidia-dra"},
-                )
-            ),
+            add("device_classes", world.device_class("gpu.nvidia.com", OLD_RELEASE)),
             "dra_other_install",
             "The Helm release old in namespace nvidia-dra",
         ),
+        (add("device_classes", world.device_class("gpu.nvidia.com", {})), "dra_other_install", "other than Helm"),
+        (domains_crd(stale=True), "dra_crd_stale", "contains numNodes"),
+        (domains_crd(managers=("helm", "argocd-controller")), "dra_other_install", "managed by argocd-controller"),
+        (add("releases", world.secret(1, "pending-install")), "dra_release_failed", "helm uninstall"),
         (
-            lambda cluster: cluster["device_classes"].append(world.device_class("gpu.nvidia.com", {})),
-            "dra_other_install",
-            "A program other than Helm",
-        ),
-        (
-            lambda cluster: cluster["crds"].update({DOMAINS: world.crd(DOMAINS, True)}),
-            "dra_crd_stale",
-            "contains numNodes",
-        ),
-        (
-            lambda cluster: cluster["crds"].update(
-                {DOMAINS: world.crd(DOMAINS, managers=("helm", "argocd-controller"))}
-            ),
-            "dra_other_install",
-            "managed by argocd-controller",
-        ),
-        (
-            lambda cluster: cluster["releases"].append(world.secret(1, "pending-install")),
-            "dra_release_failed",
-            "helm uninstall",
-        ),
-        (
-            lambda cluster: cluster["releases"].extend(
-                [world.secret(9, "deployed"), world.secret(10, "pending-upgrade")]
-            ),
+            add("releases", world.secret(9, "deployed"), world.secret(10, "pending-upgrade")),
             "dra_release_failed",
             "helm rollback",
         ),
-        (
-            lambda cluster: cluster["network_policies"].append(
-                {"metadata": {"name": "n", "namespace": world.NAMESPACE}}
-            ),
-            "dra_network_policy",
-            "TCP 50000 and 50005",
-        ),
-        (
-            lambda cluster: cluster["daemon_sets"].append(
-                world.daemon_set("nvidia-imex", "", namespace="kube-system", annotations={})
-            ),
-            "imex_two_owners",
-            "kube-system/nvidia-imex runs its own IMEX",
-        ),
-        (
-            lambda cluster: cluster["daemon_sets"].append(
-                world.daemon_set(
-                    "plugin", "", annotations={}, containers=[{"env": [{"name": "IMEX_CHANNEL_IDS", "value": "[0]"}]}]
-                )
-            ),
-            "imex_two_owners",
-            "imex.channelIDs",
-        ),
+        (add("network_policies", POLICY), "dra_network_policy", "TCP 50000 and 50005"),
+        (add("daemon_sets", IMEX), "imex_two_owners", "kube-system/nvidia-imex runs its own IMEX"),
+        (add("daemon_sets", CHANNELS), "imex_two_owners", "imex.channelIDs"),
     ],
 )
 def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], code: str, words: str) -> None:
@@ -248,7 +194,7 @@ def test_a_clique_larger_than_an_imex_domain_is_a_finding_unless_the_limit_is_ra
 def test_the_clique_label_needs_exactly_one_writer() -> None:
     nobody = world.plan({})
     assert codes(preflight.preflight(world.empty(), world.trays(), nobody)) == ["k8s_clique_label_writers"]
-    with_gfd = spoilt(lambda cluster: cluster["daemon_sets"].append(world.gfd()))
+    with_gfd = spoilt(add("daemon_sets", world.gfd()))
     assert preflight.preflight(with_gfd, world.trays(), nobody) == []
     idle = copy.deepcopy(with_gfd)
     idle["daemon_sets"][0]["status"]["desiredNumberScheduled"] = 0
@@ -269,15 +215,6 @@ def test_a_release_of_25_12_is_upgraded_and_a_newer_one_not_downgraded() -> None
         world.installed(),
     )
     assert codes(preflight.preflight(newer, world.trays(), world.plan())) == ["dra_release_failed"]
-
-
-def test_an_upgraded_release_keeps_its_old_name() -> None:
-    after = spoilt(
-        lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="nvidia-dra-driver-gpu-0.5.0")]),
-        world.installed(),
-    )
-    assert preflight.keeps_old_name(after, world.plan())
-    assert preflight.release_version(after, world.plan()) == versions.pinned("0.5.0")
 
 
 def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None:
@@ -406,18 +343,18 @@ def test_the_real_stale_crd_is_found_with_and_without_the_charts() -> None:
 
 # --- After the install.
 
+CONTROLLER = f"{world.NAMESPACE}/{world.RELEASE}-controller"
+
 
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (lambda cluster: cluster.update(daemon_sets=[]), "dra_release_failed", "tag release"),
-        (
-            lambda cluster: cluster.update(daemon_sets=[world.daemon_set(count=1)]),
-            "dra_node_not_selected",
-            "1 of 2 nodes",
-        ),
-        (lambda cluster: cluster.update(daemon_sets=[world.daemon_set(ready=1)]), "dra_plugin_unready", "Of 2 pods"),
+        (put(daemon_sets=[]), "dra_release_failed", "tag release"),
+        (put(daemon_sets=[world.daemon_set(count=1)]), "dra_node_not_selected", "1 of 2 nodes"),
+        (put(daemon_sets=[world.daemon_set(ready=1)]), "dra_plugin_unready", "Of 2 pods"),
         (lambda cluster: cluster["daemon_sets"][0].update(status={}), "dra_plugin_unready", "has not observed"),
+        (put(deployments=[world.controller(0)]), "dra_plugin_unready", f"no available replica ({CONTROLLER})"),
+        (put(deployments=[]), "dra_plugin_unready", "there is no Deployment of it"),
         (lambda cluster: cluster["device_classes"].pop(), "dra_release_failed", "compute-domain-daemon.nvidia.com"),
         (lambda cluster: cluster["slices"].pop(), "dra_node_outdated", "no ResourceSlice of"),
         (
@@ -463,18 +400,6 @@ def test_claims_are_compared_before_and_after() -> None:
     found = checks.lost_claims(claims, after)
     assert codes(found) == ["dra_plugin_unready"]
     assert "jobs/a was in use before and is no longer reserved" in found[0]["message"]
-
-
-def test_blockers_of_an_uninstall_are_named() -> None:
-    assert checks.blockers(world.installed()) == []
-    cluster = spoilt(
-        lambda cluster: cluster.update(claims=[world.claim("a")], compute_domains=[world.domain("train")]),
-        world.installed(),
-    )
-    found = checks.blockers(cluster)
-    assert codes(found) == ["jobs_running", "jobs_running"]
-    assert "jobs/train" in found[0]["message"]
-    assert "jobs/a" in found[1]["message"]
 
 
 json = st.recursive(

@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     kubernetes,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -375,7 +376,32 @@ def compute_domain_in_the_wrong_clique(world: World) -> None:
 
 
 def daemon_not_ready(world: World) -> None:
+    metadata = {"labels": {dra_cluster.KEY: "uid-cd"}}
+    world.kubernetes["compute_domain_cliques"][0].update(metadata=metadata)
     world.kubernetes["compute_domain_cliques"][0]["daemons"][1]["status"] = "NotReady"
+    world.kubernetes.update(compute_domains=[dra_cluster.domain()], claims=[dra_cluster.claim("work", node=A[1])])
+
+
+def controller_without_a_replica(world: World) -> None:
+    world.kubernetes["deployments"] = [dra_cluster.controller(0)]
+
+
+def kubelet_older_than_the_api_server(world: World) -> None:
+    world.node(B[0])["status"]["nodeInfo"] = {"kubeletVersion": "v1.33.9"}
+
+
+def compute_domain_stuck(world: World) -> None:
+    world.kubernetes["compute_domains"] = [dra_cluster.domain(deleted="2026-11-21T11:30:00Z")]
+
+
+def label_of_a_deleted_compute_domain(world: World) -> None:
+    world.node(B[0])["metadata"]["labels"][dra_cluster.KEY] = "uid-gone"
+
+
+def compute_domain_over_two_cliques(world: World) -> None:
+    rows = [("r01", A[0]), ("r02", B[0])]
+    cliques = [dra_cluster.members(clique=world.fabric.clique_text(name), **{node: "Ready"}) for name, node in rows]
+    world.kubernetes.update(compute_domains=[dra_cluster.domain()], compute_domain_cliques=cliques)
 
 
 CASES: list[tuple[Change, str, str, list[str]]] = [
@@ -432,7 +458,12 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (no_slice, "kubernetes", "dra_node_outdated", B[:1]),
     (fewer_gpus_in_the_slice, "kubernetes", "dra_node_outdated", B[:1]),
     (compute_domain_in_the_wrong_clique, "kubernetes", "dra_node_outdated", B[:1]),
-    (daemon_not_ready, "kubernetes", "k8s_domain_daemon_down", A[1:2]),
+    (daemon_not_ready, "kubernetes", "dra_plugin_unready", A[1:2]),
+    (controller_without_a_replica, "kubernetes", "dra_plugin_unready", []),
+    (kubelet_older_than_the_api_server, "kubernetes", "dra_kubernetes_too_old", []),
+    (compute_domain_stuck, "kubernetes", "dra_domain_stuck", []),
+    (label_of_a_deleted_compute_domain, "kubernetes", "dra_domain_leftovers", []),
+    (compute_domain_over_two_cliques, "kubernetes", "dra_domain_spans", []),
 ]
 
 
@@ -566,6 +597,7 @@ def test_five_faults_on_different_trays_are_five_failures(seed: int) -> None:
         # A fault that changes the facts of the other members of a clique is the only one in that clique.
         group |= {f"imex of {trays[0][:3]}"} if change in subjects else set()
         group |= {"slurm"} if change is moved else set()
+        group |= {layer} if change in (daemon_not_ready, compute_domain_in_the_wrong_clique) else set()
         if change in alone or taken & group:
             continue
         taken |= group

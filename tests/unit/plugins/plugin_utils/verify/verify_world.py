@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster
 
 NOW = "2026-11-21T05:00:00Z"
 VERSION = imex_fleet.VERSION
@@ -115,12 +116,12 @@ class World:
             for tray in self.fabric.members[clique]
         ]
         return {
+            **dra_cluster.installed(),
             "groups": {"resource.nvidia.com": ["v1beta1"]},
-            "not_readable": [],
             "nodes": nodes,
             "slices": slices,
             "compute_domain_cliques": [{"metadata": {}, "daemons": daemons}],
-            **{key: [] for key in ("compute_domains", "claims", "pods")},
+            "pods": [],
         }
 
     def node(self, tray: str) -> Row:
