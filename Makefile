@@ -12,7 +12,7 @@ RACKS ?= $(if $(FROM),,2)
 SUITE ?= forky
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo unit check test test-cold test-all soak fuzz bench reference screenshot docs lab lab-down build clean
+.PHONY: help venv demo unit check test test-cold test-all soak fuzz bench reference screenshot docs release lab lab-down build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -71,6 +71,9 @@ lab-down: venv ## Remove that lab
 
 build: venv ## Build the collection's artifact into build/
 	@$(RUN)/ansible-galaxy collection build --force --output-path build
+
+release: venv ## Build what a release publishes into build/release: artifact, checksums, bill of materials
+	@$(RUN)/python tests/tools/release.py
 
 clean: ## Remove what the other targets made
 	rm -rf build .venv

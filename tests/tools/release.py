@@ -1,0 +1,65 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Make what a release publishes, in build/release, and its notes in build/release.md.
+
+The artifact, a bill of materials of the controller's libraries (CycloneDX, from uv.lock) and SHA256SUMS. TAG, where it
+is set, is the git tag that is released.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import tomllib
+import yaml
+from make_venv import find_uv
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+def check_version(checkout: Path, tag: str) -> str:
+    """The version, which galaxy.yml, pyproject.toml, the changelog and the tag have in common."""
+    version = yaml.safe_load((checkout / "galaxy.yml").read_text("utf-8"))["version"]
+    project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    if project != version:
+        sys.exit(f"release: pyproject.toml has version {project}, galaxy.yml {version}: make them equal.")
+    if tag and tag != f"v{version}":
+        sys.exit(f"release: the tag is {tag}, galaxy.yml has {version}: tag v{version}, or change galaxy.yml.")
+    changelog = checkout / "changelogs" / "changelog.yaml"
+    releases = yaml.safe_load(changelog.read_text("utf-8"))["releases"] if changelog.exists() else {}
+    if version not in releases:
+        sys.exit(
+            f"release: the changelog has no {version}: run `antsibull-changelog release` and commit what it writes."
+        )
+    return str(version)
+
+
+def main() -> None:
+    version = check_version(CHECKOUT, os.environ.get("TAG", ""))
+    folder = CHECKOUT / "build" / "release"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    bill = folder / f"rackscale-nvlink-{version}.cdx.json"
+    notes = folder.with_suffix(".md")
+    for command in (
+        [BIN / "ansible-galaxy", "collection", "build", "--output-path", folder],
+        [find_uv(), "export", "--frozen", "--no-dev", "--quiet", "--format", "cyclonedx1.5", "--output-file", bill],
+        [BIN / "antsibull-changelog", "generate", "--only-latest", "--output-format", "md", "--output", notes],
+    ):
+        subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
+    files = sorted(folder.iterdir())
+    sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
+    (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    print(sums, end="")
+
+
+if __name__ == "__main__":
+    main()
