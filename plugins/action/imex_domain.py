@@ -50,7 +50,7 @@ class ActionModule(GuardedAction):
         run.forget(options["phase"], tray)
         values = variables.values(task_vars, self._templar.template)
         self.variables = task_vars
-        return phases.Phases(run, host, tray, values, task_vars, self._on_tray).run(**options)
+        return phases.Phases(run, host, tray, values, task_vars, self._on_tray).run(options["phase"])
 
     def _on_tray(self, phase: str, change: phases.Phases) -> Result:
         """Run a phase on the tray."""

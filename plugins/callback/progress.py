@@ -67,7 +67,7 @@ _ASSERT = ("assert", "ansible.builtin.assert", "ansible.legacy.assert")
 _REPORTED = ("rackscale.nvlink.fabric_facts",)
 _COLLECTION = "rackscale.nvlink."
 # Modules whose changes no task of a playbook prints.
-_CHANGES = tuple(f"{_COLLECTION}{name}" for name in ("imex_domain", "imex_job", "k8s_topology"))
+_CHANGES = tuple(f"{_COLLECTION}{name}" for name in ("imex_domain", "k8s_topology"))
 # Of one task; the others are counted.
 MAX_CHANGES = 6
 # Lines of one difference.

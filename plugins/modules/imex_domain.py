@@ -43,12 +43,6 @@ options:
     type: str
     choices: [certificate, inspect, compare, stop_and_write, start, wait, verdict, report, preview, evaluate]
     required: true
-  extra_changes:
-    description: With O(phase=evaluate), descriptions of other changes that are pending on the tray. If there are any,
-      RV(pending) is true.
-    type: list
-    elements: str
-    default: []
   desired:
     description: The desired state of the tray. Set by the action plugin.
     type: dict
@@ -88,11 +82,6 @@ changes:
 blocked:
   description: Whether the clique was left unchanged, because of a finding on one of its trays.
   returned: when it was
-  type: bool
-  sample: true
-job_left:
-  description: Whether the tray still has files of the owner C(job), which must be removed before it is inspected.
-  returned: with O(phase=inspect), if it has
   type: bool
   sample: true
 certificate:
@@ -186,10 +175,8 @@ findings:
       description: One sentence that names the remedy.
       returned: success
       type: str
-      sample: r01t04 did not get generation 3 of the IMEX node list of clique r01, so its IMEX does not start at boot.
+      sample: r01t04 did not get generation 3 of the IMEX node list of clique r01.
 """
-
-import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
@@ -207,7 +194,6 @@ ARGUMENT_SPEC: dict[str, Specification] = {
         ],
         "required": True,
     },
-    "extra_changes": {"type": "list", "elements": "str", "default": []},
 }
 TRAY_SPEC: dict[str, Specification] = {
     "desired": {"type": "dict", "default": {}},
@@ -249,8 +235,6 @@ def main() -> None:
 
 def _run(local: tray.Tray, phase: str, plan: Arguments) -> Row:
     if phase == "inspect":
-        if local.desired.owner != domain.JOB and any(map(os.path.lexists, plan["job_files"])):
-            return {"job_left": True}
         return local.inspect(plan["outside"], plan["slurm_nodes"], plan["allow_jobs"])
     if phase == "stop_and_write":
         if not plan["allow_jobs"] and not local.check:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, job_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
@@ -119,8 +119,11 @@ def _trays(size: int) -> Iterator[tuple[str, dict[str, str]]]:
         apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
         _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.versions()[0]}-1")
         settings = state.Settings("r01", tuple(trays.items()), min_trays=1)
-        folders = {"prolog_dir": "/etc/slurm/prolog.d", "epilog_dir": "/etc/slurm/epilog.d"}
-        made = job_files.files_of(settings, {**folders, "python": "/usr/bin/python3"})
+        made = {
+            job_files.PROGRAM: (job_files.program("/usr/bin/python3"), 0o755),
+            state.SETTINGS_FILE: (job_files.render_settings(settings).encode(), 0o644),
+            domain.DROP_IN: (b"[Service]\nRestart=no\n", 0o644),
+        }
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for path, (data, mode) in made.items():

@@ -22,7 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domai
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages as pinned
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
-from .commands import ansible
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
 from .test_imex_role import Racks, wait_for
 
@@ -50,25 +49,6 @@ class Site:
     def __init__(self, racks: RunningLab, folder: Path) -> None:
         self.racks, self.folder, self.roles = racks, folder, Racks(racks, folder)
         self.order = self.roles.order
-
-    def install(self, *flags: str, check: bool = True, **options: Any) -> Any:
-        """Run the module imex_job on all trays."""
-        arguments: dict[str, Any] = {**OPTIONS, **options}
-        if arguments.get("state") != "absent":
-            arguments.update(clique="{{ clique }}", members="{{ members }}")
-        cliques = (("a", FIRST), ("b", SECOND))
-        hosts = {
-            tray: {"clique": clique, "members": [{"node": name, "address": ADDRESSES[name]} for name in trays]}
-            for clique, trays in cliques
-            for tray in trays
-        }
-        variables = self.folder / "members.yml"
-        variables.write_text(yaml.safe_dump({"trays": {"hosts": hosts}}))
-        task = {"rackscale.nvlink.imex_job": arguments}
-        book = self.folder / "job.yml"
-        book.write_text(yaml.safe_dump([{"hosts": "trays", "gather_facts": False, "tasks": [task]}]))
-        inventory = ("-i", self.racks.inventory, "-i", variables)
-        return ansible("ansible-playbook", *inventory, book, "--forks", "4", *flags, check=check)
 
     def settings(self, trays: list[str] | None = None, clique: list[str] | None = None, **changes: Any) -> None:
         """Change the settings file, faster than by the role. ``clique``: the trays of clique a."""
@@ -224,8 +204,9 @@ def test_of_two_jobs_in_two_cliques_one_fails(site: Site) -> None:
     assert "drain" not in site.ctl("sinfo -hN -o %T")
     site.is_clean(SECOND)
 
-    blocked = site.install("--limit", "r01t01", check=False, state="absent")
-    assert f"Job {holder} has its IMEX domain on this tray" in blocked.stdout + blocked.stderr
+    blocked = site.roles.role(trays=["r01t01"], imex_owner="none", **ROLE)
+    assert blocked.rc != 0
+    assert f"Job {holder} has its IMEX domain on this tray" in blocked.text
     assert site.on("r01t01", "pgrep -x nvidia-imex") == daemon
     assert site.job(holder)["JobState"] == "RUNNING"
     site.ctl(f"scancel {holder} {number}")
@@ -513,7 +494,7 @@ def test_a_suspended_job_keeps_its_domain(site: Site) -> None:
 def test_a_tray_that_missed_a_run_drains_no_tray_and_is_named(site: Site) -> None:
     """Its own prolog finds no other member and succeeds; those of the others read its settings and requeue the job."""
     site.settings(clique=TRAYS, policy="drain", wait=8)
-    site.settings(["r01t02"], policy="drain", wait=8, members=[["r01t02", ADDRESSES["r01t02"]]])
+    site.settings(["r01t02"], policy="drain", wait=8, members=[["r01t02", ADDRESSES["r01t02"]]], sha256="0")
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     site.is_requeued(number)
     site.logs("r01t01", "r01t02 and this tray have different members of clique a")
@@ -545,7 +526,7 @@ def test_an_epilog_without_a_prolog_and_twice(site: Site) -> None:
 @pytest.mark.long
 def test_a_daemon_that_ignores_sigterm(site: Site) -> None:
     for tray in FIRST:
-        site.on(tray, f"sed -i s/^TimeoutStopSec=.*/TimeoutStopSec=2/ {job_files.DROP_IN}; systemctl daemon-reload")
+        site.on(tray, f"sed -i s/^TimeoutStopSec=.*/TimeoutStopSec=2/ {domain.DROP_IN}; systemctl daemon-reload")
     site.order("r01t01", imex="deaf", imex_imports="true")
     assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}; sleep 3'")
     site.is_clean()
@@ -553,7 +534,7 @@ def test_a_daemon_that_ignores_sigterm(site: Site) -> None:
     assert "did not end" not in site.journal("r01t02")
     assert site.on("r01t01", "ls /run/nvidia-imex/persist.dat 2>/dev/null") == ""
     site.order("r01t01", imex="ok", imex_imports="false")
-    site.install()
+    assert site.roles.role(imex_owner="job", **ROLE).rc == 0
 
 
 @pytest.mark.long
@@ -607,7 +588,7 @@ def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
     site.is_clean()
     play = racks.role(imex_owner="none", **options)
     assert play.rc == 0, play.text
-    left = site.on("r01t01", f"ls {state.SETTINGS_FILE} {job_files.DROP_IN} {RUN} 2>/dev/null")
+    left = site.on("r01t01", f"ls {state.SETTINGS_FILE} {domain.DROP_IN} {RUN} 2>/dev/null")
     assert left == ""
     # The lab's slurm.conf names them as Prolog, Epilog and TaskProlog; those that remain do nothing.
     assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOOP
@@ -625,16 +606,14 @@ WALKS = {
     "r01t03": ["job", "driver_managed", "job", "host_managed", "none", "driver_managed"],
     "r01t04": ["driver_managed", "none", "host_managed", "driver_managed", "host_managed", "domain"],
 }
-OF_SERVICE = {
-    *(domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT, domain.START_APPROVAL),
-    *(files.RECORD_FILE, files.NODES_FILE),
-    f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}",
-}
+WANTED = f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}"
+OFFERED = {domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT, WANTED}
+OF_SERVICE = {*OFFERED, domain.PROGRAM, domain.START_APPROVAL, files.RECORD_FILE, files.NODES_FILE}
 # The files of each owner. Under driver_managed the node list is not changed.
 OWNED = {
     "domain": {*OF_SERVICE, domain.MODPROBE, pinned.APT_PIN},
     "host_managed": {*OF_SERVICE, domain.MODPROBE, pinned.APT_PIN, domain.HOST_SOCKET},
-    "job": {domain.MODPROBE, pinned.APT_PIN},
+    "job": {*OFFERED, domain.MODPROBE, pinned.APT_PIN},
     "driver_managed": {domain.MODPROBE},
     "none": set(),
 }
@@ -661,7 +640,8 @@ def state_of(racks: Racks, tray: str) -> tuple[list[str], set[str]]:
 def expected(owner: str) -> list[str]:
     if owner in domain.SERVICE_OWNERS:
         return ["enabled", "active", "active", "1", "channel0", "channel2"]
-    return ["masked" if owner == domain.DRIVER else "disabled", "inactive", "inactive", "0"]
+    offers = "active" if owner == domain.JOB else "inactive"
+    return ["masked" if owner == domain.DRIVER else "disabled", "inactive", offers, "0"]
 
 
 def walk(racks: Racks, owners: dict[str, str]) -> dict[str, Any]:

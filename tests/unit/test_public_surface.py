@@ -23,7 +23,6 @@ PUBLIC = (
     "fabric_facts",
     "fabric_file",
     "fabric_render",
-    "imex_job",
     "k8s_topology",
     "slurm_benchmark",
     "slurm_nodes",

@@ -143,33 +143,43 @@ def check(record: str, approval: str, port: int, wait: float, unconfirmed: str =
 
 
 def query(peers: list[str], port: int) -> dict[str, Record]:
-    """peer -> clique, generation and sha256 of its record, of the peers that answer within a second.
+    """peer -> clique, generation and sha256 of its record, of the peers that answer within a second."""
+    answers = ask([(peer, port) for peer in peers], _ROUND, _MAX_BYTES)
+    records = {peer: parse_record(data.decode("utf-8", "replace")) for (peer, _port), data in answers.items()}
+    return {peer: offered(record) for peer, record in records.items() if record}
 
-    All are queried concurrently.
+
+def offered(record: Record) -> Record:
+    """What others use of a record."""
+    found: Record = {"clique": record["clique"], "generation": record["generation"], "sha256": record["sha256"]}
+    return {**found, "owner": record["owner"]} if _is_name(record.get("owner")) else found
+
+
+def ask(ends: list[tuple[str, int]], seconds: float, size: int = 0) -> dict[tuple[str, int], bytes]:
+    """(host, port) -> at most ``size`` bytes that it sends in time, of those that accept a connection.
+
+    All are asked concurrently.
     """
-    with concurrent.futures.ThreadPoolExecutor(min(64, len(peers))) as pool:
-        found = pool.map(lambda peer: (peer, _query(peer, port)), peers)
-        return {peer: answer for peer, answer in found if answer is not None}
 
+    def one(end: tuple[str, int]) -> bytes | None:
+        deadline, data = time.monotonic() + seconds, b""
+        try:
+            with socket.create_connection(end, seconds) as link:
+                while len(data) < size:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return None
+                    link.settimeout(left)
+                    part = link.recv(4096)
+                    if not part:
+                        break
+                    data += part
+        except OSError:
+            return None
+        return data
 
-def _query(peer: str, port: int) -> Record | None:
-    try:
-        with socket.create_connection((peer, port), _ROUND) as link:
-            deadline = time.monotonic() + _ROUND
-            data = b""
-            while len(data) < _MAX_BYTES:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return None
-                link.settimeout(left)
-                part = link.recv(4096)
-                if not part:
-                    break
-                data += part
-        record = parse_record(data.decode("utf-8", "replace"))
-        return record and {"clique": record["clique"], "generation": record["generation"], "sha256": record["sha256"]}
-    except OSError:
-        return None
+    with concurrent.futures.ThreadPoolExecutor(max(1, min(64, len(ends)))) as pool:
+        return {end: data for end, data in zip(ends, pool.map(one, ends)) if data is not None}
 
 
 def _agrees(own: Record, answer: Record) -> bool:

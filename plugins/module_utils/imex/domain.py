@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, packages
@@ -24,6 +25,8 @@ DOMAIN, JOB, DRIVER, HOST, NONE = "domain", "job", "driver_managed", "host_manag
 OWNERS = (DOMAIN, JOB, DRIVER, HOST, NONE)
 # The owners under which nvidia-imex.service runs with the clique's list.
 SERVICE_OWNERS = (DOMAIN, HOST)
+# The owners under which all trays of a clique have one list of its members, which each offers to the others.
+LIST_OWNERS = (*SERVICE_OWNERS, JOB)
 
 DROP_IN = "/etc/systemd/system/nvidia-imex.service.d/50-nvlink.conf"
 LIST_SOCKET = "nvlink-imex-list.socket"
@@ -64,13 +67,16 @@ PRIVATE_MODE, PROGRAM_MODE, PLAIN_MODE = 0o600, 0o755, 0o644
 class DesiredState:
     """The desired state of one tray. ``entries``: the clique's node list, empty where the owner needs none.
 
-    ``own``: the tray's line in it. ``files``: the texts of the role's templates, by path.
+    ``own``: the tray's line in it. ``nodes``: their names in Slurm. ``files``: the texts of the role's templates, by
+    path. ``job``: the variables imex_job_* of the role, by the rest of their names.
     """
 
     owner: str
     clique: str = ""
     entries: Sequence[str] = ()
     own: str = ""
+    nodes: Sequence[str] = ()
+    job: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     manage_package: bool = True
     package: str = ""
@@ -89,8 +95,8 @@ class DesiredState:
 
     @property
     def offers_list(self) -> bool:
-        """Whether this tray reports its node list to members, on ``list_port``."""
-        return self.runs_service and bool(self.files.get(SOCKET_UNIT))
+        """Whether this tray reports its list to members, on ``list_port``."""
+        return self.owner in LIST_OWNERS and bool(self.files.get(SOCKET_UNIT))
 
     @property
     def runs_service(self) -> bool:
@@ -102,7 +108,7 @@ class DesiredState:
 
     @property
     def sha256(self) -> str:
-        return files.digest(self.text)
+        return list_digest(self.owner, self.nodes, self.entries)
 
     @property
     def nodes_path(self) -> str:
@@ -111,7 +117,7 @@ class DesiredState:
     @property
     def ignores_config(self) -> bool:
         """Whether this owner does not use config.cfg."""
-        return self.owner not in (*SERVICE_OWNERS, JOB)
+        return self.owner not in LIST_OWNERS
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -120,26 +126,33 @@ class DesiredState:
 
     @property
     def ports_to_open(self) -> tuple[int, ...]:
-        """The ports that something listens on under this owner; the program per job offers the list by itself."""
-        if self.owner == JOB or (self.owner in SERVICE_OWNERS and self.offers_list):
+        """The ports that something listens on under this owner."""
+        if self.offers_list:
             return self.ports
-        return self.ports[:2] if self.owner in SERVICE_OWNERS else ()
+        return self.ports[:2] if self.owner in LIST_OWNERS else ()
+
+
+def list_digest(owner: str, nodes: Sequence[str], entries: Sequence[str]) -> str:
+    """The SHA-256 of what all members have alike: the node list, and with owner job their names in Slurm."""
+    names = f"{' '.join(nodes)}\n" if owner == JOB else ""
+    return files.digest(names + files.render_nodes(entries))
 
 
 def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
-    """path -> (text or None for absent, mode), of all files but config.cfg, the node list and the record.
+    """path -> (text or None for absent, mode), of all files but config.cfg, the lists and those of job_files.
 
     ``program``: the text of the check at boot.
     """
+    # At boot systemd-tmpfiles, which expands specifiers, removes the list of a job that died with the tray.
+    removed = '# Written by the role rackscale.nvlink.imex.\nr! "{}"\n'.format(desired.nodes_path.replace("%", "%%"))
     texts: dict[str, tuple[str | None, int]] = {
         PROGRAM: (program if desired.runs_service else None, PROGRAM_MODE),
-        # Of earlier releases, with the major number of one boot; the unit creates the channels.
-        TMPFILES: (None, PLAIN_MODE),
+        TMPFILES: (removed if desired.owner == JOB else None, PLAIN_MODE),
     }
     for path in (DROP_IN, SOCKET_UNIT, SERVICE_UNIT, MODPROBE):
-        is_used = desired.owner != NONE if path == MODPROBE else desired.runs_service
+        is_used = desired.owner != NONE if path == MODPROBE else desired.owner in LIST_OWNERS
         texts[path] = ((desired.files.get(path) if is_used else None) or None, PLAIN_MODE)
-    keeps_package = desired.owner in (*SERVICE_OWNERS, JOB) and desired.manage_package
+    keeps_package = desired.owner in LIST_OWNERS and desired.manage_package
     texts[packages.APT_PIN] = (packages.render_apt_pin(pin) if keeps_package and pin else None, PLAIN_MODE)
     for name, path in TLS_FILES.items():
         texts[path] = (desired.tls.get(name), PRIVATE_MODE)
@@ -190,7 +203,8 @@ def difference(
         found.restart.append(f"owner {desired.owner}, which does not run nvidia-imex.service")
     if offer is not None and (facts["package"] or {}) != offer._asdict():
         had = "{name} {version}".format(**facts["package"]) if facts["package"] else "nothing"
-        found.restart_clique.append(f"package {offer.name} {offer.version} instead of {had}")
+        restart = found.restart if desired.owner == JOB else found.restart_clique
+        restart.append(f"package {offer.name} {offer.version} instead of {had}")
     return found
 
 
@@ -240,7 +254,7 @@ def findings_of(desired: DesiredState, facts: Facts, driver: str | None) -> list
         # The role removes its own files before, when the owner changes; another prolog would start a second daemon.
         why = next(entry["why"] for entry in facts["owners"] if entry["owner"] == "prolog")
         findings.append(host_finding("imex_two_owners", "prolog", why=why, owner=desired.owner))
-    if desired.owner not in (*SERVICE_OWNERS, JOB):
+    if desired.owner not in LIST_OWNERS:
         return findings
     if driver is None:
         findings.append(host_finding("driver_missing", "imex"))

@@ -19,8 +19,7 @@ def offer_for(
     host: Host, desired: domain.DesiredState, observed: Facts, driver: str | None
 ) -> tuple[packages.Offer | None, list[HostFinding]]:
     """(the package to install or keep, findings). None where no package is managed, or none was found."""
-    owners = (*domain.SERVICE_OWNERS, domain.JOB)
-    if desired.owner not in owners or not driver:
+    if desired.owner not in domain.LIST_OWNERS or not driver:
         return None, []
     installed = observed["package"]
     name = installed["name"] if installed else None

@@ -15,12 +15,12 @@ import io
 import json
 import pathlib
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, slurm_conf, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
 
 _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
@@ -31,15 +31,6 @@ _PARTS = """
     imex.prolog.daemon imex.prolog.failure imex.prolog.main imex.prolog.state imex.prolog.wait
 """
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
-# Written by earlier versions.
-LIBRARY = "/usr/local/lib/nvlink-imex-job"
-# Each member offers its settings file to the others, which name a tray that missed a run by it.
-SOCKET = "nvlink-imex-job.socket"
-SOCKET_UNIT = f"/etc/systemd/system/{SOCKET}"
-SERVICE_UNIT = "/etc/systemd/system/nvlink-imex-job@.service"
-DROP_IN = "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf"
-# At boot systemd-tmpfiles removes the list of a job that died with the tray; /run, with the job's state, is empty then.
-BOOT = "/etc/tmpfiles.d/50-nvlink-imex-job.conf"
 NAME = survey.JOB_PROLOG
 _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
 # -I and -S: Python imports no file of a user or of the site.
@@ -53,80 +44,35 @@ from {module} import main
 
 sys.exit(main(sys.argv[1:], dict(os.environ)))
 """
-_SOCKET_TEXT = """\
-{mark}[Socket]
-ListenStream={port}
-Accept=yes
-# systemd's own limit would stop the socket for good once a member connects too often.
-TriggerLimitIntervalSec=0
-[Install]
-WantedBy=sockets.target
-"""
-_SERVICE_TEXT = """\
-{mark}[Unit]
-CollectMode=inactive-or-failed
-[Service]
-ExecStart=/bin/cat {path}
-StandardInput=null
-StandardOutput=socket
-User=nobody
-CapabilityBoundingSet=
-RuntimeMaxSec=10
-"""
 # A Prolog that does nothing, for a slurm.conf whose Prolog would match no file.
 NOOP = "#!/bin/sh\n# Slurm fails every job where Prolog or Epilog matches no file.\nexit 0\n"
-# Option of imex_job -> its lowest and highest value.
-RANGES = {
-    "wait": (5, 3600),
-    "stop_wait": (1, 600),
-    "min_trays": (1, 65536),
-    "max_requeues": (0, 1000),
-    "list_port": (1, 65535),
-}
+# Options that are fields of Settings under the same names.
+_SAME = ("policy", "scope", "wait", "stop_wait", "min_trays", "max_requeues")
 # Values of slurm.conf for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
 
-def settings_of(options: Arguments, slurm: Mapping[str, Sequence[str]]) -> state.Settings:
-    """The settings by the options of imex_job and those of slurm.conf; ImexError for a wrong value."""
-    for name, (low, high) in RANGES.items():
-        if not low <= options[name] <= high:
-            raise files.ImexError(f"option {name} is {options[name]}; use a number from {low} to {high}.")
-    members = tuple((str(entry["node"]), str(entry["address"])) for entry in options["members"] or ())
-    if any(not line.strip() for _node, line in members):
-        raise files.ImexError("option members: a tray has no IMEX address; set its imex_address in the fabric file.")
-    if members:
-        files.render_nodes(line for _node, line in members)
-        if not options["clique"]:
-            raise files.ImexError("option clique is missing; name the clique of members.")
-    if len({node for node, _line in members}) < len(members):
-        raise files.ImexError("option members: a Slurm node is named twice; name each once.")
-    channel0 = {"always": True, "never": False}.get(
-        options["channel0"], _last(slurm, "switchtype").lower() != slurm_conf.CHANNEL_PLUGIN
-    )
+def settings_of(desired: domain.DesiredState, generation: int, slurm: Mapping[str, Sequence[str]]) -> state.Settings:
+    """The settings by the desired state and by slurm.conf: key in lower case -> its values in order."""
+    options = desired.job
+    gives_channel = _last(slurm, "switchtype").lower() == slurm_conf.CHANNEL_PLUGIN
     return state.Settings(
-        clique=options["clique"] or "",
-        members=members,
-        channel0=channel0,
-        path=":".join(options["path"] or ()),
+        clique=desired.clique,
+        members=tuple(zip(desired.nodes, desired.entries)),
+        generation=generation,
+        sha256=desired.sha256,
+        channel0={"always": True, "never": False}.get(options["channel0"], not gives_channel),
+        path=":".join(options["path"]),
+        proc_devices=desired.proc_devices,
+        list_port=desired.list_port,
         gpus_counted=_gpus_are_counted(_last(slurm, "grestypes")),
-        **{name: options[name] for name in (*RANGES, "policy", "scope", "proc_devices")},
+        **{name: options[name] for name in _SAME},
     )
 
 
-def files_of(settings: state.Settings, options: Arguments) -> dict[str, tuple[bytes, int]]:
-    """path -> (content, mode) of every file."""
-    service = _SERVICE_TEXT.format(mark=_MARK, path=state.SETTINGS_FILE)
-    return {
-        PROGRAM: (program(options["python"]), 0o755),
-        state.SETTINGS_FILE: (render_settings(settings).encode(), 0o644),
-        DROP_IN: (_drop_in(settings).encode(), 0o644),
-        BOOT: (_boot(state.list_path()).encode(), 0o644),
-        SOCKET_UNIT: (_SOCKET_TEXT.format(mark=_MARK, port=settings.list_port).encode(), 0o644),
-        SERVICE_UNIT: (service.encode(), 0o644),
-        f"{options['prolog_dir']}/{NAME}": (_wrapper("prolog").encode(), 0o755),
-        f"{options['epilog_dir']}/{NAME}": (_wrapper("epilog").encode(), 0o755),
-    }
+def wrappers(options: Mapping[str, Any]) -> dict[str, str]:
+    """Key of slurm.conf -> the file that it must name."""
+    return {"Prolog": f"{options['prolog_dir']}/{NAME}", "Epilog": f"{options['epilog_dir']}/{NAME}"}
 
 
 def render_settings(settings: state.Settings) -> str:
@@ -134,22 +80,8 @@ def render_settings(settings: state.Settings) -> str:
     return json.dumps(settings._asdict(), indent=1, sort_keys=True) + "\n"
 
 
-def _boot(path: str) -> str:
-    escaped = path.replace("%", "%%")  # tmpfiles.d(5) expands specifiers
-    return f'{_MARK}r! "{escaped}"\n'
-
-
-def _wrapper(entry: str) -> str:
+def wrapper(entry: str) -> str:
     return f"#!/bin/sh\n{_MARK}exec {PROGRAM} {entry}\n"
-
-
-def _drop_in(settings: state.Settings) -> str:
-    return (
-        f"{_MARK}[Unit]\n# Short jobs may start more often than systemd's limit allows.\n"
-        "StartLimitIntervalSec=0\n\n"
-        "[Service]\n# A restarted daemon cannot restore what the job lost with the old one.\nRestart=no\n"
-        f"TimeoutStartSec={settings.wait:g}\nTimeoutStopSec={settings.stop_wait:g}\n"
-    )
 
 
 def program(python: str) -> bytes:
@@ -175,43 +107,34 @@ def program(python: str) -> bytes:
 # --- slurm.conf.
 
 
-def evaluate(
-    settings: state.Settings,
-    options: Arguments,
-    slurm: Mapping[str, Sequence[str]],
-    path: str,
-    calling: Collection[str] = (),
-) -> tuple[list[HostFinding], list[HostFinding]]:
-    """(errors that block the installation, other findings), from the settings of the tray's slurm.conf.
+def evaluate(settings: state.Settings, slurm: Mapping[str, Sequence[str]], path: str) -> list[HostFinding]:
+    """The findings on the tray's slurm.conf, with errors that block the installation.
 
-    ``slurm``: key in lower case -> its values in order. ``calling``: Prolog or Epilog, where the site's own program
-    calls the one of this collection.
+    ``slurm``: key in lower case -> its values in order.
     """
-    errors, advice = [], []
+    findings = []
     flags = {flag.strip().lower() for value in slurm.get("prologflags", ())[-1:] for flag in value.split(",")}
     # Contain, X11 and NoHold imply it.
     if not flags & {"alloc", "contain", "x11", "nohold", "deferbatch"}:
-        errors.append(host_finding("slurm_conf_inconsistent", "prolog_flags", path=path))
+        findings.append(host_finding("slurm_conf_inconsistent", "prolog_flags", path=path))
     for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout"):
         limit = _last(slurm, key.lower())
         needs = settings.stop_wait + 30 if key == "EpilogTimeout" else settings.wait + state.MARGIN
         if limit.isdecimal() and int(limit) not in _NO_LIMIT and int(limit) < needs:
             values: dict[str, Value] = {"setting": f"{key}={limit}", "path": path, "seconds": needs}
-            errors.append(host_finding("slurm_conf_inconsistent", "timeout", **values))
-    missing = []
-    for key, folder in (("Prolog", options["prolog_dir"]), ("Epilog", options["epilog_dir"])):
-        patterns = [pattern for value in slurm.get(key.lower(), ()) for pattern in value.split(",")]
-        if key not in calling and not any(fnmatch.fnmatch(f"{folder}/{NAME}", pattern.strip()) for pattern in patterns):
-            missing.append(f"{key}={folder}/*")
-    if missing:
-        lines = " and ".join(missing)
-        advice.append(host_finding("slurm_conf_inconsistent", "prolog", path=path, lines=lines, program=PROGRAM))
+            findings.append(host_finding("slurm_conf_inconsistent", "timeout", **values))
     shared = _shared_partitions(settings, slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
     if shared and not settings.gpus_counted:
-        advice.append(host_finding("slurm_conf_advice", "shared", partitions=shared, path=path))
+        findings.append(host_finding("slurm_conf_advice", "shared", partitions=shared, path=path))
     if settings.policy == "run" and not _last(slurm, "taskprolog"):
-        advice.append(host_finding("slurm_conf_note", "task_prolog", program=PROGRAM, path=path))
-    return errors, advice
+        findings.append(host_finding("slurm_conf_note", "task_prolog", program=PROGRAM, path=path))
+    return findings
+
+
+def names(slurm: Mapping[str, Sequence[str]], key: str, file: str) -> bool:
+    """Whether Prolog or Epilog of slurm.conf names this file."""
+    patterns = [pattern.strip() for value in slurm.get(key.lower(), ()) for pattern in value.split(",")]
+    return any(fnmatch.fnmatch(file, pattern) for pattern in patterns)
 
 
 def _gpus_are_counted(types: str) -> bool:

@@ -155,7 +155,6 @@ class Row(TypedDict, total=False):
     findings: list[Any]
     """As those of Facts."""
     running: bool
-    job_left: bool
     approved: bool
     pending: list[str]
     restart_clique: list[str]

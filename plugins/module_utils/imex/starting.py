@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, peers, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Row, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
@@ -121,22 +119,11 @@ def _may_still_connect(observed: Facts) -> bool:
 
 def closed_ports(hosts: Sequence[str], ports: Sequence[int]) -> dict[str, list[int]]:
     """host -> its ports that accept no connection from this tray; hosts without a closed port are left out."""
-
-    def probe(pair: tuple[str, int]) -> bool:
-        try:
-            socket.create_connection(pair, _PORT_SECONDS).close()
-            return True
-        except OSError:
-            return False
-
-    pairs = [(host, port) for host in hosts for port in ports]
-    if not pairs:
-        return {}
-    with ThreadPoolExecutor(min(64, len(pairs))) as pool:
-        is_open = list(pool.map(probe, pairs))
+    ends = [(host, port) for host in hosts for port in ports]
+    accepting = boot.ask(ends, _PORT_SECONDS)
     found: dict[str, list[int]] = {}
-    for (host, port), opened in zip(pairs, is_open):
-        if not opened:
+    for host, port in ends:
+        if (host, port) not in accepting:
             found.setdefault(host, []).append(port)
     return found
 

@@ -26,11 +26,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     files,
     firewall,
     installing,
+    job_host,
     packages,
     slurm_conf,
     slurm_jobs,
     survey,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Process, Row, Unit
 
 # For one call of a program.
@@ -56,8 +58,8 @@ class Tray:
 
     def facts(self) -> Facts:
         read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.desired.proc_devices)
-        if self.desired.owner != domain.JOB and not read["processes"]:
-            # Removed before another owner is configured, but not where a change is only previewed.
+        if self.desired.owner != domain.JOB:
+            # stop_and_write removes it.
             others = [path for path in read["prolog_files"] if os.path.basename(path) != survey.JOB_PROLOG]
             read["prolog_files"] = others
         return facts.assemble(read)
@@ -72,7 +74,8 @@ class Tray:
         """
         observed = self.facts()
         driver = self.desired.version or observed["driver_version"]
-        findings = domain.findings_of(self.desired, observed, driver)
+        findings = job_host.findings_of(self.desired, allow_jobs)
+        findings += domain.findings_of(self.desired, observed, driver)
         if self.desired.entries and not boot.is_local(self.desired.own):
             findings.append(host_finding("imex_no_own_address", "desired", address=self.desired.own))
         offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
@@ -89,7 +92,7 @@ class Tray:
                     slurm_jobs.blocking_finding(jobs, unknown, [*difference.restart_clique, *difference.restart])
                 )
         # Without a domain that it is in or comes to, a tray has no peers.
-        asks = self.desired.runs_service or record is not None or difference.stop
+        asks = self.desired.owner in domain.LIST_OWNERS or record is not None or difference.stop
         approval = f"{record['generation']} {record['sha256']}\n" if record else None
         pending, change_findings = self._pending(observed, offer, record) if not missing else ([], [])
         return {
@@ -99,7 +102,7 @@ class Tray:
             "pending": pending,
             "restart_clique": difference.restart_clique,
             "sha256": observed["nodes"]["sha256"],
-            "record": record,
+            "record": record and boot.offered(record),
             "peers": boot.query(list(outside), self.desired.list_port) if outside and asks else {},
             "findings": [*findings, *change_findings],
         }
@@ -110,7 +113,10 @@ class Tray:
         """(changes, findings) of stop_and_write on this tray, with the record as it is."""
         dry_run = Tray(self.desired, self.ctl_timeout, check=True)
         found = dry_run.stop_and_write(record["generation"] if record else 0, False, observed, offer)
-        return dry_run.host.changes, found["findings"]
+        uncalled = job_host.uncalled(self.desired)
+        # stop_and_write reports them after it has written the files that slurm.conf must name.
+        changes = [*dry_run.host.changes, *(f"the findings on slurm.conf ({entry['code']})" for entry in uncalled)]
+        return changes, [entry for entry in found["findings"] if entry not in uncalled]
 
     def _difference(self, observed: Facts, offer: packages.Offer | None) -> domain.Difference:
         return domain.difference(self.desired, observed, atomic.read_text(files.CONFIG_FILE), offer)
@@ -138,7 +144,9 @@ class Tray:
         return changes
 
     def forbid_jobs(self, slurm_nodes: Sequence[str]) -> None:
-        """Raise Blocked where jobs run on these nodes; none are looked up for no nodes."""
+        """Raise Blocked where jobs run on these nodes, or one would lose its IMEX; for no nodes none are looked up."""
+        for found in job_host.jobs_running(self.desired):
+            raise Blocked(found)
         jobs, unknown = slurm_jobs.running_on(slurm_nodes) if slurm_nodes else ([], None)
         if jobs or unknown:
             raise Blocked(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"]))
@@ -168,6 +176,9 @@ class Tray:
         old = read_record()
         if install and offer:
             installing.fetch(self.host, offer)
+        job_files = job_host.files_of(self.desired, generation)
+        if self.desired.owner != domain.JOB:
+            job_host.leave(self.desired, job_files, self.host)
         if must_stop:
             self._stop(observed)
         if not self.desired.runs_service:
@@ -187,6 +198,10 @@ class Tray:
         if old and old.get("nodes", self.desired.nodes_path) != self.desired.nodes_path:
             self._write(old["nodes"], None)
         self._set_units(observed, any(_is_unit(path) for path in self.host.before))
+        if self.desired.owner == domain.JOB:
+            for path, (data, mode) in job_files.items():
+                self.host.file(path, data, mode=mode)
+            findings += job_host.uncalled(self.desired)
         self._channels(old.get("channels", []) if old else [])
         if self.desired.manage_firewall:
             firewall.apply(self.host, self.desired.ports_to_open)
@@ -248,9 +263,10 @@ class Tray:
     def _remove_list(self, old: boot.Record | None) -> None:
         self._write(files.RECORD_FILE, None)
         self._write(domain.START_APPROVAL, None)
-        if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and old):
+        of_domain = old is not None and old.get("owner") != domain.JOB
+        if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and of_domain):
             # A manual start could use the old list, because the check at boot is gone. With owner job, a list without a
-            # record is that of a running job.
+            # record of a domain is that of a running job.
             self._write(self.desired.nodes_path, None)
 
     def _set_units(self, observed: Facts, changed: bool) -> None:
@@ -271,7 +287,7 @@ class Tray:
         if not self.desired.tls and not self.check:
             with contextlib.suppress(OSError):
                 os.rmdir(domain.TLS_FOLDER)
-        if not self.desired.runs_service and not self.check:
+        if not self.desired.offers_list and not self.check:
             # systemctl disable no longer finds the link, because the unit file is removed.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}")
@@ -318,7 +334,8 @@ def _is_unit(path: str) -> bool:
 
 
 def read_record() -> boot.Record | None:
-    return boot.read_record(files.RECORD_FILE)
+    """The record of the clique's list, or of its members for jobs: its generation goes on under another owner."""
+    return boot.read_record(files.RECORD_FILE) or boot.read_record(state.SETTINGS_FILE)
 
 
 def sha256_of(path: str) -> str | None:

@@ -161,14 +161,19 @@ def is_up_to_date(own: Stored, decision: Decision) -> bool:
     return not _remaining_changes(own, decision)
 
 
-def is_unchanged(clique: Clique, rows: Mapping[str, Stored], decision: Decision) -> bool:
-    """Whether all members are as decided, run with this list since it was approved, and are up: all decide the same."""
+def is_unchanged(clique: Clique, rows: Mapping[str, Stored], decision: Decision, serves: bool) -> bool:
+    """Whether all members are as decided, run with this list since it was approved, and are up: all decide the same.
+
+    ``serves``: whether nvidia-imex.service runs; IMEX per job is unchanged where its files are.
+    """
     for tray in clique.trays:
         row = rows.get(tray)
-        if row is None or row.get("failed") or not (row["running"] and row["approved"]):
+        if row is None or row.get("failed") or not is_up_to_date(row, decision):
             return False
-        if not is_up_to_date(row, decision):
+        if serves and not (row["running"] and row["approved"]):
             return False
+    if not serves:
+        return not decision.findings
     facts = {tray: rows[tray].get("facts") for tray in clique.trays}
     evaluated = verdict.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
     return evaluated.ok and not evaluated.findings and not decision.findings
@@ -185,7 +190,9 @@ def _remaining_changes(own: Stored, decision: Decision) -> list[str]:
     return changes
 
 
-def pending_changes(clique: Clique, rows: Mapping[str, Stored], decision: Decision, tray: str) -> list[str]:
+def pending_changes(
+    clique: Clique, rows: Mapping[str, Stored], decision: Decision, tray: str, serves: bool
+) -> list[str]:
     """The changes that a run would make on a tray, or the error on it; empty for none. decision: of decide().
 
     The start approval, which is gone after each boot, does not count, because it needs no daemon stopped.
@@ -196,6 +203,8 @@ def pending_changes(clique: Clique, rows: Mapping[str, Stored], decision: Decisi
     if decision.blocked is not None:
         return [decision.blocked]
     changes = _remaining_changes(own, decision)
+    if not serves:
+        return changes
     if not changes and not own["running"]:
         changes.append("start nvidia-imex.service")
     others = [other for other in clique.trays if other != tray and other in rows and not rows[other].get("failed")]
@@ -216,8 +225,8 @@ def outdated_findings(clique: Clique, outdated: Sequence[str], generation: int) 
     return [
         finding(
             "imex_list_outdated",
-            f"{tray} did not get generation {generation} of the IMEX node list of clique {clique.name}, so its IMEX"
-            " does not start at boot; bring it back and run the role imex on it.",
+            f"{tray} did not get generation {generation} of the IMEX node list of clique {clique.name}, so it has no"
+            " IMEX with the trays that did; bring it back and run the role imex on it.",
             clique=clique.name,
             tray=tray,
         )

@@ -18,6 +18,8 @@ _SAME = (
     *("owner", "manage_package", "package", "version", "proc_devices"),
     *("channel_count", "create_channel0", "manage_firewall", "list_port"),
 )
+# What begins the name of a variable of IMEX per job.
+_JOB = "job_"
 
 
 def desired_state(
@@ -35,8 +37,12 @@ def desired_state(
     channels = tuple(sorted(set(values["channels"])))
     if any(not 0 <= minor < 1 << 20 for minor in channels):
         raise files.ImexError(f"imex_channels: {list(channels)} has a number out of range; use 0 to 1048575.")
+    if clique and len(set(clique.slurm_nodes)) < len(clique.slurm_nodes):
+        raise files.ImexError(f"Clique {clique.name}: two trays have one name in Slurm; correct slurm_node of one.")
     desired = domain.DesiredState(
         clique=clique.name if clique else "",
+        nodes=clique.slurm_nodes if clique else (),
+        job={name.removeprefix(_JOB): value for name, value in values.items() if name.startswith(_JOB)},
         entries=clique.entries if clique else (),
         own=clique.entry_of(tray) if clique else "",
         files=texts,

@@ -29,7 +29,7 @@ PENDING_PHASES = ("preview", "evaluate")
 # Phases with which a run of the role begins, and the rows of an earlier run that they delete.
 _REPEATED = {"certificate": CHANGE_PHASES, "inspect": CHANGE_PHASES, "preview": ("preview",)}
 # Variables of the role that a tray waits by.
-_OF_PLAN = ("allow_jobs", "job_files", "ctl_timeout", "ready_wait", "start_wait")
+_OF_PLAN = ("allow_jobs", "ctl_timeout", "ready_wait", "start_wait")
 PLAN: Mapping[str, Any] = MappingProxyType(
     {
         # The Slurm nodes of the clique, whose jobs are looked up.
@@ -91,15 +91,13 @@ class Run:
             if path and clique:
                 seen.update(clique.trays)
                 unchanged += _unchanged_hosts(clique, self.rows("inspect", clique.trays), path)
-            # IMEX per job has a module of its own.
-            elif not path and not row.get("failed") and row["owner"] != domain.JOB and not row.get("pending", True):
+            elif not path and not row.get("failed") and not row.get("pending", True):
                 unchanged.append(row["host"])
         return f",{','.join(sorted(unchanged))},"
 
     def report(self, hosts: Sequence[str], left: Sequence[str]) -> list[str]:
         """What the phases of this play have done. hosts: of the play. left: those that have not failed."""
-        phases = ("stop_and_write", "start", run_store.JOB)
-        rows = [row for phase in phases for row in self.rows(phase, self.trays(phase)).values()]
+        rows = [row for phase in ("stop_and_write", "start") for row in self.rows(phase, self.trays(phase)).values()]
         return summary.lines(hosts, set(hosts).difference(left), rows, self.check)
 
 
@@ -124,10 +122,10 @@ class Phases:
         self.certificate: dict[str, Any] | None = None
         self.changes_nothing = run.check
 
-    def run(self, phase: str, extra_changes: Sequence[str]) -> Result:
+    def run(self, phase: str) -> Result:
         self.changes_nothing |= phase in PENDING_PHASES
         path = self.fabric_file
-        if self._run.check and path and self.owner in domain.SERVICE_OWNERS and not os.path.exists(path):
+        if self._run.check and path and self.owner in domain.LIST_OWNERS and not os.path.exists(path):
             # --check of the playbook site on a new cluster: nothing was accepted yet.
             message = f"{path}: does not exist yet, so no IMEX domain can be previewed; run discover and accept."
             return {"warnings": [message]}
@@ -138,8 +136,8 @@ class Phases:
                 return {"certificate": self.certificate}
             self.clique = self._clique()
             if phase == "evaluate":
-                return self._evaluate(extra_changes)
-            if self.clique is None and phase in ("start", "wait", "verdict"):
+                return self._evaluate()
+            if not self._runs_service and phase in ("start", "wait", "verdict"):
                 return {"skipped": True, "msg": f"owner {self.owner} does not run nvidia-imex.service"}
             result: Result = getattr(self, f"_{phase}")()
             return result
@@ -158,7 +156,7 @@ class Phases:
         if clique:
             self.plan["outside"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self._run.hosts]
         own = str(self._variables.get("nvlink_slurm_node") or self.tray)
-        self.plan["slurm_nodes"] = list(self.clique.slurm_nodes) if self.clique else [own]
+        self.plan["slurm_nodes"] = list(self.clique.slurm_nodes) if self.clique and self._runs_service else [own]
         # Whether a tray is in this run: it may have another name in the inventory, and not answer.
         self._store(store_as, {"failed": True, "unreached": True, "msg": "it was not reached"})
         return self._on_tray(store_as, "inspect")
@@ -168,14 +166,16 @@ class Phases:
         if clique is None:
             return self._write_without_list()
         inspected = self._rows("inspect", clique)
+        own = inspected.get(self.tray, {})
+        if not self._runs_service and (refused := self._refused_to_leave(clique, inspected)):
+            return refused
         decision = imex_clique.decide(
-            clique, _sha256(clique), inspected, self._run.hosts, self.values["allow_outdated"]
+            clique, self._digest(clique), inspected, self._run.hosts, self.values["allow_outdated"]
         )
         if decision.blocked is not None:
             # Reported once for the clique: its other trays pass, unchanged.
             return self._blocked(decision.findings[0], self.tray == _reporting_host(clique, inspected))
         self.plan.update(generation=decision.generation, restart_clique=decision.restart)
-        own = inspected.get(self.tray, {})
         if decision.restart and own.get("running") and not own.get("restart_clique"):
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
             self.plan["slurm_nodes"] = list(clique.slurm_nodes)
@@ -183,7 +183,7 @@ class Phases:
             # The common case needs no second task on the tray, and for a clique that is up as a whole no other phase.
             row: Stored = {"sha256": own["sha256"], "running": own["running"], "reload": False}
             self._store("stop_and_write", {**row, "generation": decision.generation, "unchanged": own["approved"]})
-            whole = imex_clique.is_unchanged(clique, inspected, decision)
+            whole = imex_clique.is_unchanged(clique, inspected, decision, self._runs_service)
             result: Result = {"unchanged": True, "ok": True, "clique": clique.name} if whole else {}
         else:
             result = self._on_tray("stop_and_write", "stop_and_write")
@@ -193,14 +193,18 @@ class Phases:
         own = self._run.rows("inspect", [self.tray]).get(self.tray, {})
         if not own.get("pending", True):
             return {}
-        clique = self._placed() if _is_in_domain(own) else None
-        rows = self._rows("inspect", clique) if clique else {}
-        partial = imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts) if clique else None
-        if clique and partial:
-            leaving = (tray for tray in clique.trays if _is_leaving(rows.get(tray, {})))
-            # Reported once, unless the tray would go on to the tasks of the owner job.
-            return self._blocked(partial, self.tray == next(leaving, self.tray) or self.owner == domain.JOB)
-        return self._on_tray("stop_and_write", "stop_and_write")
+        clique = self._placed()
+        refused = self._refused_to_leave(clique, self._rows("inspect", clique)) if clique else None
+        return refused or self._on_tray("stop_and_write", "stop_and_write")
+
+    def _refused_to_leave(self, clique: Clique, rows: Mapping[str, Stored]) -> Result | None:
+        """The result for a tray that would leave its IMEX domain while trays that the run leaves out stay in it."""
+        if not _is_leaving(rows.get(self.tray, {}), self.owner):
+            return None
+        partial = imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts)
+        # Reported once.
+        first = next((tray for tray in clique.trays if _is_leaving(rows.get(tray, {}))), self.tray)
+        return self._blocked(partial, self.tray == first) if partial else None
 
     def _blocked(self, found: Finding, failed: bool) -> Result:
         message = found["message"]
@@ -220,7 +224,7 @@ class Phases:
         result = self._on_tray("start", "start")
         # Trays that were lost between the two phases are outdated too.
         reached = [tray for tray, row in self._rows("inspect", clique).items() if not row.get("unreached")]
-        lost = [tray for tray in reached if rows.get(tray, {}).get("sha256") != _sha256(clique)]
+        lost = [tray for tray in reached if rows.get(tray, {}).get("sha256") != self._digest(clique)]
         found = imex_clique.outdated_findings(clique, lost, own.get("generation", 0))
         return self._with_findings(result, found, clique)
 
@@ -273,12 +277,12 @@ class Phases:
 
     def _preview(self) -> Result:
         # Jobs block the change itself, not the preview.
-        self.plan.update(allow_jobs=True, job_files=[])
+        self.plan["allow_jobs"] = True
         result = self._inspect("preview")
         # An error on the tray makes the change pending, which then reports it.
         return {"findings": result.get("findings") or []}
 
-    def _evaluate(self, extra_changes: Sequence[str]) -> Result:
+    def _evaluate(self) -> Result:
         clique = self.clique or self._placed()
         rows = self._rows("preview", clique) if clique else self._run.rows("preview", [self.tray])
         findings: list[Any] = []
@@ -286,14 +290,13 @@ class Phases:
             return _refused(own["msg"])
         if clique and self.clique:
             allowed = self.values["allow_outdated"]
-            decision = imex_clique.decide(clique, _sha256(clique), rows, self._run.hosts, allowed)
-            reasons = imex_clique.pending_changes(clique, rows, decision, self.tray)
+            decision = imex_clique.decide(clique, self._digest(clique), rows, self._run.hosts, allowed)
+            reasons = imex_clique.pending_changes(clique, rows, decision, self.tray, self._runs_service)
             findings += decision.findings
         else:
             reasons = imex_clique.pending_without_list(own)
-            if clique and reasons and _is_in_domain(own or {}):
-                findings.append(imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts))
-        reasons += extra_changes
+        if clique and _is_leaving(own or {}, self.owner):
+            findings.append(imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts))
         if self.certificate and self.certificate["due"]:
             reasons.append("certificates")
         # Another finding may be gone when the trays are drained.
@@ -315,9 +318,6 @@ class Phases:
             errors += _start_errors(row["facts"]["findings"])
         if errors:
             result.update(failed=True, msg=errors[0])
-        if phase == "inspect" and self.plan["job_files"] and row.get("job_left"):
-            # The tray counts as not reached, until it is inspected again.
-            return {**result, "job_left": True}
         if not result.get("failed") and not imex_rows.is_complete(phase, row):
             row = {}
             message = (
@@ -335,6 +335,13 @@ class Phases:
         self._store(store_as, cast(Stored, row))
         return result
 
+    @property
+    def _runs_service(self) -> bool:
+        return self.owner in domain.SERVICE_OWNERS
+
+    def _digest(self, clique: Clique) -> str:
+        return domain.list_digest(self.owner, clique.slurm_nodes, clique.entries)
+
     def _rows(self, phase: str, clique: Clique) -> dict[str, Stored]:
         return self._run.rows(phase, clique.trays)
 
@@ -349,13 +356,13 @@ class Phases:
         return result
 
     def _clique(self) -> Clique | None:
-        """None where the owner needs no node list."""
-        if self.owner not in domain.SERVICE_OWNERS:
+        """None where the owner needs no list; with owner job also for a tray in none."""
+        if self.owner not in domain.LIST_OWNERS or (self.owner == domain.JOB and not self.fabric_file):
             return None
         if not self.fabric_file:
             raise files.ImexError(f"imex_owner {self.owner} needs imex_fabric_file; set it to the fabric file.")
         clique = run_store.clique_of(self._run.folder, self.fabric_file, self.tray)
-        if clique is None:
+        if clique is None and self._runs_service:
             raise files.ImexError(
                 f"{self.fabric_file}: does not place tray {shown(self.tray)}, so it has no IMEX domain; run discover"
                 " and accept."
@@ -395,10 +402,6 @@ def _refused(message: str) -> Result:
     return {"pending": True, "reasons": [message], "refused": message}
 
 
-def _sha256(clique: Clique) -> str:
-    return files.digest(files.render_nodes(clique.entries))
-
-
 def _as_warnings(findings: Sequence[Finding]) -> list[str]:
     return [f"{entry['code']}: {entry['message']}" for entry in findings]
 
@@ -412,25 +415,30 @@ def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> l
     """The hosts of a clique that is in the desired state, as its members see it by this fabric file."""
     if any(row.get("fabric_file") != path for row in rows.values()):
         return []
-    decision = imex_clique.decide(clique, _sha256(clique), rows, clique.trays, ())
-    unchanged = decision.blocked is None and imex_clique.is_unchanged(clique, rows, decision)
+    owner = str(next(iter(rows.values())).get("owner"))
+    digest = domain.list_digest(owner, clique.slurm_nodes, clique.entries)
+    decision = imex_clique.decide(clique, digest, rows, clique.trays, ())
+    serves = owner in domain.SERVICE_OWNERS
+    unchanged = decision.blocked is None and imex_clique.is_unchanged(clique, rows, decision, serves)
     return [rows[tray]["host"] for tray in clique.trays] if unchanged else []
 
 
 def _is_in_domain(row: Stored) -> bool:
     """Whether a tray runs an IMEX domain for its clique, or has its node list; not one for a job or in a container."""
-    facts = row.get("facts")
-    if row.get("record") or not facts:
-        return bool(row.get("record") or row.get("running"))
+    facts, record = row.get("facts"), row.get("record")
+    if record and record.get("owner") != domain.JOB:
+        return True
+    if not facts:
+        return bool(row.get("running"))
     # A member may be compromised, and lack it.
     by_service = any(entry.get("owner") == "service" for entry in facts.get("owners") or ())
     # The daemon of a new image has no list.
     return bool(row.get("running")) and by_service and len(facts["nodes"]["entries"]) > 1
 
 
-def _is_leaving(row: Stored) -> bool:
-    """Whether a tray comes to the change of its owner and leaves its IMEX domain by that."""
-    stays = row.get("failed") or row.get("owner") in domain.SERVICE_OWNERS
+def _is_leaving(row: Stored, owner: str = "") -> bool:
+    """Whether a tray comes to the change of its owner and leaves its IMEX domain by that. owner: the row's own."""
+    stays = row.get("failed") or (owner or row.get("owner")) in domain.SERVICE_OWNERS
     return not stays and bool(row.get("pending")) and _is_in_domain(row)
 
 

@@ -95,7 +95,6 @@ _ROW = {
         "findings": schemas.FINDINGS,
         "running": _BOOL,
         # inspect
-        "job_left": _BOOL,
         "approved": _BOOL,
         "pending": _TEXTS,
         "restart_clique": _TEXTS,

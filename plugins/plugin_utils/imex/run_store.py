@@ -26,9 +26,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as rendering
 
-JOB = "job"
-"""The phase of the rows of imex_job, which has no other."""
-
 
 def clique_of(folder: str, path: str, tray: str) -> Clique | None:
     """The clique of a tray in the fabric file; None for an unplaced tray.

@@ -26,12 +26,16 @@ _FILE = Path(__file__).resolve().parents[3] / "roles" / "imex" / "meta" / "argum
 _SPEC: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
 
 
-_OF_ROLE = ("imex_config_owned", "imex_job_files", "imex_tls_used")
+_OF_ROLE = ("imex_config_owned", "imex_tls_used")
 # Role variable -> its lowest and highest value.
 RANGES = {
     "imex_boot_wait": (3, 3600),
     "imex_channel_count": (0, (1 << 20) - 1),
     "imex_ctl_timeout": (1, 600),
+    "imex_job_max_requeues": (0, 1000),
+    "imex_job_min_trays": (1, 65536),
+    "imex_job_stop_wait": (1, 600),
+    "imex_job_wait": (5, 3600),
     "imex_list_port": (1, 65535),
     "imex_ready_wait": (1, 3600),
     "imex_start_wait": (1, 3600),
@@ -42,7 +46,7 @@ RANGES = {
 def values(variables: Variables, template: Callable[[Any], Any]) -> dict[str, Any]:
     """The role's variables of a host, of their types, without ``imex_`` in their names. Raises ImexError.
 
-    And what vars/main.yml makes of them: config_owned, job_files, tls_used.
+    And what vars/main.yml makes of them: config_owned, tls_used.
     """
     if variables.get("ansible_role_name") != ROLE:
         raise ImexError(f"imex_domain is a part of the role {ROLE} alone; use the role.")

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """IMEX per job: the program that Slurm runs as Prolog, Epilog and TaskProlog on a tray.
 
-The module imex_job copies this package, and the modules that it imports, to the tray. Each is imported at the top, so a
+The role imex copies this package, and the modules that it imports, to the tray. Each is imported at the top, so a
 program that has started is complete, also where its files are removed while it waits.
 
 The prolog forms one IMEX domain of the job's trays in this tray's clique. The settings file names the members of the
@@ -57,7 +57,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     write_state,
     write_text,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.wait import ask, wait_for_peers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.wait import wait_for_peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # Slurm runs prologs without PATH.
@@ -103,7 +103,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
         write_state({"job": job.id, "list": list_path()})
         stop_daemon(settings)
         remove(files.PERSIST_FILE)
-        # imex_job checked the lines.
+        # The role checked the lines.
         write_text(list_path(), "".join(f"{line}\n" for _node, line in members))
         if settings.channel0:
             _channel0(settings)
@@ -168,8 +168,8 @@ def _check_clique(settings: Settings, members: Sequence[tuple[str, str]]) -> Non
     """
     others = [member for member in settings.members if member not in members]
     port = int(config().get("SERVER_PORT") or 50000)
-    listening = ask([line for _node, line in others], port, _PROBE_TIMEOUT)
-    names = [node for node, line in others if line in listening]
+    listening = boot.ask([(line, port) for _node, line in others], _PROBE_TIMEOUT)
+    names = [node for node, line in others if (line, port) in listening]
     if names:
         raise Failure(
             f"another job's IMEX domain runs in clique {settings.clique} (on {summarize(names)}), but scope"

@@ -40,12 +40,16 @@ class Failure(files.ImexError):
 class Settings(NamedTuple):
     """The settings file. ``members``: (Slurm node, line of the node list) of this tray's clique, in order.
 
-    ``list_port``: where each member offers this file to the others. ``gpus_counted``: whether Slurm gives each GPU to
-    one job (GresTypes). ``gpus``: the driver's folder of the GPUs.
+    ``owner``, ``clique``, ``generation`` and ``sha256`` are the record by which others know this list; ``list_port``:
+    where each member offers the file. ``gpus_counted``: whether Slurm gives each GPU to one job (GresTypes). ``gpus``:
+    the driver's folder of the GPUs.
     """
 
     clique: str
     members: tuple[tuple[str, str], ...]
+    owner: str = "job"
+    generation: int = 0
+    sha256: str = ""
     policy: str = "drain"
     scope: str = "job"
     wait: float = 60.0

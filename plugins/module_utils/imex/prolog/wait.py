@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
-import json
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import (
     daemons,
     reconnect_peers,
@@ -40,8 +36,6 @@ _FIRST_RECONNECT = 4.0
 _MISMATCH_PAUSE = 3.0
 # Between two queries of the ctl, which asks every member.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
-# To the port at which a member offers its settings file, which has some kilobytes.
-_OFFER_TIMEOUT, _OFFER_SIZE = 1.0, 1 << 16
 
 
 def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, str]], deadline: float) -> None:
@@ -143,31 +137,7 @@ def _failure_of(settings: Settings, members: Sequence[tuple[str, str]], own: int
 
 
 def outdated(settings: Settings, trays: Mapping[str, str]) -> list[str]:
-    """The trays with other members of the clique in their settings; ``trays``: node -> its address."""
-    ours = [settings.clique, [list(member) for member in settings.members]]
-    offers = ask(list(trays.values()), settings.list_port, _OFFER_TIMEOUT, _OFFER_SIZE)
-    found = []
-    for node, address in trays.items():
-        with contextlib.suppress(ValueError):
-            theirs = json.loads(offers.get(address, b""))
-            if isinstance(theirs, dict) and [theirs.get("clique"), theirs.get("members")] != ours:
-                found.append(node)
-    return found
-
-
-def ask(addresses: Sequence[str], port: int, timeout: float, size: int = 0) -> dict[str, bytes]:
-    """Address -> at most ``size`` bytes that it sends, of those that accept a connection to the port; all at once."""
-
-    def one(address: str) -> bytes | None:
-        deadline, data = time.monotonic() + timeout, b""
-        try:
-            with socket.create_connection((address, port), timeout) as link:
-                while len(data) < size and time.monotonic() < deadline and (part := link.recv(size)):
-                    data += part
-        except OSError:
-            return None
-        return data
-
-    with concurrent.futures.ThreadPoolExecutor(max(1, min(64, len(addresses)))) as pool:
-        found = zip(addresses, pool.map(one, addresses))
-        return {address: data for address, data in found if data is not None}
+    """The trays that offer another list of the clique's members; ``trays``: node -> its address."""
+    offers, ours = boot.query(list(trays.values()), settings.list_port), (settings.clique, settings.sha256)
+    found = {node: offers.get(address) for node, address in trays.items()}
+    return [node for node, theirs in found.items() if theirs and (theirs["clique"], theirs["sha256"]) != ours]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -26,10 +25,8 @@ from ansible.playbook.task import Task
 from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
-from ansible_collections.rackscale.nvlink.plugins.action import imex_job
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC, TRAY_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
@@ -52,20 +49,20 @@ def fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "fabric.json")
 
 
-def action_of(play: Play, check: bool, kind: type = ActionModule, **options: Any) -> Any:
+def action_of(play: Play, check: bool, **options: Any) -> Any:
     task = Task.load({"action": "rackscale.nvlink.x", "check_mode": check}, block=Block(play=play))
     task.args, loader = options, DataLoader()
     connection = Connection(PlayContext(), shell=ShellModule())
-    return kind(task, connection, PlayContext(), loader, Templar(loader), None)
+    return ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
 
 
 # Options of the task; all others of run() are variables of the role.
-OPTIONS = ("phase", "extra_changes", "nodes")
+OPTIONS = ("phase", "nodes")
 
 
 def variables_of(host: str, fabric: str, **given: Any) -> dict[str, Any]:
     """A tray in the role, without templates. given: variables without imex_."""
-    role = {"owner": "domain", "fabric_file": fabric, "tray": host, "config_owned": {}, "job_files": [], **given}
+    role = {"owner": "domain", "fabric_file": fabric, "tray": host, "config_owned": {}, **given}
     role.setdefault("tls", "off")
     role.setdefault("tls_used", role["tls"] != "off")
     role = {**dict.fromkeys((f"{name}_template" for name in domain.TEMPLATES), ""), **role}
@@ -398,24 +395,6 @@ def test_certificates_that_are_not_made_yet_are_pending_and_refuse_nothing(
         run("r01t01", phase="inspect", **given)
 
 
-def test_a_tray_with_files_of_imex_per_job_is_inspected_after_their_removal(run: Any, monkeypatch: Any) -> None:
-    given: list[Any] = []
-
-    def execute(_self: Any, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        given.append(module_args["plan"]["job_files"])
-        return {"changed": False, "row": {"job_left": True}, "findings": []}
-
-    monkeypatch.setattr(ActionModule, "_execute_module", execute)
-    assert run("r01t01", phase="inspect", job_files=["/run/job"])["job_left"] is True
-    # Until then it has no part in the decision for its clique.
-    folder = str(constants.DEFAULT_LOCAL_TMP)
-    assert imex_run_store.read_rows(folder, run.play, "inspect", ["r01t01"])["r01t01"]["unreached"] is True
-    # The row of a tray that was asked for no such files is none.
-    assert "returned no valid result" in run("r01t01", phase="inspect")["msg"]
-    assert run("r01t01", phase="preview", job_files=["/run/job"]) == UNCHANGED
-    assert given == [["/run/job"], [], []]
-
-
 NO_START = facts(processes=[], answers={}, version="570.172.08")
 
 
@@ -448,39 +427,56 @@ def test_the_controller_fails_a_tray_by_its_findings(
 
 
 @pytest.mark.parametrize(
-    ("hosts", "left", "allowed", "outside", "outdated"),
+    ("hosts", "other", "allowed", "codes"),
     [
-        (TRAYS, TRAYS, [], [], []),
-        (["r01t01"], ["r01t01"], [], ["r01t02"], []),
-        (["r01t01"], ["r01t01"], ["r01t02"], [], ["r01t02"]),
-        (TRAYS, ["r01t01"], [], [], ["r01t02"]),
+        (TRAYS, {}, [], []),
+        (TRAYS, {"failed": True, "msg": "a fault"}, [], ["imex_list_outdated"]),
+        (TRAYS[:1], None, [], ["imex_clique_partial"]),
+        (TRAYS[:1], None, TRAYS[1:], ["imex_list_outdated"]),
     ],
 )
-def test_imex_job_names_a_tray_that_the_run_does_not_change(
-    fabric: str, monkeypatch: Any, hosts: Any, left: Any, allowed: list[str], outside: list[str], outdated: list[str]
+def test_imex_per_job_has_one_list_of_members_and_names_a_tray_that_misses_it(
+    run: Any, fabric: str, monkeypatch: Any, hosts: Any, other: Any, allowed: list[str], codes: list[str]
 ) -> None:
-    """Its module asks those that are left out for their members."""
-    given: dict[str, Any] = {}
-    answer = {"changed": True, "changes": [], "findings": []}
+    """One that the run leaves out is read, and blocks the change where it offers another list."""
+    given: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        imex_job.ActionModule, "run_module", lambda _self, _name, task, *_: given.update(task) or answer
+        ActionModule, "_execute_module", lambda *_args, module_args, **_more: given.append(module_args) or {}
     )
-    action = action_of(Play.load({"hosts": "all"}), False, imex_job.ActionModule, fabric_file=fabric)
-    action._task.args["allow_outdated"] = allowed
-    play = {"ansible_play_hosts_all": hosts, "ansible_play_hosts": left, "hostvars": {"localhost": {}}}
-    result = action.run(task_vars={"inventory_hostname": "r01t01", **play})
-    assert (given["outside"], [member["node"] for member in given["members"]]) == (outside, TRAYS)
-    found = [(entry["code"], entry["tray"]) for entry in result["findings"]]
-    assert found == [("imex_list_outdated", tray) for tray in outdated]
-    assert len(result.get("warnings", [])) == len(found)
+    monkeypatch.setattr(sys.modules[__name__], "TRAYS", hosts)
+    change = functools.partial(run, "r01t01", owner="job", allow_outdated=allowed)
+    change(phase="inspect")
+    clique = clique_of(fabric)
+    desired, outside = given[0]["desired"], given[0]["plan"]["outside"]
+    assert (desired["nodes"], desired["entries"], desired["own"]) == (
+        clique.slurm_nodes,
+        clique.entries,
+        clique.entries[0],
+    )
+    assert outside == [clique.entry_of(tray) for tray in clique.trays if tray not in hosts]
+    row = {"restart_clique": [], "pending": ["write the program"], "running": False}
+    inspected(run, "r01t01", **row, peers=recorded(fabric, *[tray for tray in clique.trays if tray not in hosts]))
+    if other is not None:
+        inspected(run, "r01t02", **{**row, **other})
+    result = change(phase="stop_and_write")
+    assert [entry["code"] for entry in result["findings"]] == codes
+    changes = codes != ["imex_clique_partial"]
+    assert [entry["phase"] for entry in given[1:]] == ["stop_and_write"] * changes
+    # It has no daemon to start.
+    assert run("r01t01", phase="start", owner="job")["skipped"] is True
 
 
-def test_the_role_looks_for_all_that_imex_job_leaves() -> None:
-    role = Path(__file__).resolve().parents[4] / "roles" / "imex" / "vars" / "main.yml"
-    left = {job_files.PROGRAM, job_files.LIBRARY, job_files.DROP_IN, job_files.BOOT, state.SETTINGS_FILE, state.RUN}
-    left |= {job_files.SOCKET_UNIT, job_files.SERVICE_UNIT}
-    folders = {f"{{{{ imex_job_{name}_dir }}}}/{job_files.NAME}" for name in ("prolog", "epilog")}
-    assert set(yaml.safe_load(role.read_text())["imex_job_files"]) == left | folders
+def test_an_unchanged_clique_of_imex_per_job_needs_no_other_task(run: Any, fabric: str) -> None:
+    clique = clique_of(fabric)
+    digest = domain.list_digest("job", clique.slurm_nodes, clique.entries)
+    record = {"clique": "r01", "generation": 2, "sha256": digest, "owner": "job"}
+    row = {"restart_clique": [], "pending": [], "running": False, "record": record, "fabric_file": fabric}
+    for tray in TRAYS:
+        inspected(run, tray, host=tray, owner="job", **row)
+    assert compare(run) == ",r01t01,r01t02,"
+    assert run("r01t01", phase="stop_and_write", owner="job")["unchanged"] is True
+    inspected(run, "r01t02", host="r01t02", owner="job", **{**row, "pending": ["write a file"]})
+    assert compare(run) == ",,"
 
 
 # What an unchanged tray returns in any phase, without facts of its own.
@@ -552,13 +548,6 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     )
     assert options["tls"] == {name: f"text of {name}\n" for name in paths}
     assert domain.DesiredState(**desired, tls=options["tls"]).ports == (50100, 50005, 50006)
-
-
-def test_extra_changes_make_a_change_pending(run: Any) -> None:
-    inspected(run, "r01t01", "preview", pending=[])
-    assert run("r01t01", phase="evaluate", owner="none")["pending"] is False
-    result = run("r01t01", phase="evaluate", owner="none", extra_changes=["remove a prolog"])
-    assert (result["pending"], result["reasons"]) == (True, ["remove a prolog"])
 
 
 @pytest.mark.parametrize(

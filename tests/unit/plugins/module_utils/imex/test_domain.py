@@ -14,7 +14,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, files, job_files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
@@ -109,8 +109,10 @@ def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
     given = desire(owner=owner, tls=TLS, channels=[0], channel_count=64)
     texts = table(given)
     service = owner in domain.SERVICE_OWNERS
-    for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT):
-        assert (texts[path] is not None) == service, path
+    assert (texts[domain.PROGRAM] is not None) == service
+    assert (texts[domain.TMPFILES] is not None) == (owner == "job")
+    for path in (domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT):
+        assert (texts[path] is not None) == (service or owner == "job"), path
     # A job's daemons read their certificates there too.
     assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
     assert (texts[domain.MODPROBE] is None) == (owner == "none")
@@ -131,6 +133,9 @@ def test_the_drop_in_checks_the_list_and_creates_the_channels() -> None:
     assert f"ExecStartPre=-{domain.PROGRAM} channels --proc-devices /proc/devices 0 7" in lines
     assert "TimeoutStartSec=150.5" in lines
     assert "ExecStartPre" not in rendered("drop_in")
+    of_job = rendered("drop_in", imex_owner="job", imex_job_wait=61, imex_job_stop_wait=7)
+    assert {"Restart=no", "TimeoutStartSec=61", "TimeoutStopSec=7"} <= set(of_job.splitlines())
+    assert domain.PROGRAM not in of_job
     assert [rendered(name).count("nvlink-imex-list.socket") for name in ("drop_in", "list_socket")] == [2, 0]
 
 
@@ -276,7 +281,7 @@ def test_config_cfg_has_nvidias_defaults_and_what_owner_tls_and_site_set() -> No
 
 def test_a_variable_outside_its_range_is_wrong() -> None:
     given = {"imex_boot_wait": 2, "imex_list_port": "65536"}
-    of_role = dict.fromkeys(("imex_config_owned", "imex_job_files", "imex_tls_used"))
+    of_role = dict.fromkeys(("imex_config_owned", "imex_tls_used"))
     with pytest.raises(ImexError) as wrong:
         role_variables.values({"ansible_role_name": role_variables.ROLE, **of_role, **given}, lambda value: value)
     assert str(wrong.value).endswith(
@@ -289,11 +294,7 @@ def test_a_variable_outside_its_range_is_wrong() -> None:
 def test_the_documented_ranges_of_role_variables_are_checked() -> None:
     """Each number has its range in the specification, and the modules reject values outside."""
     known = load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    variables = load("vars/main.yml")
-    checked = {}
-    for name, limits in job_files.RANGES.items():
-        checked[re.findall(r"imex_[a-z0-9_]+", variables["imex_job_options"][name])[0]] = limits
-    checked.update(role_variables.RANGES)
+    checked = dict(role_variables.RANGES)
     for name, option in known.items():
         if option["type"] not in ("int", "float") or "choices" in option:
             continue

@@ -17,12 +17,15 @@ import sys
 import tempfile
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
+    boot,
+    domain,
     files,
     job_files,
     job_host,
@@ -34,8 +37,6 @@ from hypothesis import strategies as st
 
 TRAYS = tuple((f"r01t{number:02}", f"10.0.0.{number}") for number in range(1, 19))
 OPTIONS: dict[str, Any] = {
-    "clique": "r01",
-    "members": [{"node": node, "address": line} for node, line in TRAYS],
     "policy": "drain",
     "scope": "job",
     "wait": 60,
@@ -44,13 +45,19 @@ OPTIONS: dict[str, Any] = {
     "max_requeues": 3,
     "channel0": "auto",
     "path": [],
-    "proc_devices": "/proc/devices",
-    "list_port": 50006,
-    "outside": [],
+    "slurm_conf": "",
     "prolog_dir": "/etc/slurm/prolog.d",
     "epilog_dir": "/etc/slurm/epilog.d",
     "python": "/usr/bin/python3",
 }
+
+
+def desire(owner: str = "job", members: Any = TRAYS, **options: Any) -> domain.DesiredState:
+    """The desired state of a tray of r01, by members of the clique and options of IMEX per job."""
+    nodes, entries = zip(*members)
+    return domain.DesiredState(owner, "r01", entries, nodes=nodes, job={**OPTIONS, **options})
+
+
 GOOD = {
     "prologflags": ["Alloc"],
     "prolog": ["/etc/slurm/prolog.d/*"],
@@ -286,9 +293,8 @@ def test_a_partition_whose_multi_tray_jobs_are_all_cancelled_is_a_finding(
     conf = tmp_path / "slurm.conf"
     conf.write_text(f"PrologFlags=Alloc\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n{line}\n")
     _path, slurm = slurm_conf.read(str(conf))
-    found = job_files.evaluate(job_files.settings_of(OPTIONS, slurm), OPTIONS, slurm, str(conf))
-    assert [entry["code"] for entry in found[1]] == ["slurm_conf_advice"] * reported
-    assert found[0] == []
+    found = job_files.evaluate(job_files.settings_of(desire(), 0, slurm), slurm, str(conf))
+    assert [entry["code"] for entry in found] == ["slurm_conf_advice"] * reported
 
 
 @given(
@@ -367,21 +373,12 @@ def test_slurmds_umask_of_0_makes_no_folder_that_others_can_write(tmp_path: Path
     assert modes == ["0o755", "0o755", "0o644"]
 
 
-def test_only_listening_addresses_are_found() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        found = wait.ask(["127.0.0.1", "127.0.0.2", "::1", "not an address"], port, 1.0)
-        assert found == {"127.0.0.1": b""}
-
-
 @pytest.mark.parametrize(
     ("offered", "differs"),
     [
-        (job_files.render_settings(state.Settings("r01", TRAYS, policy="requeue")), False),
-        (job_files.render_settings(state.Settings("r01", TRAYS[:2])), True),
-        (job_files.render_settings(state.Settings("r02", TRAYS)), True),
+        (job_files.render_settings(state.Settings("r01", TRAYS, sha256="0", generation=2, policy="requeue")), False),
+        (job_files.render_settings(state.Settings("r01", TRAYS[:2], sha256="1")), True),
+        (job_files.render_settings(state.Settings("r02", TRAYS, sha256="0")), True),
         ('["r01"]', False),
         ("\0" * 99, False),
         ("", False),
@@ -398,7 +395,7 @@ def test_a_tray_that_missed_a_run_is_named_and_no_tray_is_at_fault(offered: str,
         thread = threading.Thread(target=offer)
         thread.start()
         members = (*TRAYS[:2], ("r01t03", "127.0.0.1"))
-        settings = state.Settings("r01", TRAYS, list_port=server.getsockname()[1])
+        settings = state.Settings("r01", TRAYS, sha256="0", list_port=server.getsockname()[1])
         status = wait._Status("ready", {1: "connected", 2: "never_connected"}, "")
         found = wait._failure_of(settings, members, 0, status)
         thread.join()
@@ -428,7 +425,7 @@ def test_a_wait_that_ends_without_a_domain_has_one_reason(
     monkeypatch: pytest.MonkeyPatch, observed: tuple[str | None, dict[int, str], str], words: str
 ) -> None:
     monkeypatch.setattr(wait, "with_log", lambda text: text)
-    monkeypatch.setattr(wait, "ask", lambda *_arguments: {})
+    monkeypatch.setattr(boot, "query", lambda *_arguments: {})
     assert words in str(wait._failure_of(state.Settings("r01", TRAYS), TRAYS[:3], 0, wait._Status(*observed)))
 
 
@@ -439,9 +436,7 @@ def test_a_wait_that_ends_without_a_domain_has_one_reason(
 def tray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a tray: paths of the installation are below it, systemctl does nothing, and no daemon runs."""
     monkeypatch.setattr(daemon, "daemons", list)
-    for name in ("PROGRAM", "LIBRARY", "DROP_IN", "BOOT", "SOCKET_UNIT", "SERVICE_UNIT"):
-        monkeypatch.setattr(job_files, name, f"{tmp_path}{getattr(job_files, name)}")
-    monkeypatch.setattr(job_host, "_UNITS", (job_files.SOCKET_UNIT, job_files.SERVICE_UNIT))
+    monkeypatch.setattr(job_files, "PROGRAM", f"{tmp_path}{job_files.PROGRAM}")
     for name in ("SETTINGS_FILE", "RUN"):
         monkeypatch.setattr(state, name, f"{tmp_path}{getattr(state, name)}")
     (tmp_path / "bin").mkdir()
@@ -457,19 +452,24 @@ def _script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+def _folders(tray: Path) -> dict[str, str]:
+    return {"slurm_conf": f"{tray}/slurm.conf", "prolog_dir": f"{tray}/prolog.d", "epilog_dir": f"{tray}/epilog.d"}
+
+
 def _present(tray: Path, check: bool = False, **options: Any) -> list[str]:
     """Install the program; what changed."""
-    folders = {name: str(tray / name) for name in ("slurm.conf", "prolog.d", "epilog.d")}
-    given = dict(zip(("slurm_conf", "prolog_dir", "epilog_dir"), folders.values()))
-    host = Host(check)
-    assert job_host.present({**OPTIONS, "python": sys.executable, **given, **options}, host) == []
+    host, desired = Host(check), desire(**{"python": sys.executable, **_folders(tray), **options})
+    assert [*job_host.findings_of(desired, False), *job_host.uncalled(desired)] == []
+    for path, (data, mode) in job_host.files_of(desired, 1).items():
+        host.file(path, data, mode=mode)
     return host.changes
 
 
 def _absent(tray: Path, check: bool = False) -> list[str]:
-    host = Host(check)
-    folders = {name: str(tray / name.replace("_dir", ".d")) for name in ("prolog_dir", "epilog_dir")}
-    assert job_host.absent({"slurm_conf": str(tray / "none"), "force": False, **folders}, host) == []
+    (tray / "slurm.conf").unlink(missing_ok=True)
+    host, desired = Host(check), desire("none", **_folders(tray))
+    assert job_host.findings_of(desired, False) == []
+    job_host.leave(desired, job_host.files_of(desired, 0), host)
     return host.changes
 
 
@@ -575,11 +575,9 @@ def test_no_other_user_can_change_the_code_that_root_runs(tray: Path) -> None:
 
 
 def test_a_new_version_replaces_the_program_at_once(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The modules that an earlier version of the collection has left go."""
     _present(tray)
-    (Path(job_files.LIBRARY) / "0123").mkdir(parents=True)
     monkeypatch.setattr(job_files, "_MAIN", f"{job_files._MAIN}# other\n")
-    assert _present(tray) == [f"change {job_files.PROGRAM}", f"remove {job_files.LIBRARY}"]
+    assert _present(tray) == [f"change {job_files.PROGRAM}"]
     assert _present(tray) == []
 
 
@@ -602,38 +600,42 @@ def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tr
 def test_a_slurm_conf_that_would_not_run_the_program_is_refused(tray: Path, conf: str | None, codes: list[str]) -> None:
     for entry in ("prolog", "epilog"):
         _script(tray / f"site-{entry}", f"{job_files.PROGRAM} {entry}")
-    given = {"prolog_dir": str(tray / "prolog.d"), "epilog_dir": str(tray / "epilog.d"), "python": sys.executable}
     if conf is None:
         (tray / "slurm.conf").unlink()
     else:
         (tray / "slurm.conf").write_text(conf.format(tray))
-    found = job_host.present({**OPTIONS, **given, "slurm_conf": str(tray / "slurm.conf")}, Host(False))
+    desired = desire(**_folders(tray), python=sys.executable)
+    found = [*job_host.findings_of(desired, False), *(job_host.uncalled(desired) if conf else [])]
     assert [note["code"] for note in found] == codes
-    assert os.path.exists(job_files.PROGRAM) is (codes == [])
-
-
-@pytest.mark.parametrize(("outside", "changes"), [(["r01t02"], False), ([], True)])
-def test_a_run_that_leaves_out_a_tray_with_other_members_changes_nothing(
-    tray: Path, monkeypatch: pytest.MonkeyPatch, outside: list[str], changes: bool
-) -> None:
-    older = job_files.render_settings(state.Settings("r01", TRAYS[:2])).encode()
-    monkeypatch.setattr(wait, "ask", lambda addresses, *_more: dict.fromkeys(addresses, older))
-    folders = {name: str(tray / name.replace("_dir", ".d")) for name in ("prolog_dir", "epilog_dir")}
-    given = {**OPTIONS, **folders, "python": sys.executable, "slurm_conf": str(tray / "slurm.conf"), "outside": outside}
-    host = Host(False)
-    codes = [note["code"] for note in job_host.present(given, host)]
-    assert codes == ([] if changes else ["imex_clique_partial"])
-    assert bool(host.changes) is changes
 
 
 def test_absent_leaves_nothing(tray: Path) -> None:
     _present(tray)
-    Path(job_files.LIBRARY).mkdir(parents=True)
+    state.write_state({"job": "7"})
     expected = _absent(tray, check=True)
-    assert f"remove {job_files.LIBRARY}" in expected
+    assert f"remove {state.RUN}" in expected
     assert _absent(tray) == expected
     assert not [path for path in tray.rglob("*") if "nvlink" in path.name]
     assert _absent(tray) == []
+
+
+def test_a_file_that_slurm_conf_names_alone_is_emptied(tray: Path) -> None:
+    _present(tray)
+    desired = desire("none", **_folders(tray))
+    host = Host(False)
+    job_host.leave(desired, job_host.files_of(desired, 0), host)
+    assert [note["code"] for note in job_host.findings_of(desired, False)] == ["slurm_conf_advice"] * 2
+    assert (tray / "prolog.d" / job_files.NAME).read_text() == job_files.NOOP
+
+
+def test_a_job_with_its_daemon_blocks_another_owner(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.write_state({"job": "7"})
+    assert job_host.findings_of(desire("none", **_folders(tray)), False) == []
+    monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
+    found = job_host.findings_of(desire("none", **_folders(tray)), False)
+    assert [(note["code"], note["values"]) for note in found] == [("jobs_running", {"job": "7"})]
+    assert job_host.findings_of(desire("none", **_folders(tray)), True) == []
+    assert job_host.jobs_running(desire(**_folders(tray))) == []
 
 
 # The unit tests run on hosts without systemd too; with CI=true a skip counts as a failure.
@@ -641,15 +643,15 @@ def test_absent_leaves_nothing(tray: Path) -> None:
 def test_the_list_of_a_job_that_died_with_the_tray_goes_at_boot(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd-tmpfiles itself, as at boot and at any other time."""
     nodes = tray / "100% list.cfg"
-    monkeypatch.setattr(state, "list_path", lambda: str(nodes))
-    _present(tray)
+    made = tray / "tmpfiles.conf"
+    desired = replace(desire(), files={files.CONFIG_FILE: f"IMEX_NODE_CONFIG_FILE={nodes}\n"})
+    made.write_text(str(domain.files_of(desired, "", None)[domain.TMPFILES][0]))
     nodes.write_text("10.0.0.1\n")
     for flags, left in (((), True), (("--boot",), False)):
-        subprocess.run(["systemd-tmpfiles", *flags, "--remove", job_files.BOOT], check=True, timeout=60)
+        subprocess.run(["systemd-tmpfiles", *flags, "--remove", str(made)], check=True, timeout=60)
         assert nodes.exists() is left
     # Another owner's list stays at boot.
-    _absent(tray)
-    assert not os.path.exists(job_files.BOOT)
+    assert domain.files_of(replace(desired, owner="none"), "", None)[domain.TMPFILES][0] is None
 
 
 @pytest.mark.parametrize(
@@ -663,53 +665,48 @@ def test_the_list_of_a_job_that_died_with_the_tray_goes_at_boot(tray: Path, monk
 )
 def test_channel0_is_created_where_slurm_gives_no_channel(switch: list[str], option: str, expected: bool) -> None:
     slurm = {**GOOD, "switchtype": switch}
-    assert job_files.settings_of({**OPTIONS, "channel0": option}, slurm).channel0 is expected
+    assert job_files.settings_of(desire(channel0=option), 0, slurm).channel0 is expected
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "codes"),
     [
-        {"wait": 4},
-        {"min_trays": 0},
-        {"clique": None},
-        {"members": [{"node": "a", "address": "10.0.0.1"}, {"node": "a", "address": "10.0.0.2"}]},
-        {"members": [{"node": "a", "address": "10.0.0.1"}, {"node": "b", "address": "10.0.0.1"}]},
-        {"members": [{"node": "a", "address": ""}]},
+        ({}, []),
+        ({"prologflags": []}, ["slurm_conf_inconsistent"]),
+        ({"prologflags": ["Alloc", "NoSuch"]}, ["slurm_conf_inconsistent"]),
+        ({"prologflags": ["contain,serial"]}, []),
+        ({"prologepilogtimeout": ["119"]}, ["slurm_conf_inconsistent"]),
+        ({"prologepilogtimeout": ["120"]}, []),
+        ({"prologtimeout": ["90"]}, ["slurm_conf_inconsistent"]),
+        ({"epilogtimeout": ["49"]}, ["slurm_conf_inconsistent"]),
     ],
 )
-def test_a_wrong_option_is_rejected(change: dict[str, Any]) -> None:
-    with pytest.raises(files.ImexError):
-        job_files.settings_of({**OPTIONS, **change}, GOOD)
-
-
-@pytest.mark.parametrize(
-    ("change", "refused", "noted"),
-    [
-        ({}, [], []),
-        ({"prologflags": []}, ["slurm_conf_inconsistent"], []),
-        ({"prologflags": ["Alloc", "NoSuch"]}, ["slurm_conf_inconsistent"], []),
-        ({"prologflags": ["contain,serial"]}, [], []),
-        ({"prologepilogtimeout": ["119"]}, ["slurm_conf_inconsistent"], []),
-        ({"prologepilogtimeout": ["120"]}, [], []),
-        ({"prologtimeout": ["90"]}, ["slurm_conf_inconsistent"], []),
-        ({"epilogtimeout": ["49"]}, ["slurm_conf_inconsistent"], []),
-        ({"prolog": ["/opt/site/prolog.sh"]}, [], ["slurm_conf_inconsistent"]),
-        ({"prolog": ["/opt/site/prolog.sh", "/etc/slurm/prolog.d/*"]}, [], []),
-        ({"epilog": ["/etc/slurm/epilog.d/*.sh"]}, [], ["slurm_conf_inconsistent"]),
-    ],
-)
-def test_missing_settings_of_slurm_conf_are_findings(
-    change: dict[str, list[str]], refused: list[str], noted: list[str]
-) -> None:
+def test_missing_settings_of_slurm_conf_are_findings(change: dict[str, list[str]], codes: list[str]) -> None:
     slurm = {**GOOD, **change}
-    found = job_files.evaluate(job_files.settings_of(OPTIONS, slurm), OPTIONS, slurm, "/etc/slurm/slurm.conf")
-    assert [[note["code"] for note in notes] for notes in found] == [refused, noted]
+    found = job_files.evaluate(job_files.settings_of(desire(), 0, slurm), slurm, "/etc/slurm/slurm.conf")
+    assert [note["code"] for note in found] == codes
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        ("Prolog=/opt/site/prolog.sh\nEpilog={0}/epilog.d/*", "Prolog={0}/prolog.d/*"),
+        ("Prolog=/opt/site/prolog.sh\nProlog={0}/prolog.d/*\nEpilog={0}/epilog.d/*", ""),
+        ("Prolog={0}/prolog.d/*\nEpilog={0}/epilog.d/*.sh", "Epilog={0}/epilog.d/*"),
+    ],
+)
+def test_a_slurm_conf_that_does_not_run_the_program_is_a_finding(tray: Path, lines: str, names: str) -> None:
+    """Of stop_and_write, since Slurm fails every job where its Prolog matches no file yet."""
+    (tray / "slurm.conf").write_text(f"PrologFlags=Alloc\n{lines.format(tray)}\n")
+    desired = desire(python=sys.executable, **_folders(tray))
+    assert job_host.findings_of(desired, False) == []
+    assert [note["values"]["lines"] for note in job_host.uncalled(desired)] == [names.format(tray)] * bool(names)
 
 
 def test_policy_run_needs_a_task_prolog() -> None:
-    want = job_files.settings_of({**OPTIONS, "policy": "run"}, GOOD)
-    assert [note["code"] for note in job_files.evaluate(want, OPTIONS, GOOD, "x")[1]] == ["slurm_conf_note"]
-    assert job_files.evaluate(want, OPTIONS, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
+    settings = job_files.settings_of(desire(policy="run"), 0, GOOD)
+    assert [note["code"] for note in job_files.evaluate(settings, GOOD, "x")] == ["slurm_conf_note"]
+    assert job_files.evaluate(settings, {**GOOD, "taskprolog": ["/x"]}, "x") == []
 
 
 def test_slurm_conf_is_read_with_includes_and_without_partitions(tmp_path: Path) -> None:

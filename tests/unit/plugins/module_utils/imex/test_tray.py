@@ -144,7 +144,7 @@ def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.Monk
     ("owner", "name", "running", "expected"),
     [
         ("domain", "50-nvlink-imex", False, []),
-        ("domain", "50-nvlink-imex", True, ["prolog"]),
+        ("domain", "50-nvlink-imex", True, ["service"]),
         ("domain", "site", False, ["prolog"]),
         ("job", "50-nvlink-imex", False, ["prolog"]),
     ],
@@ -152,7 +152,7 @@ def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.Monk
 def test_the_roles_own_prolog_is_no_other_owner_of_the_next_one(
     monkeypatch: pytest.MonkeyPatch, owner: str, name: str, running: bool, expected: list[str]
 ) -> None:
-    """With --check IMEX per job is still on the tray; the daemon of a job has no other owner."""
+    """With --check IMEX per job is still on the tray; a finding of its own reports the daemon of a job."""
     changes: dict[str, Any] = {} if running else {"processes": [], "answers": {}}
     unit = imex_fleet.unit(active="active" if running else "inactive", enabled="disabled")
     read = imex_fleet.read(prolog_files=[f"/etc/slurm/prolog.d/{name}"], unit=unit, **changes)
