@@ -635,8 +635,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_CHANGE, ERROR): {
         "imex_clique_partial": "IMEX of a clique must change as a whole, and some of its trays are left out or faulty;"
         " repair those trays or stop their daemons, then run the role imex on the whole clique",
-        "imex_clique_partial.job": "This run leaves out {trays}, which have other members of clique {clique} for the"
-        " IMEX domains of jobs; run it on the whole clique, or name them in option allow_outdated.",
         "imex_package_missing": "No repository of this tray has {names} in version {driver} of the loaded"
         " driver{available}; add the repository that has the driver",
         "jobs_running": "Jobs, claims or ComputeDomains run on what is to be changed, removed or created again; wait"

@@ -241,19 +241,11 @@ def changed_keys(present: files.Config, desired: files.Config) -> list[str]:
 def findings_of(desired: DesiredState, facts: Facts, driver: str | None) -> list[HostFinding]:
     """The findings that block a change on this tray."""
     findings = [entry for entry in facts["findings"] if entry["code"] == "imex_two_owners"]
-    foreign = [entry["why"] for entry in facts["owners"] if entry["owner"] == "foreign"]
-    if foreign and not findings:
-        findings.append(host_finding("imex_two_owners", "foreign", why=foreign[0], owner=desired.owner))
-    if any(entry["owner"] == "driver" for entry in facts["owners"]) and desired.owner != DRIVER and not findings:
-        findings.append(host_finding("imex_two_owners", "driver", owner=desired.owner))
-    if (
-        any(entry["owner"] == "prolog" for entry in facts["owners"])
-        and not findings
-        and desired.owner in (*SERVICE_OWNERS, DRIVER)
-    ):
-        # The role removes its own files before, when the owner changes; another prolog would start a second daemon.
-        why = next(entry["why"] for entry in facts["owners"] if entry["owner"] == "prolog")
-        findings.append(host_finding("imex_two_owners", "prolog", why=why, owner=desired.owner))
+    # A prolog that is not the role's own, which goes, would start a second daemon.
+    wrong = {"foreign": True, "driver": desired.owner != DRIVER, "prolog": desired.owner not in (JOB, NONE)}
+    for entry in facts["owners"]:
+        if wrong.get(entry["owner"]) and not findings:
+            findings.append(host_finding("imex_two_owners", entry["owner"], why=entry["why"], owner=desired.owner))
     if desired.owner not in LIST_OWNERS:
         return findings
     if driver is None:

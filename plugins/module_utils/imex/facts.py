@@ -16,17 +16,17 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, Process
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
     Config,
     Facts,
     NodeList,
     Owner,
     Peer,
-    Process,
     Survey,
     Unit,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import DAEMON, UNIT
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import UNIT
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 NO_GPU = "NO_GPU"

@@ -27,7 +27,7 @@ _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 # The modules of the program: main and all that it imports, which test_job.py compares with what Python imports.
 # Ansible sends to a tray what the module imports, so the module has them all.
 _PARTS = """
-    atomic child errors hostlist text imex.boot imex.files imex.status
+    atomic child errors hostlist text imex.boot imex.files imex.processes imex.status
     imex.prolog.daemon imex.prolog.failure imex.prolog.main imex.prolog.state imex.prolog.wait
 """
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"

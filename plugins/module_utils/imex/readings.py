@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 if TYPE_CHECKING:
     from ansible_collections.rackscale.nvlink.plugins.module_utils.child import Result
     from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
-
-
-class Process(TypedDict):
-    pid: int
-    name: str
-    argv: list[str]
-    cgroup: str
-    started_at: float | None
-    """Seconds since the epoch."""
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import Process
 
 
 class Unit(TypedDict, total=False):
@@ -46,7 +38,7 @@ class Channels(TypedDict):
 
 
 class File(TypedDict, total=False):
-    """A file; text is None where it cannot be read, and missing where it is not read. changed_at: as started_at."""
+    """A file; text is None where it cannot be read, and missing where it is not read. changed_at: since the epoch."""
 
     path: str
     text: str | None

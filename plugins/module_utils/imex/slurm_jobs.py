@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 # squeue's error for a node that slurmctld does not have.
@@ -40,7 +40,7 @@ def running_on(nodes: Sequence[str], timeout: float = 30.0) -> tuple[list[str], 
 def job_steps() -> list[str]:
     """The number of Slurm job steps on this tray, as one phrase; empty for none."""
     # slurmstepd infinity is Slurm's own, of no job.
-    running = survey.processes(lambda name: name == "slurmstepd")
+    running = processes.processes("slurmstepd".__eq__)
     steps = [step for step in running if not any("infinity" in word for word in step["argv"])]
     return [f"{count(len(steps), 'job step')} on this tray"] if steps else []
 

@@ -21,16 +21,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, slurm_conf
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
-    Channels,
-    Device,
-    Process,
-    Survey,
-    Unit,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, processes
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Channels, Device, Survey, Unit
 
 UNIT = "nvidia-imex.service"
-DAEMON = "nvidia-imex"
 # The kernel truncates the name of a process to 15 characters: compute-domain-daemon and its kubelet plugin.
 DRIVER_DAEMON = "compute-domain-"
 PROC_DEVICES = "/proc/devices"
@@ -43,7 +37,6 @@ PROLOG_FILES = (
 # The files of IMEX per job among them.
 JOB_PROLOG = "50-nvlink-imex"
 _SYSTEM_TIMEOUT = 10.0
-_END_SECONDS = 0.2
 _LOG_TAIL = 64 * 1024
 _UNIT_FIELDS = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "Result")
 _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
@@ -178,47 +171,6 @@ def unit() -> Unit | None:
         "main_pid": int(pid) if pid and pid.isdigit() and pid != "0" else None,
         "result": result,
     }
-
-
-def processes(wanted: Callable[[str], bool]) -> list[Process]:
-    """The processes of this tray with a wanted name: pid, name, argv, cgroup, started_at."""
-    found: list[Process] = []
-    boot = _boot_time()
-    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if not entry.isdecimal():
-            continue
-        name = (atomic.read_text(f"/proc/{entry}/comm") or "").strip()
-        if not wanted(name):
-            continue
-        fields = _stat(entry)
-        if len(fields) > 19 and fields[0] not in "ZX" and not (name == DAEMON and is_version_query(entry)):
-            argv = (atomic.read_text(f"/proc/{entry}/cmdline") or "").split("\0")[:-1]
-            cgroup = (atomic.read_text(f"/proc/{entry}/cgroup") or "").strip().rpartition(":")[2]
-            started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK") if boot else None
-            found.append({"pid": int(entry), "name": name, "argv": argv, "cgroup": cgroup, "started_at": started})
-    return sorted(found, key=lambda process: process["pid"])
-
-
-def is_version_query(pid: str, proc: str = "/proc") -> bool:
-    """Whether a process called nvidia-imex only prints its version, as for the facts of another run, or has ended.
-
-    A process that ends has no arguments any more. One that hangs there is a daemon, whose session the driver keeps.
-    """
-    argv = (atomic.read_text(f"{proc}/{pid}/cmdline") or "").split("\0")
-    if argv != [""]:
-        return "--version" in argv
-    time.sleep(_END_SECONDS)
-    return _stat(pid, proc)[:1] in ([], ["Z"], ["X"])
-
-
-def _stat(pid: str, proc: str = "/proc") -> list[str]:
-    """The fields of a process from its state on; none where it has ended."""
-    return (atomic.read_text(f"{proc}/{pid}/stat") or "").rpartition(")")[2].split()
-
-
-def _boot_time() -> float | None:
-    found = re.search(r"(?m)^btime ([0-9]+)", atomic.read_text("/proc/stat") or "")
-    return float(found.group(1)) if found else None
 
 
 def channels(proc_devices: str) -> Channels:

@@ -32,8 +32,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     slurm_jobs,
     survey,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Process, Row, Unit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Row, Unit
 
 # For one call of a program.
 SECONDS = 30.0
@@ -228,7 +229,7 @@ class Tray:
         if not stopped:
             return
         pids = {entry["pid"] for entry in observed["owners"] if entry["owner"] == "service"}
-        left = [process["pid"] for process in _daemons() if process["pid"] in pids]
+        left = [process["pid"] for process in processes() if process["pid"] in pids]
         if left:
             raise HostError(f"{survey.UNIT} was stopped, but its process {left[0]} still runs; reboot the tray.")
 
@@ -323,10 +324,6 @@ def _program() -> str:
     if source is None:
         raise files.ImexError("the source of the check at boot cannot be read; run the role without a module compiler.")
     return f"#!{PYTHON} -I\n{source}"
-
-
-def _daemons() -> list[Process]:
-    return survey.processes(lambda name: name == survey.DAEMON)
 
 
 def _is_unit(path: str) -> bool:

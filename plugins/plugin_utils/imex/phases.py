@@ -426,8 +426,8 @@ def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> l
 def _is_in_domain(row: Stored) -> bool:
     """Whether a tray runs an IMEX domain for its clique, or has its node list; not one for a job or in a container."""
     facts, record = row.get("facts"), row.get("record")
-    if record and record.get("owner") != domain.JOB:
-        return True
+    if record:
+        return record.get("owner") != domain.JOB
     if not facts:
         return bool(row.get("running"))
     # A member may be compromised, and lack it.

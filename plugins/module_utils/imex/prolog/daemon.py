@@ -10,8 +10,8 @@ import time
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
-    DAEMON,
     RUN,
     SLURM_TIMEOUT,
     UNIT,
@@ -73,26 +73,7 @@ def clear(settings: Settings) -> None:
 
 def daemons() -> list[tuple[int, bool]]:
     """The IMEX daemons: (pid, whether it is of nvidia-imex.service), without those that only print their version."""
-    found = []
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        if _read(pid, "comm") != f"{DAEMON}\n":
-            continue
-        own = f"/{UNIT}" in _read(pid, "cgroup")
-        # A process that ends has no arguments any more; one of the unit that hangs there keeps its session.
-        arguments = _read(pid, "cmdline").split("\0")
-        is_alive = _read(pid, "stat").rpartition(") ")[2][:1] not in ("", "Z", "X")
-        if is_alive and (own or len(arguments) > 1) and "--version" not in arguments:
-            found.append((int(pid), own))
-    return found
-
-
-def _read(pid: str, name: str) -> str:
-    """A file of a process; empty where it has ended. Unbuffered, because a tray has thousands of processes."""
-    try:
-        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
-            return (file.read(4096) or b"").decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return [(process["pid"], f"/{UNIT}" in process["cgroup"]) for process in processes()]
 
 
 def reconnect_peers() -> None:

@@ -14,6 +14,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 
 VERSION = "580.173.02"
+# Where a tray without IMEX per job would have it.
+JOB = {"slurm_conf": "", "prolog_dir": "/nowhere/prolog.d", "epilog_dir": "/nowhere/epilog.d", "stop_wait": 20}
 CONFIG = "# of the package\nIMEX_CMD_ENABLED=1\nSERVER_PORT=50000\n"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, processes, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon as daemon_of_prolog
 
 Program = Callable[[str, str], Path]
@@ -148,11 +148,11 @@ def test_a_process_that_ends_is_no_daemon_and_one_that_hangs_in_its_end_is(tmp_p
     folder.mkdir()
     (folder / "cmdline").write_text("")
     (folder / "stat").write_text("812 (nvidia-imex) D 1 812")
-    assert not survey.is_version_query("812", str(tmp_path))
+    assert not processes.is_version_query("812", str(tmp_path))
     (folder / "stat").write_text("812 (nvidia-imex) Z 1 812")
-    assert survey.is_version_query("812", str(tmp_path))
+    assert processes.is_version_query("812", str(tmp_path))
     (folder / "stat").unlink()
-    assert survey.is_version_query("812", str(tmp_path))
+    assert processes.is_version_query("812", str(tmp_path))
 
 
 def test_a_call_that_hangs_is_not_followed_by_another(

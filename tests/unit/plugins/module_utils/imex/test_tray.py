@@ -15,6 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
     domain,
     installing,
+    processes,
     slurm_jobs,
     starting,
     survey,
@@ -80,7 +81,7 @@ def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
 def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, "echo 'fatal: Could not establish a configuration source' >&2; exit 1", monkeypatch)
     # This machine may run job steps of a lab.
-    monkeypatch.setattr(survey, "processes", lambda _wanted: [])
+    monkeypatch.setattr(processes, "processes", lambda _wanted: [])
     assert slurm_jobs.running_on(["a"]) == ([], None)
 
 
@@ -105,7 +106,7 @@ def test_members_outside_the_run_are_asked_where_a_domain_changes(
     monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
     monkeypatch.setattr(tray, "read_record", lambda: record)
     monkeypatch.setattr(boot, "query", dict.fromkeys)
-    one = tray.Tray(domain.DesiredState(owner=owner))
+    one = tray.Tray(domain.DesiredState(owner=owner, job=imex_fleet.JOB))
     assert one.inspect(["192.0.2.7"], [], True)["peers"] == ({"192.0.2.7": 50006} if asks else {})
 
 
@@ -125,7 +126,7 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
     monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
     monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], []))
     monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
-    desired = domain.DesiredState("domain", "r01", entries, entries[0])
+    desired = domain.DesiredState("domain", "r01", entries, entries[0], job=imex_fleet.JOB)
     found = tray.Tray(desired).inspect([], [], True)["findings"]
     assert [note["code"] for note in found] == expected
 
@@ -133,7 +134,8 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
 @pytest.mark.parametrize("stop", [True, False])
 def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.MonkeyPatch, stop: bool) -> None:
     monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
-    desired = domain.DesiredState("domain", "r01", ("192.0.2.1", "192.0.2.2"), manage_firewall=False)
+    entries = ("192.0.2.1", "192.0.2.2")
+    desired = domain.DesiredState("domain", "r01", entries, job=imex_fleet.JOB, manage_firewall=False)
     one = tray.Tray(desired, check=True)
     observed = {"running": True, "package": None, "unit": None, "owners": []}
     assert one.stop_and_write(3, stop, observed)["running"] is not stop
