@@ -22,7 +22,7 @@ from typing import Any, TypedDict
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, processes, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -120,7 +120,7 @@ def imex_package(driver: str | None) -> dict[str, Any]:
         offers = parse(child.run([*query, *names], _PROGRAM_SECONDS, large_files=True).stdout)
     chosen = packages.choose(offers, driver) if driver else None
     return {
-        "program": shutil.which(survey.DAEMON) is not None,
+        "program": shutil.which(processes.DAEMON) is not None,
         "installed": installed["version"] if installed else None,
         "candidate": chosen.version if chosen else None,
         "offered": sorted({offer.version for offer in offers})[:20],

@@ -775,11 +775,11 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_conf_inconsistent.node_line_differs": "The NodeName line of {nodes} in slurm.conf has"
         " Topology={topology}, which {why}: remove Topology= from that line, or correct it.",
         "slurm_conf_inconsistent.no_file": "There is no slurm.conf on this tray, so no job would get an IMEX domain;"
-        " bring up Slurm first, or set option slurm_conf.",
+        " bring up Slurm first, or set imex_job_slurm_conf.",
         "slurm_conf_inconsistent.prolog_flags": "PrologFlags in {path} has no Alloc, so a tray's prolog would run at"
         " its first step only while the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure.",
         "slurm_conf_inconsistent.timeout": "{setting} in {path} would end the program before it can report why IMEX is"
-        " not ready, which may take {seconds} s; raise that limit, or lower options wait and stop_wait.",
+        " not ready, which may take {seconds} s; raise that limit, or lower imex_job_wait and imex_job_stop_wait.",
         "slurm_conf_inconsistent.prolog": "{path} does not run prolog and epilog of IMEX per job; add {lines} (an"
         " existing Prolog may call {program} prolog instead), and run scontrol reconfigure.",
         "slurm_select_type": "SelectType is not select/cons_tres; set SelectType=select/cons_tres in slurm.conf",

@@ -146,13 +146,11 @@ def query(peers: list[str], port: int) -> dict[str, Record]:
     """peer -> clique, generation and sha256 of its record, of the peers that answer within a second."""
     answers = ask([(peer, port) for peer in peers], _ROUND, _MAX_BYTES)
     records = {peer: parse_record(data.decode("utf-8", "replace")) for (peer, _port), data in answers.items()}
-    return {peer: offered(record) for peer, record in records.items() if record}
-
-
-def offered(record: Record) -> Record:
-    """What others use of a record."""
-    found: Record = {"clique": record["clique"], "generation": record["generation"], "sha256": record["sha256"]}
-    return {**found, "owner": record["owner"]} if _is_name(record.get("owner")) else found
+    return {
+        peer: {"clique": record["clique"], "generation": record["generation"], "sha256": record["sha256"]}
+        for peer, record in records.items()
+        if record
+    }
 
 
 def ask(ends: list[tuple[str, int]], seconds: float, size: int = 0) -> dict[tuple[str, int], bytes]:

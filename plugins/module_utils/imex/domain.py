@@ -79,6 +79,7 @@ class DesiredState:
     job: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     manage_package: bool = True
+    pin_package: bool = True
     package: str = ""
     version: str = ""
     channels: Sequence[int] = ()
@@ -152,8 +153,8 @@ def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) ->
     for path in (DROP_IN, SOCKET_UNIT, SERVICE_UNIT, MODPROBE):
         is_used = desired.owner != NONE if path == MODPROBE else desired.owner in LIST_OWNERS
         texts[path] = ((desired.files.get(path) if is_used else None) or None, PLAIN_MODE)
-    keeps_package = desired.owner in LIST_OWNERS and desired.manage_package
-    texts[packages.APT_PIN] = (packages.render_apt_pin(pin) if keeps_package and pin else None, PLAIN_MODE)
+    pins = desired.owner in LIST_OWNERS and desired.pin_package
+    texts[packages.APT_PIN] = (packages.render_apt_pin(pin) if pins and pin else None, PLAIN_MODE)
     for name, path in TLS_FILES.items():
         texts[path] = (desired.tls.get(name), PRIVATE_MODE)
     return texts

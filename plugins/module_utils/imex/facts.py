@@ -40,7 +40,6 @@ _LOG_CAUSES = {
     "Node configuration mapping mismatch": "imex_list_differs",
 }
 _LOG_START = "is running "
-_LOST = ("never_connected", "recovering", "disconnected", "invalid", "authenticating")
 # A path or a variable's name, but no text of a key; and texts that no template and no terminal would interpret.
 _CREDENTIAL = re.compile(r"[A-Za-z0-9_./-]{0,255}")
 _PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")

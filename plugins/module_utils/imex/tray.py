@@ -103,7 +103,7 @@ class Tray:
             "pending": pending,
             "restart_clique": difference.restart_clique,
             "sha256": observed["nodes"]["sha256"],
-            "record": record and boot.offered(record),
+            "record": record and _of_decision(record),
             "peers": boot.query(list(outside), self.desired.list_port) if outside and asks else {},
             "findings": [*findings, *change_findings],
         }
@@ -333,6 +333,12 @@ def _is_unit(path: str) -> bool:
 def read_record() -> boot.Record | None:
     """The record of the clique's list, or of its members for jobs: its generation goes on under another owner."""
     return boot.read_record(files.RECORD_FILE) or boot.read_record(state.SETTINGS_FILE)
+
+
+def _of_decision(record: boot.Record) -> boot.Record:
+    """What the decision for the clique uses of a record."""
+    clique, generation, sha256 = record["clique"], record["generation"], record["sha256"]
+    return {"clique": clique, "generation": generation, "sha256": sha256, "owner": record.get("owner", "")}
 
 
 def sha256_of(path: str) -> str | None:

@@ -191,7 +191,7 @@ def _remaining_changes(own: Stored, decision: Decision) -> list[str]:
 
 
 def pending_changes(
-    clique: Clique, rows: Mapping[str, Stored], decision: Decision, tray: str, serves: bool
+    clique: Clique, rows: Mapping[str, Stored], decision: Decision, tray: str, serves: bool = True
 ) -> list[str]:
     """The changes that a run would make on a tray, or the error on it; empty for none. decision: of decide().
 

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique impor
 _PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
 # Variables of the role that are fields of DesiredState under the same names.
 _SAME = (
-    *("owner", "manage_package", "package", "version", "proc_devices"),
+    *("owner", "manage_package", "pin_package", "package", "version", "proc_devices"),
     *("channel_count", "create_channel0", "manage_firewall", "list_port"),
 )
 # What begins the name of a variable of IMEX per job.

@@ -117,6 +117,7 @@ def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
     assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
     assert (texts[domain.MODPROBE] is None) == (owner == "none")
     assert (texts[packages.APT_PIN] is not None) == (owner in ("domain", "host_managed", "job"))
+    assert table(replace(given, pin_package=False))[packages.APT_PIN] is None
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,7 @@ def test_config_cfg_has_nvidias_defaults_and_what_owner_tls_and_site_set() -> No
 
 
 def test_a_variable_outside_its_range_is_wrong() -> None:
-    given = {"imex_boot_wait": 2, "imex_list_port": "65536"}
+    given = {"imex_boot_wait": 2, "imex_list_port": "65536", "imex_pin_package": True}
     of_role = dict.fromkeys(("imex_config_owned", "imex_tls_used"))
     with pytest.raises(ImexError) as wrong:
         role_variables.values({"ansible_role_name": role_variables.ROLE, **of_role, **given}, lambda value: value)

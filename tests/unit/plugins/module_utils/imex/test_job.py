@@ -582,7 +582,7 @@ def test_a_new_version_replaces_the_program_at_once(tray: Path, monkeypatch: pyt
 
 
 def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tray: Path) -> None:
-    with pytest.raises(files.ImexError, match=r"^/bin/false cannot run the program .*; set option python"):
+    with pytest.raises(files.ImexError, match=r"^/bin/false cannot run the program .*; set imex_job_python"):
         _present(tray, python="/bin/false")
     assert not list(tray.rglob("50-nvlink-imex"))
     assert not os.path.exists(job_files.PROGRAM)

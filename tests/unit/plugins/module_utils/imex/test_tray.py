@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
     domain,
     installing,
+    job_files,
     processes,
     slurm_jobs,
     starting,
     survey,
     tray,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
 
@@ -90,7 +94,7 @@ def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pyt
     [
         ("domain", None, False, True),
         # It leaves the domain, and so may others have.
-        ("none", {"generation": 3, "sha256": "0"}, False, True),
+        ("none", {"clique": "r01", "generation": 3, "sha256": "0"}, False, True),
         ("none", None, True, True),
         ("none", None, False, False),
     ],
@@ -140,6 +144,36 @@ def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.Monk
     observed = {"running": True, "package": None, "unit": None, "owners": []}
     assert one.stop_and_write(3, stop, observed)["running"] is not stop
     assert (f"stop {survey.UNIT}" in one.host.changes) is stop
+
+
+@pytest.mark.parametrize(("named", "codes"), [(True, []), (False, ["slurm_conf_inconsistent"])])
+def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, named: bool, codes: list[str]) -> None:
+    """A slurm.conf that does not name them yet is an error after that, in each run until it does."""
+    folders = {"prolog_dir": str(tmp_path / "prolog.d"), "epilog_dir": str(tmp_path / "epilog.d")}
+    lines = "Prolog={prolog_dir}/*\nEpilog={epilog_dir}/*\n" if named else ""
+    (tmp_path / "slurm.conf").write_text(f"PrologFlags=Alloc\n{lines.format(**folders)}")
+    job = {"policy": "drain", "scope": "job", "wait": 60, "stop_wait": 20, "min_trays": 2, "max_requeues": 3}
+    job |= {"channel0": "auto", "path": [], "python": sys.executable, "slurm_conf": f"{tmp_path}/slurm.conf", **folders}
+    texts = {domain.DROP_IN: "x\n", domain.SOCKET_UNIT: "x\n", domain.SERVICE_UNIT: "x\n"}
+    entries = ("127.0.0.1", "192.0.2.2")
+    desired = domain.DesiredState(
+        "job", "r01", entries, entries[0], ("a", "b"), job, texts, manage_package=False, manage_firewall=False
+    )
+    one = tray.Tray(desired, check=True)
+    observed = {"running": False, "package": None, "unit": None, "owners": []}
+    found = one.stop_and_write(3, False, observed)
+    assert [note["code"] for note in found["findings"]] == codes
+    last = [job_files.PROGRAM, state.SETTINGS_FILE, *(f"{folder}/{job_files.NAME}" for folder in folders.values())]
+    assert one.host.changes[-4:] == [f"write {path}" for path in last]
+    first = [f"write {path}" for path in (domain.TMPFILES, *texts)]
+    assert sorted(one.host.changes[:4]) == sorted(first)
+    settings = json.loads(one.host.after[state.SETTINGS_FILE])
+    assert (settings["generation"], settings["members"]) == (3, [["a", "127.0.0.1"], ["b", "192.0.2.2"]])
+    assert boot.parse_record(one.host.after[state.SETTINGS_FILE]) == settings
+    assert settings["sha256"] == domain.list_digest("job", ("a", "b"), entries)
+    pending, _findings = one._pending(observed, None, None)
+    reported = ["the findings on slurm.conf (slurm_conf_inconsistent)"] * len(codes)
+    assert pending == [*one.host.changes, *reported]
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,6 @@ def fabric(path: Path, trays: int = 3, **changes: Any) -> str:
     return str(path)
 
 
-def test_a_tray_finds_its_clique_in_the_lists_order(tmp_path: Path) -> None:
-    path = fabric(tmp_path / "fabric.json", trays=11)
-    found = imex_run_store.clique_of(str(tmp_path), path, "r01t02")
-    assert found is not None
-    assert found.trays[:3] == ("r01t01", "r01t02", "r01t03")
-    assert found.trays[-1] == "r01t11"
-    assert (found.entry_of("r01t11"), found.slurm_nodes[-1]) == ("10.0.1.11", "r01t11")
-    assert imex_run_store.clique_of(str(tmp_path), path, "r09t1") is None
-
-
 def test_a_clique_without_a_list_is_an_error_of_its_trays_only(tmp_path: Path) -> None:
     path = fabric(tmp_path / "fabric.json", r01t02={"imex_address": None})
     with pytest.raises(FabricFileError, match="imex_address is missing for r01t02"):
@@ -49,16 +39,3 @@ def test_a_changed_fabric_file_is_read_again(tmp_path: Path) -> None:
     assert before is not None
     assert after is not None
     assert (len(before.trays), len(after.trays)) == (3, 4)
-
-
-def test_rows_are_stored_by_play_and_phase(tmp_path: Path) -> None:
-    folder = str(tmp_path)
-    imex_run_store.write_row(folder, "play 1", "inspect", "r01/../t1", {"running": True})
-    imex_run_store.write_row(folder, "play 2", "inspect", "r01/../t1", {"running": False})
-    assert imex_run_store.read_rows(folder, "play 1", "inspect", ["r01/../t1", "t2"]) == {
-        "r01/../t1": {"running": True}
-    }
-    assert imex_run_store.read_rows(folder, "play 1", "start", ["r01/../t1"]) == {}
-    imex_run_store.delete_rows(folder, "play 1", ["inspect", "start"], "r01/../t1")
-    assert imex_run_store.read_rows(folder, "play 1", "inspect", ["r01/../t1"]) == {}
-    assert len(imex_run_store.read_rows(folder, "play 2", "inspect", ["r01/../t1"])) == 1
