@@ -49,15 +49,14 @@ class ActionModule(steps.SteppedAction):
         rehearsed = not plan.stopped_by() and not skipped
         rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, seen.acting)
         rehearsal = None
-        if rehearsed or plan.reloads:
+        if rehearsed or plan.reconfigure:
             answer = self.step("rehearse", plan.to_rehearse(rehearsed), *steps.OF_REHEARSAL)
             rehearsal = answer.get("rehearsal")
             plan.findings += gates.check_live(answer.get("undone") or "", self.options["override"])
             plan.findings += answer["findings"]
         stopped = bool(plan.stopped_by()) or skipped
         if not stopped and not self._task.check_mode and (plan.changed or plan.waits_for):
-            answer = self.step("transact", plan.change())
-            plan.live = plan.live if answer.get("moved") else None
+            self.step("transact", plan.change())
         result = {**plan.result(stopped), "rehearsal": rehearsal}
         return self.shown(result, [] if skipped else plan.difference)
 

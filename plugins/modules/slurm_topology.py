@@ -189,13 +189,6 @@ options:
         the smallest clique therefore limits it. Each is a warning. From 25.05 on it has no effect.
     type: int
     default: 0
-  live_update:
-    description:
-      - Whether to move a single tray between two blocks with C(scontrol update) (Slurm 25.05 and later) rather than
-        with a reconfigure, if nothing else changes. The file is written too.
-      - Until the next reconfigure, jobs on that tray have its old block in C(SLURM_TOPOLOGY_ADDR).
-    type: bool
-    default: true
   standby:
     description:
       - What to do on a standby SlurmctldHost. V(write) writes the same files, once the active controller runs them.
@@ -325,10 +318,6 @@ reconfigured:
   description: Whether slurmctld was reconfigured, or would be in check mode.
   returned: success
   type: bool
-live:
-  description: The node that was moved without a reconfigure, or would be in check mode, else null.
-  returned: when O(state=present)
-  type: str
 jobs:
   description: The jobs on trays that change their block.
   returned: when O(state=present)
@@ -547,10 +536,6 @@ busy:
   description: The jobs in partitions that go, empty for none.
   returned: with O(step=rehearse) and O(step=remove_tiers)
   type: str
-moved:
-  description: Whether one node was moved without a reconfigure.
-  returned: with O(step=transact)
-  type: bool
 outdated:
   description: Whether it failed because a file is no longer the one of the survey.
   returned: on failure
@@ -636,7 +621,6 @@ ARGUMENTS: dict[str, Specification] = {
     "override": {"type": "list", "elements": "str", "choices": list(GATES), "default": []},
     "min_block_size": {"type": "int", "default": 0},
     "aggregate_blocks": {"type": "bool", "default": False},
-    "live_update": {"type": "bool", "default": True},
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
@@ -680,7 +664,8 @@ def run(module: AnsibleModule) -> Result:
             if params["step"] == "tiers":
                 tier_apply.apply(slurm, conf_dir, change, files, known)
                 return {"changed": True}
-            return {"changed": True, "moved": transact.apply(slurm, conf_dir, change, files, known)}
+            transact.apply(slurm, conf_dir, change, files, known)
+            return {"changed": True}
     except transact.Outdated as error:
         return {"failed": True, "outdated": True, "msg": str(error)}
 

@@ -82,8 +82,7 @@ def apply(made: planning.Plan, timeout: float = 60) -> None:
     if made.changed:
         change, known = json.loads(json.dumps(made.change())), conf_folder.stamps(str(folder))
         transact.require_unchanged(str(folder), change["checksums"])
-        moved = transact.apply(slurm, str(folder), change, transact.writes(str(folder), change), known)
-        made.live = made.live if moved else None
+        transact.apply(slurm, str(folder), change, transact.writes(str(folder), change), known)
 
 
 def differs(slurmctld: Slurmctld, topology: Topology) -> str:

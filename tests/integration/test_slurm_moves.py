@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Apply topologies to real slurmctlds: live moves, running jobs, several topologies, two controllers."""
+"""Apply topologies to real slurmctlds: running jobs, several topologies, two controllers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import transact
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, planning, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import Case
 
@@ -34,7 +34,6 @@ from .slurm_site import (
     apply,
     configure,
     fabric,
-    identity,
     module,
     plan,
     slurm_of,
@@ -73,90 +72,12 @@ def topology(slurmctld: Slurmctld) -> str:
     return slurmctld.run("scontrol", "show", "topology").stdout
 
 
-def started(slurmctld: Slurmctld) -> str:
-    """The start time of the running slurmctld: a reconfigure starts another one."""
-    return slurm_of(slurmctld).config()["boot_time"]
-
-
-def static(slurmctld: Slurmctld, *topologies: Topology) -> None:
-    """A slurmctld with nodes that it neither starts nor stops, as a live move requires."""
+def start_with(slurmctld: Slurmctld, *topologies: Topology) -> None:
+    """A slurmctld whose topology.yaml has further topologies."""
     configure(slurmctld)
-    path = slurmctld.conf_dir / "slurm.conf"
-    path.write_text(path.read_text().replace(" State=CLOUD", ""))
     mine = Case("").candidate((26, 5, 5)).topology
     (slurmctld.conf_dir / "topology.yaml").write_text(topology_files.render([mine, *topologies], "yaml"))
     slurmctld.start()
-
-
-# ------------------------------------------------------------------------------------------------ the cheapest way
-
-
-def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
-    static(forky, TREE, FLAT)
-    before, path = started(forky), forky.conf_dir / "topology.yaml"
-    moved = plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT))
-    assert moved.live == planning.LiveMove("r01t18", "nvlink:r02,scaleout:top:l1")
-    assert moved.difference == ["r01t18: r01 -> r02"]
-    apply(moved)
-    assert (moved.live is not None, started(forky)) == (True, before)
-    live, written = topology(forky), identity(path)
-    assert "Nodes=r01t18,r02t[01-18] " in live
-    # The file has the same blocks: a reconfigure and a restart make no difference, nor does a second run.
-    assert not plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT)).changed
-    assert forky.reconfigure()
-    assert topology(forky) == live
-    forky.kill_slurmctld()
-    forky.launch()
-    assert topology(forky) == live
-    assert not plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT)).changed
-    assert identity(path) == written
-    # And back again.
-    back = plan(forky, RACKS, block_sizes=(18,), others=(TREE, FLAT))
-    assert back.live is not None
-    apply(back)
-    assert forky.reconfigure()
-    assert "Nodes=r01t[01-18] " in topology(forky)
-
-
-def test_other_changes_need_a_reconfigure(forky: Slurmctld) -> None:
-    static(forky)
-    before = started(forky)
-    two = (MOVED[0], slurm_corpus.block("r02", "r01t18,r02t[01-17]"))
-    others: list[tuple[str, tuple[Block, ...], dict[str, Any]]] = [
-        ("forbidden", MOVED, {"live_update": False}),
-        ("sizes", MOVED, {"block_sizes": (9,)}),
-        ("unmanaged block", MOVED, {"others": (FLAT,)}),
-        ("conf", MOVED, {"manage_conf": True}),
-        ("default", MOVED, {"cluster_default": "flat", "others": (FLAT,)}),
-        ("split", SPLIT, {}),
-        ("placeholder", (*MOVED, Block("r03")), {}),
-        ("order", tuple(reversed(MOVED)), {}),
-        ("two", two, {}),
-        ("out", (MOVED[0], RACKS[1]), {}),
-    ]
-    for name, blocks, desired in others:
-        assert plan(forky, blocks, **{"block_sizes": (18,), **desired}).live is None, name
-    # boot_time has seconds, and the reconfigure must be in another one.
-    wait_for(lambda: started(forky) < forky.run("date", "+%Y-%m-%dT%H:%M:%S").stdout.strip())
-    apply(plan(forky, two, block_sizes=(18,)))
-    assert started(forky) != before
-    assert not plan(forky, two, block_sizes=(18,)).changed
-
-
-def test_a_cloud_node_needs_a_reconfigure(forky: Slurmctld) -> None:
-    """A CLOUD node that is up keeps a live topology over a restart, against the file (node_mgr.c)."""
-    start(forky)
-    assert plan(forky, MOVED, block_sizes=(18,)).live is None
-
-
-def test_a_refused_live_move_is_followed_by_a_reconfigure(forky: Slurmctld) -> None:
-    static(forky)
-    forky.program("scontrol", f'[ "$1" = update ] && exit 1\nexec {forky.real("scontrol")} "$@"')
-    moved = plan(forky, MOVED, block_sizes=(18,))
-    assert moved.live is not None
-    apply(moved)
-    assert moved.live is None
-    assert not plan(forky, MOVED, block_sizes=(18,)).changed
 
 
 # ------------------------------------------------------------------------------------------------------ running jobs
@@ -222,7 +143,7 @@ def test_a_clique_of_one_tray_does_not_shrink_the_base_for_all(slurmctld: Slurmc
 def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> None:
     """Only what an earlier run has written, by the header of the file, and never while a partition uses it."""
     mine = slurm_corpus.flat("mine")
-    static(forky, TREE, FLAT)
+    start_with(forky, TREE, FLAT)
     apply(plan(forky, RACKS, block_sizes=(18,), others=(FLAT, mine)))
     assert [known.name for known in running_topologies(forky)] == ["nvlink", TREE.name, "flat", "mine"]
     conf = forky.conf_dir / "slurm.conf"

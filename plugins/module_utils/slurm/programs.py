@@ -169,10 +169,6 @@ class Slurm:
                     found.append(Job(number, fields[0], fields[1], tuple(expand(fields[2]))))
         return found
 
-    def place(self, node: str, units: str) -> child.Result:
-        """Move a node between units of running topologies; it leaves every topology that ``units`` does not name."""
-        return self.call("scontrol", "update", f"nodename={node}", f"topology={units}")
-
     def reconfigure(self) -> child.Result:
         return self.call("scontrol", "reconfigure")
 

@@ -44,15 +44,3 @@ def _list(text: Any) -> list[str]:
         return sorted(expand(str(text or "")))
     except HostlistError:
         return []
-
-
-def path(topology: Topology, node: str) -> list[str]:
-    """The switches above a node from the top down, as ``Topology=`` of a node names them; empty where it has none."""
-    switches = of(topology)
-    parent_of = {child: switch.name for switch in switches for child in switch.children}
-    found = next((switch.name for switch in switches if node in switch.nodes), "")
-    above: list[str] = []
-    while found and found not in above:
-        above.insert(0, found)
-        found = parent_of.get(found, "")
-    return above

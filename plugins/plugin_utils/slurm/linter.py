@@ -279,15 +279,6 @@ def search_retries(version: Version) -> bool:
     return version >= RETRIES_SINCE
 
 
-def update_drops_nodes(version: Version) -> bool:
-    """Whether `scontrol update nodename= topology=` takes a node out of every block that it names unchanged.
-
-    `scontrol show topology` still lists the node, but no job of blocks gets it until the next reconfigure. From source
-    (SchedMD/slurm pull request 225, at the tags 25-05-6-1 to 26-05-3-1); 26.05.5 does not do it.
-    """
-    return YAML_SINCE <= version < (26, 5, 4)
-
-
 # ------------------------------------------------------------------------------------------------------ the rules
 
 # Comma and bracket are hostlist syntax (slurmctld joins block names into one), `=`, `#` and white space
@@ -609,8 +600,10 @@ def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
 
 
 def _updates_drop_nodes(candidate: Candidate) -> Iterator[Objection]:
+    # scontrol show topology still lists the node, but no job of blocks gets it until the next reconfigure. From source
+    # (SchedMD/slurm pull request 225, at the tags 25-05-6-1 to 26-05-3-1); 26.05.5 does not do it.
     others = [other.name for other in candidate.others if other.kind == "block"]
-    if others and update_drops_nodes(candidate.version):
+    if others:
         yield "update", {"others": summarize(others)}
 
 
@@ -671,7 +664,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_clique_above_base", _segments_above_a_block, "silent", OBSERVED, since=(25, 11, 0)),
     Rule("slurm_conf_advice", _ranks_follow_names, "silent", OBSERVED, since=NODE_RANK_SINCE),
     Rule("release_old", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
-    Rule("release_old", _updates_drop_nodes, "silent", SOURCE, since=YAML_SINCE),
+    Rule("release_old", _updates_drop_nodes, "silent", SOURCE, since=YAML_SINCE, before=(26, 5, 4)),
     Rule("slurm_blocks_limited", _aggregates_shift, "silent", OBSERVED),
 )
 

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
     host_finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules, switches
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     FILE_NAMES,
@@ -52,9 +52,8 @@ class DesiredState:
 
     others: other topologies of kind flat or tree that this collection writes; cluster_default: the name of the topology
     that partitions without Topology= use, empty for the block topology; allow_moving_jobs: whether trays may change
-    their block under a running job; live_update: whether one tray may move without a reconfigure; override: the gates
-    of gates.GATES that do not object; min_block_size: cliques with fewer trays get no block before 25.05, where the
-    smallest block limits the base block size.
+    their block under a running job; override: the gates of gates.GATES that do not object; min_block_size: cliques with
+    fewer trays get no block before 25.05, where the smallest block limits the base block size.
     """
 
     blocks: tuple[Block, ...]
@@ -65,7 +64,6 @@ class DesiredState:
     others: tuple[Topology, ...] = ()
     cluster_default: str = ""
     allow_moving_jobs: bool = False
-    live_update: bool = True
     override: tuple[str, ...] = ()
     min_block_size: int = 0
     aggregate_blocks: bool = False
@@ -77,7 +75,6 @@ class DesiredState:
             "manage_conf",
             "cluster_default",
             "allow_moving_jobs",
-            "live_update",
             "min_block_size",
             "aggregate_blocks",
         )
@@ -104,14 +101,6 @@ def _other(entry: Arguments) -> Topology:
     return Topology(entry["name"], "tree", False, body={"switches": switches})
 
 
-@dataclass(frozen=True)
-class LiveMove:
-    """One node that changes its block without a reconfigure; units is the value of Topology= for scontrol update."""
-
-    node: str
-    units: str
-
-
 @dataclass
 class Plan:
     """The planned change: path -> new text of each file, the findings, and the lines of the diff.
@@ -130,7 +119,6 @@ class Plan:
     writes: dict[str, str]
     includes: bool = False
     reconfigure: bool = False
-    live: LiveMove | None = None
     waits_for: str = ""
     moves: list[dict[str, str | None]] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
@@ -143,7 +131,7 @@ class Plan:
 
     @property
     def changed(self) -> bool:
-        return bool(self.written) or self.reconfigure or self.live is not None
+        return bool(self.written) or self.reconfigure
 
     def stopped_by(self) -> list[HostFinding]:
         """The findings that block every change."""
@@ -181,21 +169,15 @@ class Plan:
             "expected": self.expected().document(),
             "before": expected(observed, blocks[0]).document() if blocks else None,
             "moving": moving,
-            "live": None if self.live is None else vars(self.live),
             "load": self.reconfigure,
             "cut_off": [observed.path] if cut_off else [],
             "override": "" if live.GATE in self.desired.override else OVERRIDE,
         }
 
-    @property
-    def reloads(self) -> bool:
-        """Whether slurmctld reads all its files, which may undo live changes of operators."""
-        return self.reconfigure and self.live is None
-
     def to_rehearse(self, rehearsed: bool) -> dict[str, Any]:
         """The option ``change`` of the step rehearse; rehearsed: as opposed to a look at live changes alone."""
         of_tiers: dict[str, Any] = {"leaving": [], "own": []}
-        load = {"load": self.reconfigure, "reloads": self.reloads, "rehearsed": rehearsed}
+        load = {"load": self.reconfigure, "reloads": self.reconfigure, "rehearsed": rehearsed}
         return {**self.files(), "topology": documents([self.topology]), **load, **of_tiers}
 
     def result(self, stopped: bool) -> dict[str, Any]:
@@ -209,8 +191,7 @@ class Plan:
             "moves": self.moves,
             "changes": self.difference,
             "written": [] if stopped else self.written,
-            "reconfigured": self.reconfigure and self.live is None and not stopped,
-            "live": self.live.node if self.live is not None and not stopped else None,
+            "reconfigured": self.reconfigure and not stopped,
             "jobs": self.jobs,
             "standby_of": self.survey.acting or None,
             "findings": [worded(found) for found in self.findings],
@@ -327,8 +308,6 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     if observed.acting:
         # A standby only writes what the active controller runs, so that a takeover never loads a refused file.
         made_plan.reconfigure, made_plan.waits_for = False, differs
-    elif made_plan.reconfigure and desired.live_update:
-        made_plan.live = _live(made_plan, before)
     _jobs(made_plan)
     lines += [f"block {block.name}: left out, {block.hostlist()}" for block in left_out if lines or made_plan.written]
     lines += [f"topology {gone}: removed, since it is no longer listed" for gone in _gone(observed, desired, name)]
@@ -408,44 +387,6 @@ def _site_lines(observed: Observed, written: Sequence[Topology], default: str) -
 def _gone(observed: Observed, desired: DesiredState, name: str) -> list[str]:
     """The topologies that an earlier run has written next to the blocks and that are no longer desired."""
     return [own for own in observed.own_topologies() if own not in (name, *(other.name for other in desired.others))]
-
-
-def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
-    """The single move that needs no reconfigure; None where anything else changes, or where it would not last.
-
-    A node that slurmctld starts and stops (CLOUD) or that registers itself (DYNAMIC) keeps a live topology over a
-    restart, against the file; so it needs a reconfigure.
-    """
-    observed, after = plan.survey, plan.topology
-    if observed.style != YAML or before is None or len(plan.moves) != 1 or set(plan.written) - {observed.path}:
-        return None
-    node, source, target = (plan.moves[0][key] for key in ("node", "from", "to"))
-    if node is None or source is None or target is None or node in observed.node_topologies:
-        return None
-    # The move must be the only difference: without it, what is planned runs already.
-    nodes = {block.name: {*block.nodes} - {node} for block in after.blocks}
-    nodes.setdefault(source, set()).add(node)
-    back = tuple(replace(block, nodes=tuple(nodes[block.name]), folded="") for block in after.blocks)
-    others = tuple(other for other in plan.topologies if other is not after)
-    if replace(plan.expected(), topology=replace(after, blocks=back), made=others).differs(observed.runs):
-        return None
-    units = []
-    for known in observed.running:
-        if known.name == after.name:
-            units.append(f"{known.name}:{target}")
-        elif known.kind == "block":
-            unchanged = [f"{known.name}:{block.name}" for block in known.blocks if node in block.nodes]
-            if unchanged and linter.update_drops_nodes(observed.version):
-                return None
-            units += unchanged
-        elif known.kind == "tree":
-            path = switches.path(known, node)
-            units += [":".join([known.name, *path])] if path else []
-        elif known.kind != "flat":
-            return None
-    if observed.states.get(node, frozenset()) & {"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "POWERED_DOWN"}:
-        return None
-    return LiveMove(node, ",".join(units))
 
 
 def _jobs(plan: Plan) -> None:

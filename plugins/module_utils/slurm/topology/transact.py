@@ -53,16 +53,15 @@ def require_unchanged(conf_dir: str, known: Arguments) -> None:
         raise Outdated(f"Another program has changed {path} since it was read: run again to keep its change.")
 
 
-def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes], known: Stamps) -> bool:
-    """Write, load, read back; whether one node was moved without a reconfigure. The caller holds the lock.
+def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes], known: Stamps) -> None:
+    """Write, load, read back. The caller holds the lock.
 
     On any failure the old files are restored and loaded; SlurmError has the reason. files: as of writes(). known: of
     the folder before the files were compared with those of the survey. change, as planning makes it:
 
-    expected, before: what slurmctld is to run, as
-    of Expected.document(), and what the present files give, null where it is not known. moving: nodes on which no job
-    may run. live: the node to move and its units for scontrol, null for a reconfigure. load: whether slurmctld is to
-    load the files. cut_off, override: as of Transaction.
+    expected, before: what slurmctld is to run, as of Expected.document(), and what the present files give, null where
+    it is not known. moving: nodes on which no job may run. load: whether slurmctld is to load the files. cut_off,
+    override: as of Transaction.
     """
     version = slurm.version()
 
@@ -71,22 +70,10 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
 
     expected, before = Expected.of(change["expected"]), running()
     former = Expected.of(change["before"]) if change["before"] is not None else None
-    live = change["live"]
-    moved = False
 
     def problem() -> str:
         differs = expected.differs(running())
         return f"slurmctld runs another topology than the written one ({differs})" if differs else ""
-
-    def load(transaction: Transaction) -> str:
-        nonlocal moved
-        if live is not None:
-            result = slurm.place(live["node"], live["units"])
-            moved = result.rc == 0 and not transaction.wait_until_running()
-            if moved:
-                return ""
-            transaction.require_no_loss()
-        return transaction.reconfigure()
 
     def restored() -> bool:
         after = running()
@@ -100,15 +87,13 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
         what="the new topology",
         problem=problem,
         restored=restored,
-        load=load if change["load"] else None,
+        load=Transaction.reconfigure if change["load"] else None,
         stamps=known,
         override=change["override"],
-        reloads=live is None,
         unhindered=lambda: _require_no_jobs(slurm, frozenset(change["moving"])),
         log=before.config.get("slurmctldlogfile", ""),
         cut_off=tuple(change["cut_off"]),
     ).apply()
-    return moved
 
 
 def _require_no_jobs(slurm: Slurm, moving: frozenset[str]) -> None:

@@ -43,7 +43,7 @@ def test_a_bad_option_is_one_sentence(run_action: Any, options: dict[str, Any], 
 def test_the_blocks_are_those_of_the_given_or_the_running_cluster(
     run_action: Any, answer: Any, tmp_path: Path, names: tuple[str, ...], wanted: Any, nodes: list[str]
 ) -> None:
-    asked = answer(survey={"survey": SURVEY}, transact={"moved": False, "changed": True})
+    asked = answer(survey={"survey": SURVEY}, transact={"changed": True})
     result = run_action(ActionModule, fabric_file=clustered(tmp_path, *names), cluster=wanted, rehearse="never")
     assert [move["node"] for move in result["moves"]] == nodes
     assert (result["changed"], result["written"], [row["step"] for row in asked]) == (
@@ -76,7 +76,7 @@ def test_live_changes_that_a_reconfigure_would_undo_stop_it(
     run_action: Any, answer: Any, tmp_path: Path, override: list[str]
 ) -> None:
     undone = {"undone": "A reconfigure would undo live changes (State of partition gpu)", "findings": []}
-    asked = answer(survey={"survey": SURVEY}, rehearse=undone, transact={"moved": False, "changed": True})
+    asked = answer(survey={"survey": SURVEY}, rehearse=undone, transact={"changed": True})
     result = run_action(ActionModule, fabric_file=clustered(tmp_path), override=override)
     (found,) = [row for row in result["findings"] if undone["undone"] in row["message"]]
     assert found["code"] == ("slurm_gate_overridden" if override else "live_changes_lost")
@@ -87,7 +87,7 @@ def test_live_changes_that_a_reconfigure_would_undo_stop_it(
 def test_files_that_changed_meanwhile_are_surveyed_again(run_action: Any, answer: Any, tmp_path: Path) -> None:
     late = {"failed": True, "outdated": True, "msg": "Another program has changed it"}
     options = {"fabric_file": clustered(tmp_path), "rehearse": "never"}
-    asked = answer(survey={"survey": SURVEY}, transact=[late, {"moved": False, "warnings": ["slow"]}])
+    asked = answer(survey={"survey": SURVEY}, transact=[late, {"changed": True, "warnings": ["slow"]}])
     result = run_action(ActionModule, **options)
     assert (result.get("failed", False), "slow" in result["warnings"]) == (False, True)
     assert [row["step"] for row in asked] == ["survey", "rehearse", "transact"] * 2

@@ -180,7 +180,6 @@ def test_a_job_that_starts_on_a_moving_tray_meanwhile_stops_the_change(
         "expected": comparing.Expected("yaml", topology(a="n1 n2")).document(),
         "before": None,
         "moving": ["n2"],
-        "live": None,
         "load": True,
         "cut_off": [],
         "override": "override",
