@@ -66,14 +66,15 @@ class ActionModule(steps.SteppedAction):
         with observed.bounded():
             plan = self._plan(observed.Observed.of(survey), of_cluster)
         self.found = plan.findings
-        rehearsed = not plan.stopped_by()
-        rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, plan.observed.acting)
+        seen, name = plan.observed, self.options["topology_name"]
+        topology = seen.runs.blocks(name if seen.running else "default")
+        rehearsed = not plan.stopped_by() and steps.is_rehearsed(self.options, plan.reconfigure, seen, topology)
         # In a run the transaction looks itself.
-        reloads = self._task.check_mode and bool(self.override) and not plan.observed.acting and not plan.stopped_by()
+        reloads = self._task.check_mode and bool(self.override) and not seen.acting and not plan.stopped_by()
         rehearsal = None
         if rehearsed or plan.leaving or (reloads and plan.reconfigure):
             jobs = [*self.options["rehearse_jobs"], *_segment_jobs(plan.desired)]
-            change = plan.to_rehearse(self.options["topology_name"], rehearsed, reloads)
+            change = plan.to_rehearse(topology, rehearsed, reloads)
             answer = self.step("rehearse", change, *steps.OF_REHEARSAL, rehearse_jobs=jobs)
             rehearsal = answer.get("rehearsal")
             plan.findings += answer["findings"]

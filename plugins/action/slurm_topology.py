@@ -47,7 +47,7 @@ class ActionModule(steps.SteppedAction):
         self.found = plan.findings
         skipped = bool(seen.acting) and self.options["standby"] == "skip"
         rehearsed = not plan.stopped_by() and not skipped
-        rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, seen.acting)
+        rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, seen, plan.topology)
         rehearsal = None
         if rehearsed or plan.reconfigure:
             answer = self.step("rehearse", plan.to_rehearse(rehearsed), *steps.OF_REHEARSAL)

@@ -429,21 +429,7 @@ rehearsal:
           description: User of the job, empty where no accounting records apply.
           type: str
     left_out:
-      description: Settings of the site that the rehearsal does not apply.
-      type: list
-      elements: dict
-      contains:
-        setting:
-          description: The setting.
-          type: str
-        where:
-          description: File and line of the setting.
-          type: str
-        why:
-          description: Why it is not applied.
-          type: str
-    added:
-      description: Settings that the rehearsal adds.
+      description: What the rehearsal could not consider, with the reason, such as the jobs of the last weeks.
       type: list
       elements: str
 survey:
@@ -567,7 +553,6 @@ findings:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import topologies_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply
@@ -682,10 +667,8 @@ def _rehearse(slurm: programs.Slurm, params: Arguments, change: Arguments) -> Re
         "findings": [],
     }
     if change["rehearsed"] and not busy and (not undone or live.GATE in params["override"]):
-        observed = surveying.survey(slurm, params["conf_dir"], params["format"])
-        topology = next(iter(topologies_of(change["topology"])), None)
-        rehearsal, found = rehearse.before_apply(observed, topology, writes, change["load"], params)
-        result.update(rehearsal=rehearsal and rehearsal.result(), findings=found)
+        rehearsal, found = rehearse.before_apply(slurm, change, writes, params)
+        result.update(rehearsal=rehearsal.result(), findings=found)
     return result
 
 

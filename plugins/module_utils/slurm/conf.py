@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Callable
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, SlurmError
 
 MAIN = "slurm.conf"
 # The file with the settings of this collection, with manage_conf.
@@ -41,7 +44,6 @@ class SlurmConf:
     slurm.conf includes the file of the topology's settings, and that of the tiers.
     """
 
-    path: str
     settings: Mapping[str, str] = field(default_factory=dict)
     node_topologies: Mapping[str, str] = field(default_factory=dict)
     partitions: Mapping[str, str] = field(default_factory=dict)
@@ -52,27 +54,48 @@ class SlurmConf:
 _KEYS = ("topologyplugin", "topologyparam", "selecttype", "prologflags", "jobsubmitplugins", "clifilterplugins")
 
 
+Reader = Callable[[str], "str | None"]
+"""The text of a file by its path; None where it cannot be read."""
+
+
+def reader(writes: Mapping[str, bytes | None]) -> Reader:
+    """Read files as they would be after ``writes``: path -> new bytes, None where it is removed."""
+    changed = {os.path.realpath(path): data for path, data in writes.items()}
+
+    def read(path: str) -> str | None:
+        path = os.path.realpath(path)
+        data = changed.get(path)
+        if path not in changed:
+            with contextlib.suppress(NvlinkError):
+                data = host.read(path)
+        return None if data is None else data.decode("utf-8", "replace")
+
+    return read
+
+
+def lines(conf_dir: str, read: Reader, skip: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """As syntax.conf_lines(); a file that cannot be read has no lines."""
+    return syntax.conf_lines(os.path.join(conf_dir, MAIN), lambda path: read(path) or "", skip)
+
+
+def topologies(conf_dir: str, read: Reader) -> dict[str, str]:
+    """Name -> text of the topology files that are there."""
+    texts = {name: read(os.path.join(conf_dir, name)) for name in FILE_NAMES.values()}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
 def read_slurm_conf(conf_dir: str) -> SlurmConf:
     """Read slurm.conf with its includes; SlurmError where there is none or it cannot be read."""
-    path = os.path.join(conf_dir, MAIN)
     settings: dict[str, str] = {}
     node_topologies: dict[str, str] = {}
     partitions: dict[str, str] = {}
     included: set[str] = set()
     default = ""
 
-    def read(name: str) -> str:
-        try:
-            with open(name, encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except OSError as error:
-            if name != path:
-                return ""
-            raise SlurmError(
-                f"{name} cannot be read ({error.strerror}): set conf_dir to the folder of slurm.conf."
-            ) from None
-
-    for file, line in syntax.conf_lines(path, read, (INCLUDE_NAME, TIERS_NAME)):
+    read = reader({})
+    if read(path := os.path.join(conf_dir, MAIN)) is None:
+        raise SlurmError(f"{path} cannot be read: set conf_dir to the folder of slurm.conf, or run as root.")
+    for file, line in lines(conf_dir, read, (INCLUDE_NAME, TIERS_NAME)):
         included.add(os.path.basename(syntax.include_of(line)))
         pairs = syntax.key_values(line)
         lowered = {key.lower(): value for key, value in pairs}
@@ -88,4 +111,4 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
         elif topology:
             with contextlib.suppress(HostlistError):
                 node_topologies.update(dict.fromkeys(expand(lowered["nodename"]), topology))
-    return SlurmConf(path, settings, node_topologies, partitions, INCLUDE_NAME in included, TIERS_NAME in included)
+    return SlurmConf(settings, node_topologies, partitions, INCLUDE_NAME in included, TIERS_NAME in included)

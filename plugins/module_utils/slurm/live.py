@@ -29,7 +29,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, sandbox_slurmctld, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, sandbox_slurmctld, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import Sandbox, run_inside
@@ -88,41 +88,36 @@ class Change:
 
 @dataclass(frozen=True)
 class _Files:
-    """What slurmctld would read. text: slurm.conf for the sandbox. topologies: (name, text). settings: single ones."""
+    """What slurmctld would read. text: slurm.conf for the sandbox. topologies: name -> text. settings: single ones."""
 
     text: str
-    topologies: tuple[tuple[str, str], ...]
+    topologies: Record
     settings: Record
 
 
 def _read(conf_dir: str, writes: Mapping[str, bytes | None]) -> _Files:
     """The files of this folder with these written."""
 
-    def data(path: str) -> bytes | None:
-        return writes[path] if path in writes else host.read(path)
-
+    read = conf.reader(writes)
     lines: list[str] = []
     settings: dict[str, str] = {}
-    conf = os.path.join(conf_dir, "slurm.conf")
-    for _file, line in syntax.conf_lines(conf, lambda path: (data(path) or b"").decode("utf-8", "replace")):
+    for _file, line in conf.lines(conf_dir, read):
         pairs = syntax.key_values(line)
         first = pairs[0][0].lower() if pairs else ""
         if first in ("nodename", "partitionname", "nodeset"):
             lines.append(line)
         else:
             settings.update((key.lower(), value) for key, value in pairs)
-    paths = {name: data(os.path.join(conf_dir, name)) for name in files.FILE_NAMES.values()}
-    topologies = tuple((name, text.decode("utf-8", "replace")) for name, text in paths.items() if text is not None)
     kept = [f"{key}={settings[key]}" for key in _KEPT.split() if key in settings]
     kept += [f"{key}=/bin/true" for key in _PROGRAMS if settings.get(key)]
-    return _Files("".join(f"{line}\n" for line in [*kept, *lines]), topologies, settings)
+    return _Files("".join(f"{line}\n" for line in [*kept, *lines]), conf.topologies(conf_dir, read), settings)
 
 
 def _running(slurm: Slurm) -> Shown:
     return _parsed(*(slurm.scontrol("-a", "-o", "show", what) for what in ("partitions", "nodes")))
 
 
-def loaded(slurm: Slurm, text: str, topologies: tuple[tuple[str, str], ...], state_dir: str) -> Shown:
+def loaded(slurm: Slurm, text: str, topologies: Record, state_dir: str) -> Shown:
     """What a slurmctld in a sandbox shows that has loaded these files; SlurmError with the reason where it cannot.
 
     state_dir: where the site's slurmctld saves the records of slurmdbd, empty without one.
@@ -135,7 +130,7 @@ def loaded(slurm: Slurm, text: str, topologies: tuple[tuple[str, str], ...], sta
 
     def work(sandbox: Sandbox) -> dict[str, Any]:
         why = sandbox_slurmctld.load_records(sandbox, saved)
-        why = why or sandbox_slurmctld.load(sandbox, "\n".join(lines), dict(topologies))
+        why = why or sandbox_slurmctld.load(sandbox, "\n".join(lines), topologies)
         if why:
             return {"why": f"its slurmctld does not load slurm.conf ({why})"}
         shown = [

@@ -22,21 +22,20 @@ class Rehearsed:
     """A rehearsal for the report.
 
     summary: the outcome in a sentence. jobs: the rows, as maps of text and numbers: all test jobs but those that were
-    placed in their block. more: the number of rows beyond MAX_JOBS. left_out: maps of setting, where, why.
+    placed in their block. more: the number of rows beyond MAX_JOBS. left_out: a clause each.
     """
 
     summary: str
     good: bool
     jobs: tuple[Mapping[str, Any], ...]
     more: int
-    left_out: tuple[Mapping[str, str], ...]
-    added: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 def rehearsed(document: Any, path: str) -> Rehearsed:
     """Validate and summarize a rehearsal that was read from ``path``; RenderError where it is none."""
     if not isinstance(document, dict) or not all(
-        isinstance(document.get(key), list) for key in ("outcomes", "left_out", "added")
+        isinstance(document.get(key), list) for key in ("outcomes", "left_out")
     ):
         raise RenderError(
             f"{path}: is no rehearsal; name the file of the option rehearsal_file of slurm_topology or slurm_tiers."
@@ -64,12 +63,7 @@ def rehearsed(document: Any, path: str) -> Rehearsed:
         good=good,
         jobs=tuple(shown[:MAX_JOBS]),
         more=max(len(shown) - MAX_JOBS, 0),
-        left_out=tuple(
-            {key: str(row.get(key, "")) for key in ("setting", "where", "why")}
-            for row in document["left_out"]
-            if isinstance(row, dict)
-        ),
-        added=tuple(str(row) for row in document["added"]),
+        left_out=tuple(map(str, document["left_out"])),
     )
 
 

@@ -178,7 +178,8 @@ class Plan:
         """The option ``change`` of the step rehearse; rehearsed: as opposed to a look at live changes alone."""
         of_tiers: dict[str, Any] = {"leaving": [], "own": []}
         load = {"load": self.reconfigure, "reloads": self.reconfigure, "rehearsed": rehearsed}
-        return {**self.files(), "topology": documents([self.topology]), **load, **of_tiers}
+        topology = {"topology": documents([self.topology]), "style": self.survey.style}
+        return {**self.files(), **topology, **load, **of_tiers}
 
     def result(self, stopped: bool) -> dict[str, Any]:
         """The result of slurm_topology, without a rehearsal; stopped: nothing was changed."""

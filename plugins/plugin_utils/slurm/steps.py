@@ -12,11 +12,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting, settings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
 
 SCHEMA = schemas.of_return(RETURN)
@@ -96,10 +97,12 @@ class SteppedAction(GuardedAction):
         return result
 
 
-def is_rehearsed(options: Arguments, loads: bool, acting: str) -> bool:
-    """Whether the host has to be asked for a rehearsal, or to check the site's test jobs.
+def is_rehearsed(options: Arguments, loads: bool, seen: Observed, topology: Topology | None) -> bool:
+    """Whether the host is asked for a rehearsal.
 
-    loads: whether slurmctld is to load files. acting: the active controller, where the host is a standby.
+    loads: whether slurmctld is to load files. topology: the blocks that are to run, None where there are none.
     """
-    wanted = options["rehearse"] != "never" and (loads or options["rehearse"] == "always") and not acting
-    return wanted or bool(options["rehearse_jobs"])
+    wanted = options["rehearse"] == "always" or (options["rehearse"] == "auto" and loads)
+    # A standby loads nothing, and a slurmctld whose plugin reads no topology.conf has no blocks.
+    has_blocks = seen.style == YAML or loads or seen.plugin.lower() == settings.PLUGIN
+    return wanted and not seen.acting and topology is not None and has_blocks

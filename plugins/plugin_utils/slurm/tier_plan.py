@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     SCRIPT_NAME,
     TIERS_NAME,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, documents
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology, documents
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -103,15 +103,15 @@ class TierPlan:
             "override": override,
         }
 
-    def to_rehearse(self, topology_name: str, rehearsed: bool, reloads: bool) -> dict[str, Any]:
-        """The option ``change`` of the step rehearse, over the running blocks of the topology of that name.
+    def to_rehearse(self, topology: Topology | None, rehearsed: bool, reloads: bool) -> dict[str, Any]:
+        """The option ``change`` of the step rehearse. topology: the running blocks, None where there are none.
 
         reloads: whether to look for live changes that a reconfigure would undo.
         """
-        topology = self.observed.runs.blocks(topology_name if self.observed.running else "default")
         return {
             **self._files(),
             "topology": documents([topology] if topology else []),
+            "style": self.observed.style,
             "load": self.reconfigure,
             "reloads": reloads and self.reconfigure,
             "rehearsed": rehearsed,

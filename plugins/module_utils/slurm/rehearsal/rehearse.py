@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
     HostFinding,
     block_finding,
@@ -59,7 +59,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slu
     load_records,
     read,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 # Up to this many blocks or partitions each is tested with every size. Above it, each is tested with its full size, and
@@ -134,6 +133,7 @@ class Rehearsal:
     """The result of a rehearsal; ``ran`` is false where it was not possible, ``why`` is the reason then.
 
     loaded: slurmctld accepted the files; fatal: its error message where it did not. seconds: duration of the whole.
+    left_out: what of the accounting records could not be considered, and why, a clause each.
     """
 
     ran: bool
@@ -144,21 +144,12 @@ class Rehearsal:
     seconds: float = 0.0
     complete: bool = True
     outcomes: list[Outcome] = field(default_factory=list)
-    left_out: list[dict[str, str]] = field(default_factory=list)
-    added: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def result(self) -> dict[str, Any]:
         """The rehearsal as JSON-compatible values, with the number of placed and of refused jobs."""
         counts = {name: sum(1 for row in self.outcomes if row.outcome == name) for name in ("placed", "refused")}
         return {**asdict(self), **counts, "seconds": round(self.seconds, 2)}
-
-
-# Left out whatever slurm.conf contains.
-_ALWAYS_LEFT_OUT = (
-    {"setting": "jobs and reservations", "where": "state", "why": "a rehearsal has an empty cluster"},
-    {"setting": "states of nodes", "where": "state", "why": "in a rehearsal every tray is up"},
-)
-_NO_RECORDS = "a rehearsal has accounting records only for jobs that name a user"
 
 
 @dataclass(frozen=True)
@@ -174,7 +165,7 @@ class Candidate:
     topology: Topology
     version: rules.Version
     style: str
-    writes: Mapping[str, bytes] = field(default_factory=dict)
+    writes: Mapping[str, bytes | None] = field(default_factory=dict)
     jobs: tuple[TestJob, ...] = ()
     segments: tuple[int, ...] = ()
     records: tuple[Mapping[str, str], ...] = ()
@@ -211,16 +202,36 @@ OPTIONS: dict[str, Specification] = {
 
 
 def before_apply(
-    survey: Survey, topology: Topology | None, writes: Mapping[str, bytes], loads: bool, params: Mapping[str, Any]
-) -> tuple[Rehearsal | None, list[HostFinding]]:
-    """Rehearse the files that slurmctld is to load: ``conf_dir`` as it would be after ``writes``, with this topology.
+    slurm: Slurm, change: Arguments, writes: Mapping[str, bytes | None], params: Arguments
+) -> tuple[Rehearsal, list[HostFinding]]:
+    """Rehearse the files that slurmctld is to load: the folder as it would be after ``writes``.
 
-    loads: whether the running slurmctld is to load it; else only ``rehearse: always`` rehearses. params: values of
-    OPTIONS, and ``segments`` where a module has them. None where there is nothing to rehearse: a standby loads nothing,
-    and a slurmctld whose plugin reads no topology.conf has no blocks.
+    change: ``topology`` (one, in the form of topology.yaml), ``style`` of its file. params: values of OPTIONS, and
+    ``segments`` and ``conf_dir``.
     """
-    mode, timeout = params["rehearse"], params["rehearse_timeout"]
     jobs = tuple(TestJob("site", **job) for job in params["rehearse_jobs"])
+    _check(jobs, params["rehearse_timeout"])
+    config = slurm.config()
+    past, no_history = history.read(slurm, config)
+    (topology,) = files.topologies_of(change["topology"])
+    candidate = Candidate(
+        conf_dir=params["conf_dir"],
+        topology=topology,
+        version=slurm.version(),
+        style=change["style"],
+        writes=writes,
+        jobs=(*jobs, *(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)),
+        segments=tuple(params["segments"]),
+        records=tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes"))),
+        state_dir=config.get("statesavelocation", ""),
+        no_history=no_history,
+    )
+    rehearsal = rehearse(slurm, candidate, params["rehearse_timeout"])
+    return rehearsal, findings(rehearsal, candidate, mandatory=params["rehearse"] == "always")
+
+
+def _check(jobs: Iterable[TestJob], timeout: float) -> None:
+    """SlurmError for a value of OPTIONS that only this host can judge, or that no type excludes."""
     if timeout <= 0:
         raise SlurmError(f"rehearse_timeout is {timeout}: use a number of seconds above 0.")
     for job in jobs:
@@ -236,30 +247,6 @@ def before_apply(
                 f"rehearse_jobs has a job of user {job.user!r}, who is root or does not exist on this host: set user to"
                 " another one."
             )
-    blocks = survey.style == files.YAML or loads or survey.plugin.lower() == "topology/block"
-    if mode == "never" or survey.acting or topology is None or not blocks or not (loads or mode == "always"):
-        return None, []
-    past, no_history = history.read(survey.slurm, survey.config)
-    jobs += tuple(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)
-    candidate = Candidate(
-        conf_dir=survey.conf_dir,
-        topology=topology,
-        version=survey.version,
-        style=survey.style,
-        writes=writes,
-        jobs=jobs,
-        segments=tuple(params.get("segments", ())),
-        records=tuple(files.parse_records(survey.slurm.scontrol("-a", "-o", "show", "nodes"))),
-        state_dir=survey.config.get("statesavelocation", ""),
-        no_history=no_history,
-    )
-    rehearsal = rehearse(survey.slurm, candidate, timeout)
-    return rehearsal, findings(rehearsal, candidate, mandatory=mode == "always")
-
-
-def _history_left_out(candidate: Candidate) -> list[dict[str, str]]:
-    why = candidate.no_history
-    return [{"setting": f"jobs of the last {history.DAYS} days", "where": "sacct", "why": why}] if why else []
 
 
 def _uid(user: str) -> int:
@@ -283,8 +270,7 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
     rehearsal = Rehearsal(
         ran=False,
         version=rules.show_version(candidate.version),
-        left_out=[*_ALWAYS_LEFT_OUT, *derived.left_out, *_history_left_out(candidate)],
-        added=list(derived.added),
+        left_out=[f"jobs of the last {history.DAYS} days: {candidate.no_history}"] if candidate.no_history else [],
     )
     programs = {}
     for name in ("slurmctld", "scontrol", "sbatch"):
@@ -321,9 +307,8 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
         rehearsal.fatal = reply["fatal"] if rehearsal.ran else reply["control"]
         rehearsal.complete = reply.get("complete", True)
         rehearsal.outcomes = [Outcome(**outcome) for outcome in reply.get("outcomes", ())]
-        rehearsal.left_out.append(
-            {"setting": "QoS, accounts and limits", "where": "accounting", "why": reply.get("records") or _NO_RECORDS}
-        )
+        if reply.get("records"):
+            rehearsal.left_out.append(f"QoS, accounts and limits: {reply['records']}")
     rehearsal.seconds = time.monotonic() - started
     return rehearsal
 

@@ -17,7 +17,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
@@ -30,70 +30,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     SCRIPT_HEADER,
     SCRIPTS,
     TIERS_NAME,
-    SlurmConf,
     read_slurm_conf,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     FILE_NAMES,
-    ShownBlock,
     SlurmError,
-    Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.sacctmgr import Sacctmgr
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Running
-
-
-@dataclass
-class Survey:
-    """The running Slurm and its slurm.conf."""
-
-    slurm: Slurm
-    conf_dir: str
-    version: rules.Version
-    style: str
-    conf: SlurmConf
-    config: dict[str, str]
-    running: list[Topology]
-    shown: list[ShownBlock]
-    acting: str = ""  # the active controller, where this host is a standby
-    stamps: conf_folder.Stamps | None = None  # of the files in conf_dir
-
-    @property
-    def version_text(self) -> str:
-        return rules.show_version(self.version)
-
-    @property
-    def plugin(self) -> str:
-        return self.config.get("topologyplugin", "")
-
-    @property
-    def runs(self) -> Running:
-        return Running(self.running, self.shown, self.config)
-
-
-def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
-    """Read everything once; SlurmError where Slurm is too old, does not answer or has no slurm.conf there."""
-    version = slurm.version()
-    rules.require_supported(version)
-    style = rules.choose_style(requested_style, version)
-    stamps = conf_folder.stamps(conf_dir)
-    conf = read_slurm_conf(conf_dir)
-    config = slurm.config()
-    running_version = rules.parse_version(config.get("slurm_version", rules.show_version(version)))
-    if running_version[:2] != version[:2]:
-        raise SlurmError(
-            f"slurmctld {rules.show_version(running_version)} runs while {rules.show_version(version)} is installed:"
-            " restart slurmctld first, so that both read the same topology file."
-        )
-    acting = active_controller(slurm, config)
-    reads = os.path.dirname(config.get("slurm_conf", ""))
-    # The active controller does not report what a standby reads.
-    if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
-        raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
-    running, shown = slurm.topologies(version), slurm.shown()
-    return Survey(slurm, conf_dir, version, style, conf, config, running, shown, acting, stamps)
-
 
 # Of slurm.conf, which may have passwords, no more than these leave the host.
 _SETTINGS = """
@@ -128,16 +72,20 @@ def checksums(conf_dir: str) -> dict[str, str]:
 def rows(slurm: Slurm, conf_dir: str, requested_style: str, columns: str = "") -> dict[str, Any]:
     """The survey as plain data: plugin_utils/slurm/observed.py has the schema.
 
-    columns: those of QoS for which slurmdbd is asked, where Slurm has one; empty to ask nothing.
+    columns: those of QoS for which slurmdbd is asked, where Slurm has one; empty to ask nothing. SlurmError where Slurm
+    is too old, does not answer or has no slurm.conf there.
     """
+    version = slurm.version()
+    rules.require_supported(version)
     sums = checksums(conf_dir)  # first: a file that changes meanwhile is then not the known one
-    observed = survey(slurm, conf_dir, requested_style)
-    config, conf = observed.config, observed.conf
+    conf, config = read_slurm_conf(conf_dir), slurm.config()
+    acting = active_controller(slurm, config)
+    _require_same(conf_dir, version, config, acting)
     nodes, partitions = (
         files.parse_records(slurm.scontrol("-a", "-o", "show", what)) for what in ("nodes", "partitions")
     )
     records, unanswered = {}, ""
-    if columns and not observed.acting and "slurmdbd" in config.get("accountingstoragetype", ""):
+    if columns and not acting and "slurmdbd" in config.get("accountingstoragetype", ""):
         try:
             records = Sacctmgr(slurm, config.get("clustername", "").lower()).records(columns)
         except SlurmError as error:
@@ -145,9 +93,9 @@ def rows(slurm: Slurm, conf_dir: str, requested_style: str, columns: str = "") -
     folders = config.get("plugindir", "").split(":")
     return {
         "conf_dir": conf_dir,
-        "version": rules.show_version(observed.version),
-        "style": observed.style,
-        "acting": observed.acting,
+        "version": rules.show_version(version),
+        "style": rules.choose_style(requested_style, version),
+        "acting": acting,
         "config": {
             **{key: config.get(key, "") for key in _SETTINGS.split()},
             "suspendprogram": "set" if config.get("suspendprogram") else "",
@@ -163,8 +111,8 @@ def rows(slurm: Slurm, conf_dir: str, requested_style: str, columns: str = "") -
         "unanswered": unanswered,
         "texts": texts(conf_dir),
         "checksums": sums,
-        "running": files.documents(observed.running),
-        "shown": [{**asdict(line), "nodes": fold(line.nodes), "size": line.size or 0} for line in observed.shown],
+        "running": files.documents(slurm.topologies(version)),
+        "shown": [{**asdict(line), "nodes": fold(line.nodes), "size": line.size or 0} for line in slurm.shown()],
         "nodes": [
             {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State")}
             for record in nodes
@@ -173,6 +121,20 @@ def rows(slurm: Slurm, conf_dir: str, requested_style: str, columns: str = "") -
         "partitions": [record for record in partitions if "PartitionName" in record],
         "jobs": [{**asdict(job), "nodes": fold(job.nodes)} for job in slurm.jobs()],
     }
+
+
+def _require_same(conf_dir: str, version: rules.Version, config: Mapping[str, str], acting: str) -> None:
+    """SlurmError where slurmctld is of another release than its program, or reads another folder."""
+    running = rules.parse_version(config.get("slurm_version", rules.show_version(version)))
+    if running[:2] != version[:2]:
+        raise SlurmError(
+            f"slurmctld {rules.show_version(running)} runs while {rules.show_version(version)} is installed: restart"
+            " slurmctld first, so that both read the same topology file."
+        )
+    reads = os.path.dirname(config.get("slurm_conf", ""))
+    # The active controller does not report what a standby reads.
+    if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
+        raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
 
 
 def active_controller(slurm: Slurm, config: Mapping[str, str]) -> str:

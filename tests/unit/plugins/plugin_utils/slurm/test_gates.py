@@ -134,7 +134,7 @@ def observed(loaded: bool = True, **more: Any) -> Observed:
 def test_a_file_that_slurmctld_has_not_loaded_stops_nothing(loaded: bool) -> None:
     blocks = topology(r01="r01t[01-18]").blocks
     plan = planning.plan(observed(loaded), planning.DesiredState(blocks))
-    assert ("block_vanishes" in {row["code"] for row in plan.findings}, plan.reloads) == (loaded, loaded)
+    assert ("block_vanishes" in {row["code"] for row in plan.findings}, plan.reconfigure) == (loaded, loaded)
 
 
 @pytest.mark.parametrize("line", ["SwitchName=s0 Nodes=r01t[01-18]", "Include more.conf"])
