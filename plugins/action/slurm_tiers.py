@@ -12,7 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import DOCUMENTATION
@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     accounting,
     clusters,
     observed,
+    planning,
     steps,
     tier_plan,
     tiers,
@@ -79,8 +80,7 @@ class ActionModule(steps.SteppedAction):
             rehearsal = answer.get("rehearsal")
             plan.findings += answer["findings"]
             plan.findings += _busy(answer)
-            if answer.get("undone") and self.override and not plan.stopped_by():
-                raise SlurmError(live.refusal(answer["undone"], self.override))
+            self._require_no_loss(answer, plan)
         stopped = bool(plan.stopped_by())
         if not stopped and not self._task.check_mode and plan.changed:
             self.step("tiers", plan.change(self.override))
@@ -103,18 +103,24 @@ class ActionModule(steps.SteppedAction):
         self.found = plan.findings
         result = {**plan.result(False), "rehearsal": None}
         if not plan.stopped_by():
-            answer = self.step("remove_tiers", plan.change(self.override))
+            files = planning.removed_files(plan.observed.texts, (conf.TIERS_NAME, *conf.SCRIPTS))
+            change = {**plan.change(self.override), **plan.to_rehearse(None, False, bool(self.override)), **files}
+            answer = self.step("rehearse", {**change, "reloads": bool(self.override)}, "override")
+            written = answer["written"]
             plan.findings += _busy(answer)
+            self._require_no_loss(answer, plan)
             stopped = bool(plan.stopped_by())
-            result = {
-                **plan.result(stopped),
-                "changed": not stopped and (answer["changed"] or plan.changed),
-                "changes": [*plan.difference, *answer["changes"]],
-                "written": [] if stopped else answer["written"],
-                "reconfigured": answer["changed"] and not stopped,
-                "rehearsal": None,
-            }
+            changed = not stopped and bool(written or plan.changed)
+            if changed and not self._task.check_mode:
+                self.step("tiers", {**change, "load": bool(written)})
+            lines = [*plan.difference, *planning.removal_lines(written, files)]
+            result.update(changed=changed, changes=lines, written=[] if stopped else written)
+            result.update(reconfigured=bool(written) and not stopped, findings=plan.result(stopped)["findings"])
         return self.shown(result, result["changes"])
+
+    def _require_no_loss(self, answer: Result, plan: tier_plan.TierPlan) -> None:
+        if answer.get("undone") and self.override and not plan.stopped_by():
+            raise SlurmError(live.refusal(answer["undone"], self.override))
 
 
 def _busy(answer: Result) -> list[Any]:

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, YAML
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, observed, planning, steps
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, observed, planning, steps, stopping
 
 
 class ActionModule(steps.SteppedAction):
@@ -65,7 +67,15 @@ class ActionModule(steps.SteppedAction):
         path = os.path.join(self.options["conf_dir"], FILE_NAMES[YAML])
         with observed.bounded():
             change = planning.plan_removal(answer.get("survey"), path, name)
-        result = self.step("remove", change)
-        changes = result["changes"]
-        result.update(topology_name=name, reconfigured=bool(changes), standby_of=None, findings=[])
-        return self.shown(result, changes)
+        override = self.options["override"]
+        change["override"] = "" if live.GATE in override else planning.OVERRIDE
+        answer = self.step("rehearse", change, "override")
+        written = answer["written"]
+        self.found = gates.check_live(answer.get("undone") or "", override)
+        changed = bool(written) and not stopping.stopping(self.found)
+        if changed and not self._task.check_mode:
+            self.step("transact", change)
+        lines = planning.removal_lines(written, change)
+        result = {"changed": changed, "changes": lines, "written": written if changed else [], "topology_name": name}
+        result.update(reconfigured=changed, standby_of=None, findings=[*map(worded, self.found)])
+        return self.shown(result, lines)

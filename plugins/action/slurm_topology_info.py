@@ -12,7 +12,8 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import ARGUMENTS, RETURN
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import DOCUMENTATION, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
@@ -22,11 +23,15 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
 SCHEMA = schemas.of_return(RETURN)
 # As the task has them: ~ is the home on the host.
 OF_HOST = ("conf_dir", "bin_dir", "timeout")
+OPTIONS = {
+    **{option: slurm_topology.ARGUMENTS[option] for option in ("conf_dir", "bin_dir")},
+    **schemas.arguments(DOCUMENTATION),
+}
 
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
-        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
         path, sizes = options["fabric_file"], options["job_sizes"]
         if any(size < 1 for size in sizes):
             raise AnsibleActionFail("slurm_topology_info, option job_sizes: is not a list of numbers of nodes from 1.")
@@ -43,8 +48,8 @@ class ActionModule(GuardedAction):
         result["findings"] = [worded(found) for found in result["findings"]]
         result.update(changed=False, changes=[])
         if options["test_seconds"] > 0:
-            asked = {**passed, "test_seconds": options["test_seconds"], "running": result}
-            answer = self.run_module("rackscale.nvlink.slurm_topology_info", asked, task_vars, SCHEMA, end)
+            asked = {**passed, "step": "ask", "change": {"seconds": options["test_seconds"], "running": result}}
+            answer = self.run_module("rackscale.nvlink.slurm_topology", asked, task_vars, SCHEMA, end)
             if answer.get("failed") or answer.get("unreachable"):
                 return answer
             result["test_jobs"] = answer.get("test_jobs")

@@ -214,7 +214,7 @@ options:
   step:
     description: Set by the action plugin, which surveys, plans, rehearses and applies.
     type: str
-    choices: [survey, rehearse, transact, remove, tiers, remove_tiers]
+    choices: [survey, rehearse, transact, tiers, ask]
   change:
     description: Set by the action plugin.
     type: dict
@@ -520,7 +520,7 @@ undone:
   type: str
 busy:
   description: The jobs in partitions that go, empty for none.
-  returned: with O(step=rehearse) and O(step=remove_tiers)
+  returned: with O(step=rehearse)
   type: str
 outdated:
   description: Whether it failed because a file is no longer the one of the survey.
@@ -552,9 +552,9 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, removing
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import run_and_exit
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearse
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
 
@@ -610,7 +610,7 @@ ARGUMENTS: dict[str, Specification] = {
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
     "timeout": {"type": "float", "default": 60},
-    "step": {"type": "str", "choices": ["survey", "rehearse", "transact", "remove", "tiers", "remove_tiers"]},
+    "step": {"type": "str", "choices": ["survey", "rehearse", "transact", "tiers", "ask"]},
     "change": {"type": "dict", "default": {}},
     **rehearse.OPTIONS,
 }
@@ -637,19 +637,14 @@ def run(module: AnsibleModule) -> Result:
         return {"survey": surveying.rows(slurm, conf_dir, params["format"], change.get("columns", ""))}
     if params["step"] == "rehearse":
         return _rehearse(slurm, params, change)
+    if params["step"] == "ask":
+        return {"test_jobs": live_jobs.report(slurm, conf_dir, change["running"], change["seconds"])}
+    apply = tier_apply.apply if params["step"] == "tiers" else transact.apply
     try:
-        with conf_folder.locked(conf_dir, params["timeout"], module.check_mode):
+        with conf_folder.locked(conf_dir, params["timeout"]):
             known = conf_folder.stamps(conf_dir)
             transact.require_unchanged(conf_dir, change["checksums"])
-            if params["step"] == "remove":
-                return _remove(slurm, module, change)
-            if params["step"] == "remove_tiers":
-                return _remove_tiers(slurm, module, change)
-            files = transact.writes(conf_dir, change)
-            if params["step"] == "tiers":
-                tier_apply.apply(slurm, conf_dir, change, files, known)
-                return {"changed": True}
-            transact.apply(slurm, conf_dir, change, files, known)
+            apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
             return {"changed": True}
     except transact.Outdated as error:
         return {"failed": True, "outdated": True, "msg": str(error)}
@@ -659,8 +654,10 @@ def _rehearse(slurm: programs.Slurm, params: Arguments, change: Arguments) -> Re
     """What stops loading the files: jobs in partitions that go, live changes that it would undo; else a rehearsal."""
     writes = transact.writes(params["conf_dir"], change)
     busy = tier_apply.jobs_in(slurm, change["leaving"])
-    undone = live.survey(slurm, params["conf_dir"], writes, change["own"]) if change["reloads"] else []
+    reloads = change["reloads"] and (writes or not change["excludes"])
+    undone = live.survey(slurm, params["conf_dir"], writes, change["own"]) if reloads else []
     result: Result = {
+        "written": sorted(writes),
         "busy": busy,
         "undone": live.sentence(undone) if undone else "",
         "rehearsal": None,
@@ -670,38 +667,6 @@ def _rehearse(slurm: programs.Slurm, params: Arguments, change: Arguments) -> Re
         rehearsal, found = rehearse.before_apply(slurm, change, writes, params)
         result.update(rehearsal=rehearsal.result(), findings=found)
     return result
-
-
-def _remove(slurm: programs.Slurm, module: AnsibleModule, change: Arguments) -> Result:
-    """Remove the files of the topology; a failure restores all of them.
-
-    change: kept_yaml, as of removing.plan(), and the checksums of the files from which it was made.
-    """
-    params = module.params
-    removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, change["kept_yaml"])
-    override = "" if live.GATE in params["override"] else "override (variable slurm_topology_override)"
-    if removal.files and not module.check_mode:
-        removing.apply(slurm, params["conf_dir"], removal, params["topology_name"], override)
-    elif removal.files and override:
-        live.require_none(slurm, params["conf_dir"], removal.files, override)
-    return _removed(removal)
-
-
-def _remove_tiers(slurm: programs.Slurm, module: AnsibleModule, change: Arguments) -> Result:
-    """Remove the files of the tiers, then what no partition names any more. change: as of tier_apply.apply()."""
-    conf_dir = module.params["conf_dir"]
-    removal = removing.plan(conf_dir, removing.TIERS)
-    busy = tier_apply.jobs_in(slurm, change["leaving"])
-    if not busy and not module.check_mode:
-        change = {**change, "load": bool(removal.files)}
-        tier_apply.apply(slurm, conf_dir, change, removal.files, removal.stamps, conf_folder.REMOVED)
-    elif not busy and removal.files and change["override"]:
-        live.require_none(slurm, conf_dir, removal.files, change["override"], change["removed"])
-    return {**_removed(removal), "busy": busy}
-
-
-def _removed(removal: removing.Removal) -> Result:
-    return {"changed": bool(removal.files), "changes": removal.lines(), "written": sorted(removal.files)}
 
 
 if __name__ == "__main__":

@@ -48,9 +48,6 @@ options:
     description: Seconds that one call of scontrol may take.
     type: float
     default: 60
-  running:
-    description: Set by the action plugin.
-    type: dict
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.info_module
@@ -136,10 +133,7 @@ file:
     exists:
       description: Whether it exists.
       type: bool
-    running:
-      description: Whether slurmctld runs its content, null if it cannot be parsed.
-      type: bool
-segment_max:
+  segment_max:
   description: The largest C(--segment) that Slurm accepts, null if there is no limit.
   returned: success
   type: int
@@ -267,42 +261,3 @@ findings:
       description: Name of the tray, if it is about one.
       type: str
 """
-
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import run_and_exit
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs
-
-ARGUMENTS: dict[str, Specification] = {
-    # The action plugin uses them on the Ansible controller, for job_spans.
-    "fabric_file": {"type": "path"},
-    "job_sizes": {"type": "list", "elements": "int", "default": []},
-    "topology_name": {"type": "str", "default": "nvlink"},
-    "conf_dir": {"type": "path", "default": "/etc/slurm"},
-    "bin_dir": {"type": "path"},
-    "owner": {"type": "str", "choices": ["collection", "other"]},
-    "test_seconds": {"type": "float", "default": 0},
-    "timeout": {"type": "float", "default": 60},
-    "running": {"type": "dict"},
-}
-
-
-def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    if module.params["running"] is None:
-        message = "rackscale.nvlink.slurm_topology_info runs by its action plugin; use it in a playbook"
-        module.fail_json(msg=message, findings=[])
-    run_and_exit(module, run)
-
-
-def run(module: AnsibleModule) -> Result:
-    """Ask slurmctld for test jobs of the topology that runs; the action plugin has read it before."""
-    params = module.params
-    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    return {"test_jobs": live_jobs.report(slurm, params["conf_dir"], params["running"], params["test_seconds"])}
-
-
-if __name__ == "__main__":
-    main()

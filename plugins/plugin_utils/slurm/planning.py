@@ -21,7 +21,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
+    INCLUDE_NAME,
+    MAIN,
+    POLICY_NAME,
+    SCRIPT_HEADER,
+    SCRIPT_NAME,
+    TIERS_HEADER,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     FILE_NAMES,
     HEADER,
@@ -177,7 +184,7 @@ class Plan:
     def to_rehearse(self, rehearsed: bool) -> dict[str, Any]:
         """The option ``change`` of the step rehearse; rehearsed: as opposed to a look at live changes alone."""
         of_tiers: dict[str, Any] = {"leaving": [], "own": []}
-        load = {"load": self.reconfigure, "reloads": self.reconfigure, "rehearsed": rehearsed}
+        load = {"reloads": self.reconfigure, "rehearsed": rehearsed}
         topology = {"topology": documents([self.topology]), "style": self.survey.style}
         return {**self.files(), **topology, **load, **of_tiers}
 
@@ -205,7 +212,7 @@ class Plan:
         """
         order = sorted(self.writes, key=lambda path: path != self.survey.path)
         includes = INCLUDE_NAME if self.includes else ""
-        return {"files": [[path, self.writes[path]] for path in order], "includes": includes}
+        return {"files": [[path, self.writes[path]] for path in order], "includes": includes, "excludes": []}
 
 
 def expected(observed: Observed, topology: Topology) -> Expected:
@@ -431,17 +438,42 @@ def _summary(text: str) -> str:
 
 
 def plan_removal(survey: Any, path: str, name: str) -> dict[str, Any]:
-    """The option ``change`` of the step remove. survey: the texts and checksums that the host returned.
+    """The option ``change`` that removes the topology. survey: the texts and checksums that the host returned.
 
     path: of topology.yaml, which stays as it is where this collection has not written it.
     """
     with complete(survey):
-        text, checksums = str(survey["texts"].get(FILE_NAMES[YAML], "")), dict(survey["checksums"])
+        texts, checksums = dict(survey["texts"]), dict(survey["checksums"])
+    text = str(texts.get(FILE_NAMES[YAML], ""))
     try:
-        kept = kept_yaml(text, name) if text.startswith(HEADER) else None
+        kept = {FILE_NAMES[YAML]: kept_yaml(text, name)} if text.startswith(HEADER) else {}
     except SlurmError as error:
         raise SlurmError(f"{path}: {error}") from None
-    return {"checksums": checksums, "kept_yaml": kept}
+    none = {"expected": None, "before": None, "moving": [], "cut_off": [], "leaving": [], "own": []}
+    files = removed_files(texts, (INCLUDE_NAME, *FILE_NAMES.values()), kept)
+    return {**files, **none, "checksums": checksums, "gone": name, "load": True, "reloads": True, "rehearsed": False}
+
+
+def removed_files(
+    texts: Mapping[str, str], names: Sequence[str], kept: Mapping[str, str | None] | None = None
+) -> dict[str, Any]:
+    """The part of the option ``change`` that removes those of these files that this collection has written.
+
+    names: the file that slurm.conf includes first. kept: name -> the text of a file that stays with less.
+    """
+    ours = [name for name in names if str(texts.get(name, "")).startswith((HEADER, TIERS_HEADER, SCRIPT_HEADER))]
+    # A job_submit.lua of the site calls it (surveying.texts).
+    ours = [name for name in ours if name != POLICY_NAME or texts.get(SCRIPT_NAME) != POLICY_NAME]
+    return {"files": [[name, (kept or {}).get(name)] for name in ours], "includes": "", "excludes": list(names)}
+
+
+def removal_lines(written: Sequence[str], change: Mapping[str, Any]) -> list[str]:
+    """A line of the diff for each file; change: as of removed_files()."""
+    stay = {MAIN, *(name for name, text in change["files"] if text is not None)}
+    return [
+        f"{path}: {'lines of rackscale.nvlink removed' if os.path.basename(path) in stay else 'removed'}"
+        for path in written
+    ]
 
 
 def kept_yaml(text: str, name: str) -> str | None:

@@ -23,11 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import abs
 SCHEMA = schemas.of_return(RETURN)
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
 # What a step always returns besides its survey, of which Observed is the check.
-RETURNED = {
-    "rehearse": ("findings",),
-    "remove": ("changed", "changes", "written"),
-    "remove_tiers": ("changed", "changes", "written"),
-}
+RETURNED = {"rehearse": ("findings", "written")}
 # Another run may change the files between survey and transaction.
 ATTEMPTS = 5
 

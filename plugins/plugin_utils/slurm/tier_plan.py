@@ -89,7 +89,7 @@ class TierPlan:
         return stopping.stopping(self.findings)
 
     def change(self, override: str) -> dict[str, Any]:
-        """The option ``change`` of the steps tiers and remove_tiers; override: as of Transaction."""
+        """The option ``change`` of the step tiers; override: as of Transaction."""
         return {
             **self._files(),
             "checksums": dict(self.observed.checksums),
@@ -112,7 +112,6 @@ class TierPlan:
             **self._files(),
             "topology": documents([topology] if topology else []),
             "style": self.observed.style,
-            "load": self.reconfigure,
             "reloads": reloads and self.reconfigure,
             "rehearsed": rehearsed,
             "leaving": self.leaving,
@@ -121,7 +120,8 @@ class TierPlan:
 
     def _files(self) -> dict[str, Any]:
         """The files to write in their order, and the file of which slurm.conf gets an Include line."""
-        return {"files": list(self.writes.items()), "includes": TIERS_NAME if self.includes else ""}
+        includes = TIERS_NAME if self.includes else ""
+        return {"files": list(self.writes.items()), "includes": includes, "excludes": []}
 
     def result(self, stopped: bool) -> dict[str, Any]:
         """The result of slurm_tiers, without a rehearsal; stopped: nothing was changed."""

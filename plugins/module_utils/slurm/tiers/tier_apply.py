@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, Stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -46,15 +46,15 @@ def apply(
     change: Arguments,
     files: Mapping[str, bytes | None],
     stamps: Stamps,
-    keep: str = PREVIOUS,
 ) -> None:
     """Apply all of the change or nothing; SlurmError has in one sentence what failed and what was restored.
 
-    The caller holds the lock. files, stamps, keep: as of Transaction. change, as TierPlan.change() makes it:
+    The caller holds the lock. files, stamps: as of Transaction. change, as TierPlan.change() makes it:
 
     before, after: the steps in slurmdbd, in their order. columns: those of QoS, to read the records. partitions: [name,
     its settings as [key, value]] of each partition that is to run; removed: the names of those that go; leaving: those
-    of them that run, in which no job may be. load: whether slurmctld is to load the files. override: as of Transaction.
+    of them that run, in which no job may be. load: whether slurmctld is to load the files. excludes: as of
+    transact.writes(). override: as of Transaction.
     """
     config, running = slurm.config(), _running(slurm)
     before = {record["PartitionName"] for record in running}
@@ -75,7 +75,7 @@ def apply(
         slurm,
         conf_dir,
         files,
-        what="the new partitions",
+        what="to run without these files" if change["excludes"] else "the new partitions",
         problem=problem,
         restored=lambda: {record["PartitionName"] for record in _running(slurm)} == before,
         load=Transaction.reconfigure if change["load"] else None,
@@ -84,7 +84,7 @@ def apply(
         unhindered=unhindered,
         own={*(partition.name for partition in desired), *change["removed"]},
         log=config.get("slurmctldlogfile", ""),
-        keep=keep,
+        keep=REMOVED if change["excludes"] else PREVIOUS,
     )
     done: list[Step] = []
     try:

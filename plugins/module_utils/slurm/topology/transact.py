@@ -10,38 +10,65 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import MAIN
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import Stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME, MAIN, TIERS_NAME
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, FILE_NAMES, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected, Running
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import checksums
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+
+INCLUDES = (INCLUDE_NAME, TIERS_NAME)
+CONF_FILE = FILE_NAMES[CONF]
 
 
 class Outdated(SlurmError):
     """The files are no longer those from which the change was planned: survey and plan again."""
 
 
-def writes(conf_dir: str, change: Arguments) -> dict[str, bytes]:
-    """Path -> new bytes, in the order of writing.
+def writes(conf_dir: str, change: Arguments) -> dict[str, bytes | None]:
+    """Path -> new bytes, None for a file that goes, in the order of the changes.
 
-    change: files: [path, text] of each file, in that order. includes: the file for which slurm.conf gets an Include
-    line, empty for none.
+    change: files: [path or name, text or null] of each file, in that order. includes: the file for which slurm.conf
+    gets an Include line, empty for none. excludes: the files whose Include line goes, and of which no former version
+    stays; the first one is of the part that goes.
     """
-    found = {path: text.encode() for path, text in change["files"]}
+    main = os.path.join(conf_dir, MAIN)
+    data = host.read(main) or b""
+    found: dict[str, bytes | None] = {}
+    if change["excludes"]:
+        # First, since writing a file replaces its former version.
+        found.update(_removed(conf_dir, data, change["excludes"]))
+    for path, text in change["files"]:
+        found[os.path.join(conf_dir, path)] = None if text is None else text.encode()
     if change["includes"]:
-        path = os.path.join(conf_dir, MAIN)
-        data = host.read(path) or b""
         end = b"" if data.endswith(b"\n") or not data else b"\n"
         # A relative name, since only such an include reaches configless nodes.
-        found[path] = data + end + f"Include {change['includes']}\n".encode()
+        found[main] = data + end + f"Include {change['includes']}\n".encode()
     return found
+
+
+def _removed(conf_dir: str, data: bytes, names: Sequence[str]) -> dict[str, bytes | None]:
+    """What goes besides the files themselves. data: of slurm.conf."""
+    main = os.path.join(conf_dir, MAIN)
+    lines = data.splitlines(keepends=True)
+    kept = [line for line in lines if _included(line) != names[0]]
+    former = [os.path.join(conf_dir, name + PREVIOUS) for name in names]
+    # That of slurm.conf may be of another part, whose line is still there.
+    if kept != lines or not any(_included(line) in INCLUDES for line in kept):
+        former.append(main + PREVIOUS)
+    found: dict[str, bytes | None] = {path: None for path in former if os.path.exists(path)}
+    return {**found, main: b"".join(kept)} if kept != lines else found
+
+
+def _included(line: bytes) -> str:
+    return os.path.basename(syntax.include_of(line.decode("utf-8", "replace").strip()))
 
 
 def require_unchanged(conf_dir: str, known: Arguments) -> None:
@@ -53,26 +80,32 @@ def require_unchanged(conf_dir: str, known: Arguments) -> None:
         raise Outdated(f"Another program has changed {path} since it was read: run again to keep its change.")
 
 
-def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes], known: Stamps) -> None:
+def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes | None], known: Stamps) -> None:
     """Write, load, read back. The caller holds the lock.
 
     On any failure the old files are restored and loaded; SlurmError has the reason. files: as of writes(). known: of
     the folder before the files were compared with those of the survey. change, as planning makes it:
 
     expected, before: what slurmctld is to run, as of Expected.document(), and what the present files give, null where
-    it is not known. moving: nodes on which no job may run. load: whether slurmctld is to load the files. cut_off,
-    override: as of Transaction.
+    it is not known. gone: where nothing is expected, the name of the topology that goes. moving: nodes on which no job
+    may run. load: whether slurmctld is to load the files. cut_off, override: as of Transaction.
     """
     version = slurm.version()
 
     def running() -> Running:
         return Running(slurm.topologies(version), slurm.shown(), slurm.config())
 
-    expected, before = Expected.of(change["expected"]), running()
+    before = running()
+    expected = Expected.of(change["expected"]) if change["expected"] is not None else None
     former = Expected.of(change["before"]) if change["before"] is not None else None
 
     def problem() -> str:
-        differs = expected.differs(running())
+        now = running()
+        if expected is None:
+            left = change["gone"] in {known.name for known in now.topologies}
+            left = left or (bool(now.shown) and not now.topologies and os.path.join(conf_dir, CONF_FILE) in files)
+            return "slurmctld still runs the removed topology" if left else ""
+        differs = expected.differs(now)
         return f"slurmctld runs another topology than the written one ({differs})" if differs else ""
 
     def restored() -> bool:
@@ -84,7 +117,7 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
         slurm,
         conf_dir,
         files,
-        what="the new topology",
+        what="to run without these files" if change["excludes"] else "the new topology",
         problem=problem,
         restored=restored,
         load=Transaction.reconfigure if change["load"] else None,
@@ -92,6 +125,7 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
         override=change["override"],
         unhindered=lambda: _require_no_jobs(slurm, frozenset(change["moving"])),
         log=before.config.get("slurmctldlogfile", ""),
+        keep=REMOVED if change["excludes"] else PREVIOUS,
         cut_off=tuple(change["cut_off"]),
     ).apply()
 

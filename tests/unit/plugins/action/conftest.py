@@ -94,8 +94,10 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]
         def execute(_self: Any, **options: Any) -> Any:
             arguments = options["module_args"]
             asked.append(arguments)
-            found = {"rehearse": {"undone": "", "findings": []}, **results}[arguments.get("step", "none")]
-            return found.pop(0) if isinstance(found, list) else found
+            found = {"rehearse": {}, **results}[arguments.get("step", "none")]
+            found = found.pop(0) if isinstance(found, list) else found
+            rehearsed = {"undone": "", "findings": [], "written": []} if arguments.get("step") == "rehearse" else {}
+            return {**rehearsed, **found}
 
         monkeypatch.setattr(GuardedAction, "_execute_module", execute)
         return asked

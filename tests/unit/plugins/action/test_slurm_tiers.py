@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_tiers import OVERRIDE, ActionModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology, documents
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import tiers
 
 from .conftest import SURVEY, clustered
 
 TIERS = [{"name": "gold", "all": True, "segment": {"max": 1}, "allow_groups": ["wheel"]}]
-PRESENT = {**SURVEY, "includes_tiers": True}
+BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_sizes=(2,))
+PRESENT = {**SURVEY, "includes_tiers": True, "running": documents([BLOCKS])}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_the_partitions_are_of_the_given_or_the_running_cluster(
 
 def test_live_changes_and_jobs_stop_it_in_check_mode(run_action: Any, answer: Any, tmp_path: Path) -> None:
     options = {"tiers": TIERS, "fabric_file": clustered(tmp_path), "check": True}
-    undone = {"undone": "A reconfigure would undo live changes (State of partition gpu)", "findings": []}
+    undone = {"undone": "A reconfigure would undo live changes (State of partition gpu)"}
     asked = answer(survey={"survey": PRESENT}, rehearse=undone)
     result = run_action(ActionModule, **options)
     assert re.search(r"gpu\): write .*set override \(variable slurm_tiers_override\) to live", result["msg"])
@@ -74,7 +76,7 @@ def test_live_changes_and_jobs_stop_it_in_check_mode(run_action: Any, answer: An
     # A partition of an earlier run that goes while jobs are in it.
     texts = {"nvlink_partitions.conf": tiers.render([tiers.Partition("old", ())])}
     old = {**PRESENT, "texts": texts, "partitions": [{"PartitionName": "old", "Nodes": ""}]}
-    asked = answer(survey={"survey": old}, rehearse={"busy": "job 17 of alice in old", "findings": []})
+    asked = answer(survey={"survey": old}, rehearse={"busy": "job 17 of alice in old"})
     result = run_action(ActionModule, **options)
     assert (result["failed"], result["changed"], asked[1]["change"]["leaving"]) == (True, False, ["old"])
     assert "job 17 of alice in old" in result["msg"]
@@ -82,20 +84,17 @@ def test_live_changes_and_jobs_stop_it_in_check_mode(run_action: Any, answer: An
 
 @pytest.mark.parametrize("busy", ["", "job 17 of alice in old"])
 def test_state_absent_needs_no_fabric_file(run_action: Any, answer: Any, busy: str) -> None:
-    removed = {
-        "changed": True,
-        "changes": ["/etc/slurm/nvlink_partitions.conf: removed"],
-        "written": ["x"],
-        "busy": busy,
-    }
-    asked = answer(survey={"survey": PRESENT}, remove_tiers=removed)
+    removed = {"written": ["/etc/slurm/nvlink_partitions.conf"], "busy": busy}
+    asked = answer(survey={"survey": PRESENT}, rehearse=removed, tiers={"changed": True})
     result = run_action(ActionModule, state="absent", timeout=5)
-    assert [(row["step"], row["timeout"]) for row in asked] == [("survey", 5), ("remove_tiers", 5)]
+    steps = ["survey", "rehearse", *([] if busy else ["tiers"])]
+    assert [(row["step"], row["timeout"]) for row in asked] == [(step, 5) for step in steps]
     assert (result["changed"], result["reconfigured"], result["written"]) == (
-        (False, False, []) if busy else (True, True, ["x"])
+        (False, False, []) if busy else (True, True, removed["written"])
     )
-    assert (result["changes"], result.get("failed", False)) == (removed["changes"], bool(busy))
-    answer(survey={"survey": PRESENT}, remove_tiers={**removed, "written": None})
+    assert result["changes"] == ["/etc/slurm/nvlink_partitions.conf: removed"]
+    assert result.get("failed", False) == bool(busy)
+    answer(survey={"survey": PRESENT}, rehearse={**removed, "written": None})
     assert run_action(ActionModule, state="absent")["msg"].startswith(
         "The host returned no complete answer to the step"
     )

@@ -75,7 +75,7 @@ def test_a_standby_that_must_wait_returns_its_findings(run_action: Any, answer: 
 def test_live_changes_that_a_reconfigure_would_undo_stop_it(
     run_action: Any, answer: Any, tmp_path: Path, override: list[str]
 ) -> None:
-    undone = {"undone": "A reconfigure would undo live changes (State of partition gpu)", "findings": []}
+    undone = {"undone": "A reconfigure would undo live changes (State of partition gpu)"}
     asked = answer(survey={"survey": SURVEY}, rehearse=undone, transact={"changed": True})
     result = run_action(ActionModule, fabric_file=clustered(tmp_path), override=override)
     (found,) = [row for row in result["findings"] if undone["undone"] in row["message"]]
@@ -116,7 +116,7 @@ def test_a_host_that_returns_no_survey_fails_alone(run_action: Any, answer: Any,
 
 
 FILES = {"texts": {}, "checksums": {"topology.yaml": "1"}}
-REMOVED = {"changed": True, "changes": ["a"], "written": ["b"]}
+REMOVED = {"written": ["/etc/slurm/topology.yaml", "/etc/slurm/topology.yaml.previous"]}
 
 
 @pytest.mark.parametrize(
@@ -126,21 +126,20 @@ REMOVED = {"changed": True, "changes": ["a"], "written": ["b"]}
         ({}, REMOVED),
         ({**FILES, "texts": {"topology.yaml": None}}, REMOVED),
         ({**FILES, "checksums": []}, REMOVED),
-        *((FILES, {**REMOVED, key: None}) for key in REMOVED),
-        (FILES, {}),
+        (FILES, {"written": None}),
     ],
 )
 def test_an_incomplete_answer_about_a_removal_is_one_sentence(
     run_action: Any, answer: Any, survey: Any, removed: Any
 ) -> None:
-    answer(survey={"survey": survey}, remove=removed)
+    answer(survey={"survey": survey}, rehearse=removed)
     result = run_action(ActionModule, state="absent")
     assert (result["failed"], result["changed"]) == (True, False)
     assert result["msg"].startswith("The host returned no complete ")
 
 
 def test_a_rehearsal_without_findings_stops_the_change(run_action: Any, answer: Any, tmp_path: Path) -> None:
-    asked = answer(survey={"survey": SURVEY}, rehearse={"undone": ""})
+    asked = answer(survey={"survey": SURVEY}, rehearse={"written": None})
     result = run_action(ActionModule, fabric_file=clustered(tmp_path))
     assert result["msg"] == "The host returned no complete answer to the step rehearse: check the host."
     assert [row["step"] for row in asked] == ["survey", "rehearse"]
@@ -150,12 +149,32 @@ def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any)
     site = "- topology: site\n  flat: true\n"
     ours = topology_files.render([Topology("nvlink"), *topology_files.parse_yaml(site)], "yaml")
     read = {"texts": {"topology.yaml": ours}, "checksums": {"topology.yaml": "1"}}
-    asked = answer(survey={"survey": read}, remove=dict(REMOVED))
+    asked = answer(survey={"survey": read}, rehearse=REMOVED, transact={"changed": True})
     result = run_action(ActionModule, state="absent")
-    assert (result["changed"], result["reconfigured"], result["written"]) == (True, True, ["b"])
-    change = asked[1]["change"]
-    assert change["checksums"] == {"topology.yaml": "1"}
-    assert [known.name for known in topology_files.parse_yaml(change["kept_yaml"])] == ["site"]
+    assert (result["changed"], result["reconfigured"], result["written"]) == (True, True, REMOVED["written"])
+    assert result["changes"] == [
+        "/etc/slurm/topology.yaml: lines of rackscale.nvlink removed",
+        "/etc/slurm/topology.yaml.previous: removed",
+    ]
+    change = asked[2]["change"]
+    assert (change["checksums"], change["excludes"][0]) == ({"topology.yaml": "1"}, "nvlink_topology.conf")
+    [(name, kept)] = change["files"]
+    assert (name, [known.name for known in topology_files.parse_yaml(kept)]) == ("topology.yaml", ["site"])
+
+
+@pytest.mark.parametrize(("undone", "override"), [("x", []), ("x", ["live_changes_lost"]), ("", [])])
+def test_a_removal_undoes_no_live_change(run_action: Any, answer: Any, undone: str, override: list[str]) -> None:
+    asked = answer(survey={"survey": FILES}, rehearse={**REMOVED, "undone": undone}, transact={"changed": True})
+    result = run_action(ActionModule, state="absent", override=override)
+    stopped = bool(undone) and not override
+    assert (result["changed"], result.get("failed", False)) == (not stopped, stopped)
+    assert [row["step"] for row in asked] == ["survey", "rehearse", *([] if stopped else ["transact"])]
+
+
+def test_nothing_to_remove_is_no_change(run_action: Any, answer: Any) -> None:
+    asked = answer(survey={"survey": FILES}, rehearse={"written": []})
+    assert not run_action(ActionModule, state="absent")["changed"]
+    assert [row["step"] for row in asked] == ["survey", "rehearse"]
 
 
 def test_a_site_may_have_any_number_of_nodes_and_jobs(run_action: Any, answer: Any, tmp_path: Path) -> None:
@@ -171,8 +190,8 @@ def test_a_site_may_have_any_number_of_nodes_and_jobs(run_action: Any, answer: A
 
 def test_a_topology_yaml_of_the_site_is_only_read_where_it_is_ours(run_action: Any, answer: Any) -> None:
     read = {**FILES, "texts": {"topology.yaml": "- topology: [\n"}}
-    asked = answer(survey={"survey": read}, remove=dict(REMOVED))
-    assert (run_action(ActionModule, state="absent")["changed"], asked[1]["change"]["kept_yaml"]) == (True, None)
+    asked = answer(survey={"survey": read}, rehearse=REMOVED, transact={"changed": True})
+    assert (run_action(ActionModule, state="absent")["changed"], asked[1]["change"]["files"]) == (True, [])
     answer(survey={"survey": {**read, "texts": {"topology.yaml": f"{HEADER}\n- topology: [\n"}}})
     result = run_action(ActionModule, state="absent", conf_dir="/opt/slurm")
     assert result["msg"].startswith("/opt/slurm/topology.yaml: ")

@@ -82,6 +82,6 @@ def test_a_refused_job_of_all_trays_is_predicted(
     shown = [{"name": row["name"], "nodes": ",".join(row["nodes"]), "size": 2} for row in RUNNING["blocks"]]
     shown = [{**row, "aggregated": False} for row in shown]
     survey = {**SURVEY, "version": "24.11.5", "style": "conf", "shown": shown}
-    answer(survey={"survey": survey}, none={"test_jobs": {"counts": counts, "rows": rows}})
+    answer(survey={"survey": survey}, ask={"test_jobs": {"counts": counts, "rows": rows}})
     found = run_action(ActionModule, test_seconds=30)["test_jobs"]["rows"]
     assert [row["predicted"] for row in found] == [predicted, True]

@@ -11,11 +11,18 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, removing
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SCRIPT_HEADER, TIERS_HEADER
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
+    SCRIPT_HEADER,
+    SCRIPTS,
+    TIERS_HEADER,
+    TIERS_NAME,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import planning, topology_files
 
+TOPOLOGY, TIERS = "topology", "tiers"
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
 BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_sizes=(2,))
 TREE = Topology("site", "tree", False, body={"switches": [{"switch": "s1", "nodes": "r01t[01-02]"}]})
@@ -83,31 +90,39 @@ def contents(folder: Path) -> dict[str, tuple[str, int]]:
     return {path.name: (path.read_text(), path.stat().st_mode) for path in folder.iterdir()}
 
 
-def remove(folder: Path, part: removing.Part, slurm: Any = None) -> None:
-    removing.apply(slurm or Slurmctld(), str(folder), planned(folder, part), "nvlink", "")
+def change(folder: Path, part: str) -> dict[str, Any]:
+    survey = {"texts": surveying.texts(str(folder)), "checksums": {}}
+    made = planning.plan_removal(survey, "topology.yaml", "nvlink")
+    if part == TIERS:
+        made.update(planning.removed_files(survey["texts"], (TIERS_NAME, *SCRIPTS)))
+    return {**made, "override": ""}
 
 
-def planned(folder: Path, part: removing.Part) -> removing.Removal:
-    file = folder / "topology.yaml"
-    kept = planning.kept_yaml(file.read_text(), "nvlink") if file.exists() else None
-    return removing.plan(str(folder), part, kept)
+def remove(folder: Path, part: str, slurm: Any = None) -> None:
+    made = change(folder, part)
+    files = transact.writes(str(folder), made)
+    transact.apply(slurm or Slurmctld(), str(folder), made, files, conf_folder.stamps(str(folder)))
+
+
+def left(folder: Path, part: str) -> list[str]:
+    return list(transact.writes(str(folder), change(folder, part)))
 
 
 def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:
     everything = set(os.listdir(folder))
-    remove(folder, removing.TIERS)
+    remove(folder, TIERS)
     assert set(os.listdir(folder)) == everything - OF_TIERS - {"slurm.conf.previous"}
     assert (folder / "slurm.conf").read_text() == f"{SITE}Include nvlink_topology.conf\n"
-    assert removing.plan(str(folder), removing.TIERS).lines() == []
-    remove(folder, removing.TOPOLOGY)
+    assert left(folder, TIERS) == []
+    remove(folder, TOPOLOGY)
     assert set(os.listdir(folder)) == {"slurm.conf", "gres.conf"}
     assert (folder / "slurm.conf").read_text() == SITE
-    for part in (removing.TOPOLOGY, removing.TIERS):
-        assert planned(folder, part).lines() == []
+    for part in (TOPOLOGY, TIERS):
+        assert left(folder, part) == []
 
 
-@pytest.mark.parametrize("part", [removing.TOPOLOGY, removing.TIERS])
-def test_all_files_are_restored_where_slurmctld_refuses(folder: Path, part: removing.Part) -> None:
+@pytest.mark.parametrize("part", [TOPOLOGY, TIERS])
+def test_all_files_are_restored_where_slurmctld_refuses(folder: Path, part: str) -> None:
     before, slurm = contents(folder), Slurmctld(failures=1)
     with pytest.raises(SlurmError, match=r"fatal: no topology.*; the old files were restored, and slurmctld r"):
         remove(folder, part, slurm)
@@ -117,24 +132,24 @@ def test_all_files_are_restored_where_slurmctld_refuses(folder: Path, part: remo
 def test_all_files_are_restored_where_the_topology_still_runs(folder: Path) -> None:
     before = contents(folder)
     with pytest.raises(SlurmError, match="slurmctld still runs the removed topology; the old files were restored"):
-        remove(folder, removing.TOPOLOGY, Slurmctld(shows=("nvlink",)))
+        remove(folder, TOPOLOGY, Slurmctld(shows=("nvlink",)))
     assert contents(folder) == before
-    remove(folder, removing.TOPOLOGY, Slurmctld(shows=("site",)))
+    remove(folder, TOPOLOGY, Slurmctld(shows=("site",)))
     assert not (folder / "topology.yaml").exists()
 
 
 def test_topologies_of_the_site_stay_and_lose_the_header(folder: Path) -> None:
     (folder / "topology.yaml").write_text(topology_files.render([BLOCKS, TREE], files.YAML))
-    remove(folder, removing.TOPOLOGY)
+    remove(folder, TOPOLOGY)
     text = (folder / "topology.yaml").read_text()
     assert ([known.name for known in topology_files.parse_yaml(text)], files.HEADER in text) == (["site"], False)
-    assert planned(folder, removing.TOPOLOGY).lines() == []
+    assert left(folder, TOPOLOGY) == []
 
 
 def test_files_of_the_site_are_never_removed(folder: Path) -> None:
     (folder / "topology.yaml").write_text("- topology: nvlink\n  flat: true\n")
     (folder / "job_submit.lua").write_text('dofile("/etc/slurm/nvlink_segments.lua").submit(job_desc, part_list)\n')
-    for part in (removing.TOPOLOGY, removing.TIERS):
+    for part in (TOPOLOGY, TIERS):
         remove(folder, part)
     left = {"slurm.conf", "gres.conf", "topology.yaml", "job_submit.lua", "nvlink_segments.lua"}
     assert set(os.listdir(folder)) == left, "the site's script still calls the policy"
@@ -147,8 +162,8 @@ def test_a_link_to_slurm_conf_stays_a_link(folder: Path) -> None:
     (folder / "slurm.conf").symlink_to("shared/slurm.conf")
     text = (real / "slurm.conf").read_text()
     with pytest.raises(SlurmError):
-        remove(folder, removing.TIERS, Slurmctld(failures=1))
+        remove(folder, TIERS, Slurmctld(failures=1))
     assert (real / "slurm.conf").read_text() == text
-    remove(folder, removing.TIERS)
+    remove(folder, TIERS)
     assert ((folder / "slurm.conf").is_symlink(), os.listdir(real)) == (True, ["slurm.conf"])
     assert (real / "slurm.conf").read_text() == f"{SITE}Include nvlink_topology.conf\n"

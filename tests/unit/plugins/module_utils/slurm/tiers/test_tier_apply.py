@@ -49,6 +49,7 @@ def changed(**values: Any) -> dict[str, Any]:
         "partitions": [["gold", [["Nodes", "a1"], ["State", "UP"]]]],
         "removed": [],
         "leaving": [],
+        "excludes": [],
         "load": True,
         "override": "",
         **values,

@@ -182,6 +182,7 @@ def test_a_job_that_starts_on_a_moving_tray_meanwhile_stops_the_change(
         "moving": ["n2"],
         "load": True,
         "cut_off": [],
+        "excludes": [],
         "override": "override",
     }
     path, slurm = str(tmp_path / "topology.yaml"), programs.Slurm(str(tmp_path))
