@@ -706,9 +706,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " upgrade to 25.05.",
         "slurm_block_invalid.node": "The node name {node} in block {block} is not one that Slurm can list: set"
         " fabric_slurm_node of that tray to its NodeName, then run discover and accept.",
-        "slurm_block_invalid.hostlist": "The block {block} has a hostlist that Slurm cannot read: {error}",
-        "slurm_block_invalid.other_hostlist": "The hostlist of block {block} does not name its nodes: report this as a"
-        " bug of the collection.",
         "slurm_block_invalid.too_many": "The topology has {nodes} nodes, and Slurm supports at most {most}: split the"
         " cluster.",
         "slurm_block_size": "A block or a group of cliques does not fit the block sizes (the base size times a power"
@@ -724,8 +721,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " block_sizes to {base}, {double}, {fourfold} and so on.",
         "slurm_block_size.no_level": "The block size {size} is more than {most} times the base size {base}, and Slurm"
         " has {levels} levels: leave it out of block_sizes.",
-        "slurm_block_size.no_field": "The base block size {base} is more than Slurm can store ({most}): choose a"
-        " smaller one.",
         "slurm_segment": "A --segment that jobs or a tier use is rejected or fits into no block; use smaller segments",
         "slurm_segment.refused": "Jobs with --segment={segment} are refused, since the base block size is {limit} and"
         " Slurm {version} accepts no larger segment: use at most {limit}.",

@@ -27,7 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
     block_finding,
     host_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
@@ -372,46 +371,17 @@ def _node_names(candidate: Candidate) -> Iterator[Objection]:
                 yield "node", {"block": block.name, "node": repr(node[:80])}
 
 
-def _hostlists_can_be_read(candidate: Candidate) -> Iterator[Objection]:
-    for block in candidate.topology.blocks:
-        try:
-            expand(block.folded)
-        except HostlistError as error:
-            yield "hostlist", {"block": block.name, "error": str(error)}
-
-
-def _hostlists_name_the_nodes(candidate: Candidate) -> Iterator[Objection]:
-    for block in candidate.topology.blocks:
-        try:
-            named = expand(block.folded)
-        except HostlistError:
-            continue  # reported by the rule before
-        if block.folded and named != list(block.nodes) and sorted(named) != sorted(block.nodes):
-            yield "other_hostlist", {"block": block.name}
-
-
-def _sizes_are_positive(candidate: Candidate) -> Iterator[Objection]:
-    for size in candidate.topology.block_sizes:
-        if size < 1:
-            yield "no_number", {"size": size}
-
-
 def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
     sizes = candidate.topology.block_sizes
-    if not sizes or any(size < 1 for size in sizes):
-        return
-    base = sizes[0]
-    for size in sizes:
-        factor, rest = divmod(size, base)
+    wrong = [size for size in sizes if size < 1]
+    for size in wrong:
+        yield "no_number", {"size": size}
+    for size in () if wrong else sizes:
+        factor, rest = divmod(size, sizes[0])
         if rest or factor & (factor - 1):
-            yield "no_power", {"size": size, "base": base, "double": 2 * base, "fourfold": 4 * base}
+            yield "no_power", {"size": size, "base": sizes[0], "double": 2 * sizes[0], "fourfold": 4 * sizes[0]}
         elif factor.bit_length() - 1 > MAX_LEVEL:
-            yield "no_level", {"size": size, "most": 1 << MAX_LEVEL, "base": base, "levels": MAX_LEVEL + 1}
-
-
-def _base_fits_its_field(candidate: Candidate) -> Iterator[Objection]:
-    if candidate.base > MAX_BASE:
-        yield "no_field", {"base": candidate.base, "most": MAX_BASE}
+            yield "no_level", {"size": size, "most": 1 << MAX_LEVEL, "base": sizes[0], "levels": MAX_LEVEL + 1}
 
 
 def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
@@ -638,16 +608,10 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_block_invalid", _empty_blocks, "fatal", OBSERVED, before=YAML_SINCE),
     Rule("slurm_block_size", _short_blocks, "fatal", OBSERVED, before=YAML_SINCE),
     Rule("slurm_block_invalid", _node_names, "ours", OBSERVED),
-    Rule("slurm_block_invalid", _hostlists_can_be_read, "fatal", OBSERVED),
-    Rule("slurm_block_invalid", _hostlists_name_the_nodes, "ours", OBSERVED),
     # In topology.yaml 25.05 to 26.05.2 ignore a bad size without a message (source: commit 314be80425 in 26.05.3).
-    Rule("slurm_block_size", _sizes_are_positive, "fatal", OBSERVED, style=CONF),
     Rule("slurm_block_size", _sizes_fit, "fatal", OBSERVED, style=CONF),
-    Rule("slurm_block_size", _sizes_are_positive, "silent", SOURCE, before=(26, 5, 3), style=YAML),
     Rule("slurm_block_size", _sizes_fit, "silent", SOURCE, before=(26, 5, 3), style=YAML),
-    Rule("slurm_block_size", _sizes_are_positive, "fatal", OBSERVED, since=(26, 5, 3), style=YAML),
     Rule("slurm_block_size", _sizes_fit, "fatal", OBSERVED, since=(26, 5, 3), style=YAML),
-    Rule("slurm_block_size", _base_fits_its_field, "silent", SOURCE),
     Rule("slurm_conf_note", _sizes_are_used, "silent", OBSERVED),
     # Source: eval_nodes_block.c uses an integer division of the blocks by the group;
     # tests/integration/test_slurm_prediction.py.
