@@ -21,9 +21,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     accounting,
+    changes,
     clusters,
     observed,
-    planning,
     steps,
     tier_plan,
     tiers,
@@ -103,7 +103,7 @@ class ActionModule(steps.SteppedAction):
         self.found = plan.findings
         result = {**plan.result(False), "rehearsal": None}
         if not plan.stopped_by():
-            files = planning.removed_files(plan.observed.texts, (conf.TIERS_NAME, *conf.SCRIPTS))
+            files = changes.removed_files(plan.observed.texts, (conf.TIERS_NAME, *conf.SCRIPTS))
             change = {**plan.change(self.override), **plan.to_rehearse(None, False, bool(self.override)), **files}
             answer = self.step("rehearse", {**change, "reloads": bool(self.override)}, "override")
             written = answer["written"]
@@ -113,7 +113,7 @@ class ActionModule(steps.SteppedAction):
             changed = not stopped and bool(written or plan.changed)
             if changed and not self._task.check_mode:
                 self.step("tiers", {**change, "load": bool(written)})
-            lines = [*plan.difference, *planning.removal_lines(written, files)]
+            lines = [*plan.difference, *changes.removal_lines(written, files)]
             result.update(changed=changed, changes=lines, written=[] if stopped else written)
             result.update(reconfigured=bool(written) and not stopped, findings=plan.result(stopped)["findings"])
         return self.shown(result, result["changes"])

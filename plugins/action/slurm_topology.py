@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, YAML
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, observed, planning, steps, stopping
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes, gates, observed, planning, steps
 
 
 class ActionModule(steps.SteppedAction):
@@ -72,10 +72,10 @@ class ActionModule(steps.SteppedAction):
         answer = self.step("rehearse", change, "override")
         written = answer["written"]
         self.found = gates.check_live(answer.get("undone") or "", override)
-        changed = bool(written) and not stopping.stopping(self.found)
+        changed = bool(written) and not changes.stopping(self.found)
         if changed and not self._task.check_mode:
             self.step("transact", change)
-        lines = planning.removal_lines(written, change)
+        lines = changes.removal_lines(written, change)
         result = {"changed": changed, "changes": lines, "written": written if changed else [], "topology_name": name}
         result.update(reconfigured=changed, standby_of=None, findings=[*map(worded, self.found)])
         return self.shown(result, lines)

@@ -77,7 +77,7 @@ def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **desired: Any) -> pla
 
 def apply(made: planning.Plan, timeout: float = 60) -> None:
     """Have the host apply a plan, as the action does."""
-    folder = Path(made.survey.conf_dir)
+    folder = Path(made.observed.conf_dir)
     slurm = programs.Slurm(str(folder.with_name("bin")), timeout, str(folder))
     if made.changed:
         change, known = json.loads(json.dumps(made.change())), conf_folder.stamps(str(folder))

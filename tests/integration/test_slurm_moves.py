@@ -92,7 +92,7 @@ def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) 
     # They have started since the plan, as during a rehearsal of minutes.
     with pytest.raises(SlurmError, match=f"^2 jobs have started on trays that change .*{across}.*nothing was changed"):
         apply(early)
-    early.survey.checksums = {**early.survey.checksums, FILE[slurmctld.suite]: "0"}
+    early.observed.checksums = {**early.observed.checksums, FILE[slurmctld.suite]: "0"}
     with pytest.raises(transact.Outdated, match=r"Another program has changed .*topology.*: run again"):
         apply(early)
     assert state(slurmctld) == before

@@ -184,7 +184,7 @@ def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmct
 def test_a_missing_reconfigure_is_done(slurmctld: Slurmctld) -> None:
     desired = plan(slurmctld, SPLIT, block_sizes=(9,))
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    path.write_text(topology_files.render(desired.topologies, desired.survey.style))
+    path.write_text(topology_files.render(desired.topologies, desired.observed.style))
     before = identity(path)
     late = plan(slurmctld, SPLIT, block_sizes=(9,))
     assert (late.writes, late.reconfigure) == ({}, True)
@@ -218,7 +218,7 @@ def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> 
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
     # Killed between writing and loading: the refused file is there, with the valid one as .previous.
-    conf_folder.Files(bad.survey.main).put(str(path), bad.writes[str(path)].encode())
+    conf_folder.Files(bad.observed.main).put(str(path), bad.writes[str(path)].encode())
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)
     with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):

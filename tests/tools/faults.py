@@ -84,7 +84,7 @@ FAULTS = (
     Fault("restore_without_reload", "slurm", "plugins/module_utils/slurm/daemon.py",
           "                    self.slurm.reconfigure()\n", ""),
     Fault("moving_jobs_unchecked", "slurm", "plugins/plugin_utils/slurm/planning.py",
-          "if not moving or plan.survey.acting:", "if not moving or not plan.survey.acting:"),
+          "if not moving or plan.observed.acting:", "if not moving or not plan.observed.acting:"),
     # A StateSaveLocation without the ID, as that of a share that is not mounted, passes for the shared one.
     Fault("state_id_absent", "slurm", "plugins/module_utils/slurm/standby.py",
           "if not state_id or here != state_id:", "if here and here != state_id:"),

@@ -13,7 +13,6 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
     HostFinding,
     block_finding,
@@ -23,11 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     INCLUDE_NAME,
-    MAIN,
-    POLICY_NAME,
-    SCRIPT_HEADER,
-    SCRIPT_NAME,
-    TIERS_HEADER,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     FILE_NAMES,
@@ -41,10 +35,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
+    changes,
     gates,
     linter,
     settings,
-    stopping,
     topology_files,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
@@ -108,54 +102,31 @@ def _other(entry: Arguments) -> Topology:
     return Topology(entry["name"], "tree", False, body={"switches": switches})
 
 
-@dataclass
-class Plan:
-    """The planned change: path -> new text of each file, the findings, and the lines of the diff.
+@dataclass(kw_only=True)
+class Plan(changes.Change):
+    """The planned change of the topology. waits_for: on a standby, in what the active controller differs."""
 
-    includes: whether slurm.conf gets the Include line of INCLUDE_NAME. waits_for: on a standby, in what the active
-    controller differs.
-    """
-
-    survey: Observed
     desired: DesiredState
     topology: Topology
     topologies: list[Topology]
     made: list[Topology]
     settings: dict[str, str]
-    findings: list[HostFinding]
-    writes: dict[str, str]
-    includes: bool = False
-    reconfigure: bool = False
     waits_for: str = ""
     moves: list[dict[str, str | None]] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
-    difference: list[str] = field(default_factory=list)
-
-    @property
-    def written(self) -> list[str]:
-        """The paths of the files that change."""
-        return sorted([*self.writes, *([self.survey.main] if self.includes else [])])
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.written) or self.reconfigure
-
-    def stopped_by(self) -> list[HostFinding]:
-        """The findings that block every change."""
-        return stopping.stopping(self.findings)
 
     def expected(self) -> Expected:
         """What slurmctld is to run."""
         return replace(
-            expected(self.survey, self.topology),
+            expected(self.observed, self.topology),
             made=tuple(self.made),
-            names=tuple(known.name for known in self.topologies) if self.survey.style == YAML else (),
+            names=tuple(known.name for known in self.topologies) if self.observed.style == YAML else (),
             settings={key: settings.ACCEPTED[key] for key in self.settings},
         )
 
     def change(self) -> dict[str, Any]:
         """The option ``change`` of the step transact (topology/transact.py); SlurmError where a standby must wait."""
-        observed = self.survey
+        observed = self.observed
         if self.waits_for:
             raise SlurmError(
                 f"This host is a standby, and the active controller {observed.acting} runs another topology"
@@ -185,34 +156,20 @@ class Plan:
         """The option ``change`` of the step rehearse; rehearsed: as opposed to a look at live changes alone."""
         of_tiers: dict[str, Any] = {"leaving": [], "own": []}
         load = {"reloads": self.reconfigure, "rehearsed": rehearsed}
-        topology = {"topology": documents([self.topology]), "style": self.survey.style}
+        topology = {"topology": documents([self.topology]), "style": self.observed.style}
         return {**self.files(), **topology, **load, **of_tiers}
 
     def result(self, stopped: bool) -> dict[str, Any]:
         """The result of slurm_topology, without a rehearsal; stopped: nothing was changed."""
         return {
-            "changed": self.changed and not stopped,
-            "version": self.survey.version_text,
-            "path": self.survey.path,
+            **super().result(stopped),
+            "path": self.observed.path,
             "topology_name": self.topology.name,
             "block_sizes": list(self.topology.block_sizes),
             "moves": self.moves,
-            "changes": self.difference,
-            "written": [] if stopped else self.written,
-            "reconfigured": self.reconfigure and not stopped,
             "jobs": self.jobs,
-            "standby_of": self.survey.acting or None,
-            "findings": [worded(found) for found in self.findings],
+            "standby_of": self.observed.acting or None,
         }
-
-    def files(self) -> dict[str, Any]:
-        """The files to write in their order, and the file of which slurm.conf gets an Include line.
-
-        The topology comes first, then the plugin that needs it, then the line that sets the plugin.
-        """
-        order = sorted(self.writes, key=lambda path: path != self.survey.path)
-        includes = INCLUDE_NAME if self.includes else ""
-        return {"files": [[path, self.writes[path]] for path in order], "includes": includes, "excludes": []}
 
 
 def expected(observed: Observed, topology: Topology) -> Expected:
@@ -294,20 +251,34 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     number = next((number for number, known in enumerate(written) if known.name == name), 0) if others else 0
     topologies = [*others[:number], topology, *others[number:]]
     writes: dict[str, str] = {}
-    includes = False
+    includes = ""
     same = _same(written, topologies)
     if not same or own != observed.own_topologies():
-        writes[observed.path] = topology_files.render(topologies, observed.style, own, observed.file or "")
+        former = topology_files.former_default(observed.file or "") or _default(written)
+        # Ours is no topology of the site.
+        former = former if former not in (default, name, *own) else ""
+        writes[observed.path] = topology_files.render(topologies, observed.style, own, observed.file or "", former)
     if desired.manage_conf:
         text = _managed(observed, needed)
-        includes = bool(text) and not observed.includes_ours
+        includes = INCLUDE_NAME if text and not observed.includes_ours else ""
         if text and text != observed.texts.get(INCLUDE_NAME):
             writes[os.path.join(observed.conf_dir, INCLUDE_NAME)] = text
         # A setting of the site is kept.
         needed = {key: value for key, value in needed.items() if key != "TopologyParam" or ranked}
     # Where slurmctld does not read topology.conf yet, there is nothing to compare with or to load.
     loaded = observed.style == YAML or settings.satisfies("TopologyPlugin", observed.plugin)
-    made_plan = Plan(observed, desired, topology, topologies, made, needed, findings, writes, includes)
+    made_plan = Plan(
+        observed=observed,
+        findings=findings,
+        # The topology comes first, then the plugin that needs it, then the line that sets the plugin.
+        writes=writes,
+        includes=includes,
+        desired=desired,
+        topology=topology,
+        topologies=topologies,
+        made=made,
+        settings=needed,
+    )
     differs = made_plan.expected().differs(observed.runs) if loaded or desired.manage_conf else ""
     # A change of the header alone needs no reconfigure.
     loads = not same or bool(set(made_plan.written) - {observed.path})
@@ -400,9 +371,9 @@ def _gone(observed: Observed, desired: DesiredState, name: str) -> list[str]:
 def _jobs(plan: Plan) -> None:
     """The jobs on trays that leave their block: Slurm does not stop them, but they are then in several blocks."""
     moving = {move["node"]: move for move in plan.moves if move["from"] is not None}
-    if not moving or plan.survey.acting:
+    if not moving or plan.observed.acting:
         return
-    for job in plan.survey.jobs:
+    for job in plan.observed.jobs:
         nodes = [node for node in job.nodes if node in moving]
         if nodes:
             plan.jobs.append({"job": job.id, "user": job.user, "partition": job.partition, "nodes": nodes})
@@ -450,34 +421,15 @@ def plan_removal(survey: Any, path: str, name: str) -> dict[str, Any]:
     except SlurmError as error:
         raise SlurmError(f"{path}: {error}") from None
     none = {"expected": None, "before": None, "moving": [], "cut_off": [], "leaving": [], "own": []}
-    files = removed_files(texts, (INCLUDE_NAME, *FILE_NAMES.values()), kept)
+    files = changes.removed_files(texts, (INCLUDE_NAME, *FILE_NAMES.values()), kept)
     return {**files, **none, "checksums": checksums, "gone": name, "load": True, "reloads": True, "rehearsed": False}
-
-
-def removed_files(
-    texts: Mapping[str, str], names: Sequence[str], kept: Mapping[str, str | None] | None = None
-) -> dict[str, Any]:
-    """The part of the option ``change`` that removes those of these files that this collection has written.
-
-    names: the file that slurm.conf includes first. kept: name -> the text of a file that stays with less.
-    """
-    ours = [name for name in names if str(texts.get(name, "")).startswith((HEADER, TIERS_HEADER, SCRIPT_HEADER))]
-    # A job_submit.lua of the site calls it (surveying.texts).
-    ours = [name for name in ours if name != POLICY_NAME or texts.get(SCRIPT_NAME) != POLICY_NAME]
-    return {"files": [[name, (kept or {}).get(name)] for name in ours], "includes": "", "excludes": list(names)}
-
-
-def removal_lines(written: Sequence[str], change: Mapping[str, Any]) -> list[str]:
-    """A line of the diff for each file; change: as of removed_files()."""
-    stay = {MAIN, *(name for name, text in change["files"] if text is not None)}
-    return [
-        f"{path}: {'lines of rackscale.nvlink removed' if os.path.basename(path) in stay else 'removed'}"
-        for path in written
-    ]
 
 
 def kept_yaml(text: str, name: str) -> str | None:
     """The text of topology.yaml with the site's topologies alone and no header, without ours; None if none is left."""
     ours = {name, *topology_files.own_topologies(text)}
     others = [known for known in topology_files.parse_yaml(text) if known.name not in ours]
+    former = topology_files.former_default(text)
+    if former:
+        others = [replace(known, cluster_default=known.name == former) for known in others]
     return topology_files.render(others, YAML, old=text).partition("\n")[2] if others else None

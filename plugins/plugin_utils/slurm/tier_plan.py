@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
@@ -30,7 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import accounting, segments, stopping, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import accounting, changes, segments, tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.accounting import Records, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import DesiredTiers, Written
@@ -45,24 +44,17 @@ class Policy:
     segment_script: bool = False
 
 
-@dataclass
-class TierPlan:
-    """The changes, in this order: before, the files, a reconfigure, after; difference: the same in words.
+@dataclass(kw_only=True)
+class TierPlan(changes.Change):
+    """The changes, in this order: before, the files, a reconfigure, after.
 
-    writes: path -> new text, in their order. includes: whether slurm.conf gets the Include line of TIERS_NAME. removed:
-    the partitions that go. records: None where slurmdbd's are not needed.
+    removed: the partitions that go. records: None where slurmdbd's are not needed.
     """
 
-    observed: Observed
     desired: DesiredTiers
-    findings: list[HostFinding]
     before: list[Step] = field(default_factory=list)
-    writes: dict[str, str] = field(default_factory=dict)
-    includes: bool = False
-    reconfigure: bool = False
     removed: tuple[str, ...] = ()
     after: list[Step] = field(default_factory=list)
-    difference: list[str] = field(default_factory=list)
     records: Records | None = None
 
     @property
@@ -71,13 +63,8 @@ class TierPlan:
         return os.path.join(self.observed.conf_dir, TIERS_NAME)
 
     @property
-    def written(self) -> list[str]:
-        """The paths of the files that change."""
-        return sorted([*self.writes, *([self.observed.main] if self.includes else [])])
-
-    @property
     def changed(self) -> bool:
-        return bool(self.before or self.written or self.reconfigure or self.after)
+        return super().changed or bool(self.before or self.after)
 
     @property
     def leaving(self) -> list[str]:
@@ -85,13 +72,10 @@ class TierPlan:
         running = {record["PartitionName"] for record in self.observed.partition_records}
         return [] if self.observed.acting else [name for name in self.removed if name in running]
 
-    def stopped_by(self) -> list[HostFinding]:
-        return stopping.stopping(self.findings)
-
     def change(self, override: str) -> dict[str, Any]:
         """The option ``change`` of the step tiers; override: as of Transaction."""
         return {
-            **self._files(),
+            **self.files(),
             "checksums": dict(self.observed.checksums),
             "columns": accounting.COLUMNS,
             "before": [vars(step) for step in self.before],
@@ -109,7 +93,7 @@ class TierPlan:
         reloads: whether to look for live changes that a reconfigure would undo.
         """
         return {
-            **self._files(),
+            **self.files(),
             "topology": documents([topology] if topology else []),
             "style": self.observed.style,
             "reloads": reloads and self.reconfigure,
@@ -118,23 +102,10 @@ class TierPlan:
             "own": [*(partition.name for partition in self.desired.partitions), *self.removed],
         }
 
-    def _files(self) -> dict[str, Any]:
-        """The files to write in their order, and the file of which slurm.conf gets an Include line."""
-        includes = TIERS_NAME if self.includes else ""
-        return {"files": list(self.writes.items()), "includes": includes, "excludes": []}
-
     def result(self, stopped: bool) -> dict[str, Any]:
         """The result of slurm_tiers, without a rehearsal; stopped: nothing was changed."""
-        return {
-            "changed": self.changed and not stopped,
-            "version": self.observed.version_text,
-            "path": self.path,
-            "partitions": {partition.name: list(partition.nodes) for partition in self.desired.partitions},
-            "changes": self.difference,
-            "written": [] if stopped else self.written,
-            "reconfigured": self.reconfigure and not stopped,
-            "findings": [worded(found) for found in self.findings],
-        }
+        partitions = {partition.name: list(partition.nodes) for partition in self.desired.partitions}
+        return {**super().result(stopped), "path": self.path, "partitions": partitions}
 
 
 # ----------------------------------------------------------------------------------------------------------- planning
@@ -143,7 +114,7 @@ class TierPlan:
 def plan(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block], policy: Policy) -> TierPlan:
     """Compare; SlurmError where tiers have records in slurmdbd and it has not answered."""
     written = _written(observed)
-    made = TierPlan(observed, desired, [])
+    made = TierPlan(observed=observed, desired=desired)
     made.findings += list(_partition_findings(observed, desired, blocks))
     names = {partition.name.lower() for partition in desired.partitions}
     made.removed = tuple(known.name for known in written.partitions if known.name.lower() not in names)
@@ -170,7 +141,7 @@ def plan_removal(observed: Observed) -> TierPlan:
     slurmdbd counts also where the file of partitions is gone, so that a removal that was cut off is completed.
     """
     written = _written(observed)
-    made = TierPlan(observed, DesiredTiers(), [])
+    made = TierPlan(observed=observed, desired=DesiredTiers())
     made.removed = tuple(known.name for known in written.partitions)
     if not observed.acting and "slurmdbd" in observed.config.get("accountingstoragetype", ""):
         _accounting(made, written, Policy())
@@ -242,7 +213,7 @@ def _files(made: TierPlan, policy: Policy) -> None:
     _write(
         made, TIERS_NAME, tiers.render(desired.partitions, (qos.name for qos in desired.qos), desired.grants, settings)
     )
-    made.includes = policy.manage_conf and not observed.includes_tiers
+    made.includes = TIERS_NAME if policy.manage_conf and not observed.includes_tiers else ""
     if not policy.manage_conf and not observed.includes_tiers:
         line = f"Include {TIERS_NAME}"
         made.findings.append(host_finding("slurm_conf_inconsistent", "include", path=observed.main, line=line))

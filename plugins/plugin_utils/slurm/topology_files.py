@@ -30,19 +30,21 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import plain_yaml
 
 _OWN = "# Other topologies of rackscale.nvlink: "
+_FORMER = "# Default topology before rackscale.nvlink: "
 
 
 # --------------------------------------------------------------------------------------------------------- writing
 
 
-def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = (), old: str = "") -> str:
+def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = (), old: str = "", former: str = "") -> str:
     """The text of topology.yaml (style yaml: any number of topologies) or topology.conf (style conf: exactly one).
 
-    own: the names of the other topologies of this collection, which own_topologies() reads. old: the text of the
+    own: the names of the other topologies of this collection, which own_topologies() reads. former: the site's default
+    topology before, which former_default() reads. old: the text of the
     topology.yaml that it replaces, whose comments and unchanged topologies stay as they are.
     """
     if style == YAML:
-        return render_yaml(topologies, own, old)
+        return render_yaml(topologies, own, old, former)
     if len(topologies) != 1:
         raise SlurmError(f"topology.conf has one topology, not {len(topologies)}: use topology.yaml (Slurm 25.05).")
     return render_conf(topologies[0])
@@ -60,20 +62,29 @@ def render_conf(topology: Topology) -> str:
 
 def own_topologies(text: str) -> list[str]:
     """The other topologies that this collection has written, from the header of the file."""
-    for line in text.splitlines():
-        if line.startswith(_OWN):
-            try:
-                names = json.loads(line[len(_OWN) :])
-            except ValueError:
-                return []
-            return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    return []
+    return _names(text, _OWN)
 
 
-def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = (), old: str = "") -> str:
+def former_default(text: str) -> str:
+    """The default topology before this collection has written the file, from its header; empty where it has none."""
+    return next(iter(_names(text, _FORMER)), "")
+
+
+def _names(text: str, head: str) -> list[str]:
+    line = next((line for line in text.splitlines() if line.startswith(head)), "")
+    try:
+        names = json.loads(line[len(head) :])
+    except ValueError:
+        return []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = (), old: str = "", former: str = "") -> str:
     """The text of topology.yaml; old: the text that it replaces, whose comments and unchanged topologies stay."""
     comments, parts = _parts(old) if old else ([], {})
-    lines = [HEADER, *([_OWN + json.dumps(sorted(own))] if own else []), *comments, "---"]
+    head = [_OWN + json.dumps(sorted(own))] if own else []
+    head += [_FORMER + json.dumps([former])] if former else []
+    lines = [HEADER, *head, *comments, "---"]
     for topology in topologies:
         part = parts.get(topology.name)
         kept = _kept_lines(part, topology) if part is not None else ""
@@ -84,7 +95,7 @@ def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = (), old: st
     text = "\n".join(lines) + "\n"
     # What a reader of the new text gets decides, whatever the old text was.
     same = not old or [one.fingerprint() for one in parse_yaml(text)] == [one.fingerprint() for one in topologies]
-    return text if same else render_yaml(topologies, own)
+    return text if same else render_yaml(topologies, own, former=former)
 
 
 def _yaml_lines(topology: Topology) -> list[str]:
@@ -224,7 +235,7 @@ class _Part:
 def _comments(text: str) -> list[str]:
     """The comments of a text, without the header of this collection."""
     found = re.findall(r"(?m)(?:^|(?<=[ \t]))#.*$", text)
-    return [comment.rstrip() for comment in found if not comment.startswith((HEADER, _OWN))]
+    return [comment.rstrip() for comment in found if not comment.startswith((HEADER, _OWN, _FORMER))]
 
 
 def _parts(text: str) -> tuple[list[str], dict[str, _Part]]:

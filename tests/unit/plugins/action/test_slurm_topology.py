@@ -146,8 +146,8 @@ def test_a_rehearsal_without_findings_stops_the_change(run_action: Any, answer: 
 
 
 def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any) -> None:
-    site = "- topology: site\n  flat: true\n"
-    ours = topology_files.render([Topology("nvlink"), *topology_files.parse_yaml(site)], "yaml")
+    site = [Topology(name, "flat", False, body="true") for name in ("other", "site")]
+    ours = topology_files.render([Topology("nvlink"), *site], "yaml", former="site")
     read = {"texts": {"topology.yaml": ours}, "checksums": {"topology.yaml": "1"}}
     asked = answer(survey={"survey": read}, rehearse=REMOVED, transact={"changed": True})
     result = run_action(ActionModule, state="absent")
@@ -159,7 +159,9 @@ def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any)
     change = asked[2]["change"]
     assert (change["checksums"], change["excludes"][0]) == ({"topology.yaml": "1"}, "nvlink_topology.conf")
     [(name, kept)] = change["files"]
-    assert (name, [known.name for known in topology_files.parse_yaml(kept)]) == ("topology.yaml", ["site"])
+    topologies = [(known.name, known.cluster_default) for known in topology_files.parse_yaml(kept)]
+    assert (name, topologies) == ("topology.yaml", [("other", False), ("site", True)])
+    assert not kept.startswith("#")
 
 
 @pytest.mark.parametrize(("undone", "override"), [("x", []), ("x", ["live_changes_lost"]), ("", [])])

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import planning, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes, planning, topology_files
 
 TOPOLOGY, TIERS = "topology", "tiers"
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
@@ -94,7 +94,7 @@ def change(folder: Path, part: str) -> dict[str, Any]:
     survey = {"texts": surveying.texts(str(folder)), "checksums": {}}
     made = planning.plan_removal(survey, "topology.yaml", "nvlink")
     if part == TIERS:
-        made.update(planning.removed_files(survey["texts"], (TIERS_NAME, *SCRIPTS)))
+        made.update(changes.removed_files(survey["texts"], (TIERS_NAME, *SCRIPTS)))
     return {**made, "override": ""}
 
 

@@ -143,6 +143,22 @@ def test_lines_that_would_be_lost_are_an_error(line: str) -> None:
     assert "slurm_topology_foreign" in [row["code"] for row in found.stopped_by()]
 
 
+def test_a_removal_gives_the_site_its_default_topology_back() -> None:
+    site = [Topology(name, "flat", name == "site", body="true") for name in ("other", "site")]
+    text = "".join(
+        f"- topology: {known.name}\n  cluster_default: {known.cluster_default}\n  flat: true\n" for known in site
+    )
+    desired = planning.DesiredState(topology(**RACKS).blocks)
+    new = {"version": (26, 5, 5), "style": files.YAML, "running": site, "shown": []}
+    for _run in range(2):  # a second apply keeps it
+        plan = planning.plan(replace(observed(), texts={"topology.yaml": text}, **new), desired)
+        assert [known.name for known in plan.topologies if known.cluster_default] == ["nvlink"]
+        text = plan.writes.get("/etc/slurm/topology.yaml", text)
+    kept = planning.kept_yaml(text, "nvlink")
+    assert kept is not None
+    assert [known.fingerprint() for known in topology_files.parse_yaml(kept)] == [known.fingerprint() for known in site]
+
+
 JOBS = (Job("8", "ann", "batch", ("r01t01", "r01t02")), Job("9", "bob", "batch", ("r01t03",)))
 
 

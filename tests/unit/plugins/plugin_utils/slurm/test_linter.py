@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Block, SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings, stopping
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes, linter, settings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.linter import Candidate
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import (
     CASES,
@@ -54,7 +54,7 @@ def test_every_rule_has_its_row_in_the_catalogue(rule: linter.Rule) -> None:
     assert rule.evidence in (linter.OBSERVED, linter.SOURCE)
     # What slurmctld refuses must never be written.
     assert rule.slurmctld != "fatal" or CATALOGUE[rule.code].severity == "error"
-    assert (CATALOGUE[rule.code].severity == "error") is (rule.code not in stopping.HARMLESS)
+    assert (CATALOGUE[rule.code].severity == "error") is (rule.code not in changes.HARMLESS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the plans of topology and tiers, and their removal, have in common. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
+    MAIN,
+    POLICY_NAME,
+    SCRIPT_HEADER,
+    SCRIPT_NAME,
+    TIERS_HEADER,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
+
+# The severity of each other code is error, but for slurm_plugin_missing: a topology.conf that no plugin reads yet is
+# harmless, and must exist before the plugin is set.
+HARMLESS = frozenset(
+    {
+        "release_old",
+        "slurm_blocks_limited",
+        "slurm_clique_above_base",
+        "slurm_conf_advice",
+        "slurm_conf_note",
+        "slurm_gate_overridden",
+        "slurm_node_unknown",
+        "slurm_plugin_missing",
+        "slurm_rehearsal_job",
+        "slurm_rehearsal_skipped",
+        "tray_unplaced",
+    }
+)
+"""The codes of findings that let an apply of topology or tiers continue; every other one stops it."""
+
+
+def stopping(findings: Iterable[HostFinding]) -> list[HostFinding]:
+    """The findings that stop the apply."""
+    return [found for found in findings if found["code"] not in HARMLESS]
+
+
+@dataclass(kw_only=True)
+class Change:
+    """A planned change of a Slurm.
+
+    writes: path -> new text of each file, in the order of writing. includes: the file for which slurm.conf gets an
+    Include line, empty for none. reconfigure: whether slurmctld loads its files. difference: the change in lines.
+    """
+
+    observed: Observed
+    findings: list[HostFinding] = field(default_factory=list)
+    writes: dict[str, str] = field(default_factory=dict)
+    includes: str = ""
+    reconfigure: bool = False
+    difference: list[str] = field(default_factory=list)
+
+    @property
+    def written(self) -> list[str]:
+        """The paths of the files that change."""
+        return sorted([*self.writes, *([self.observed.main] if self.includes else [])])
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.written) or self.reconfigure
+
+    def stopped_by(self) -> list[HostFinding]:
+        """The findings that stop the apply."""
+        return stopping(self.findings)
+
+    def files(self) -> dict[str, Any]:
+        """The part of the option ``change`` of each step that transact.writes() reads."""
+        return {"files": list(self.writes.items()), "includes": self.includes, "excludes": []}
+
+    def result(self, stopped: bool) -> dict[str, Any]:
+        """What the results of the modules have in common; stopped: nothing was changed."""
+        return {
+            "changed": self.changed and not stopped,
+            "version": self.observed.version_text,
+            "changes": self.difference,
+            "written": [] if stopped else self.written,
+            "reconfigured": self.reconfigure and not stopped,
+            "findings": [worded(found) for found in self.findings],
+        }
+
+
+def removed_files(
+    texts: Mapping[str, str], names: Sequence[str], kept: Mapping[str, str | None] | None = None
+) -> dict[str, Any]:
+    """The part of the option ``change`` that removes those of these files that this collection has written.
+
+    names: the file that slurm.conf includes first. kept: name -> the text of a file that stays with less.
+    """
+    ours = [name for name in names if str(texts.get(name, "")).startswith((HEADER, TIERS_HEADER, SCRIPT_HEADER))]
+    # A job_submit.lua of the site calls it (surveying.texts).
+    ours = [name for name in ours if name != POLICY_NAME or texts.get(SCRIPT_NAME) != POLICY_NAME]
+    return {"files": [[name, (kept or {}).get(name)] for name in ours], "includes": "", "excludes": list(names)}
+
+
+def removal_lines(written: Sequence[str], change: Mapping[str, Any]) -> list[str]:
+    """A line of the diff for each file; change: as of removed_files()."""
+    stay = {MAIN, *(name for name, text in change["files"] if text is not None)}
+    return [
+        f"{path}: {'lines of rackscale.nvlink removed' if os.path.basename(path) in stay else 'removed'}"
+        for path in written
+    ]
