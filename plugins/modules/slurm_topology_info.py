@@ -117,6 +117,10 @@ topology:
           description: Its nodes.
           type: list
           elements: str
+    left_out:
+      description: The blocks that O(rackscale.nvlink.slurm_topology#module:min_block_size) has left out.
+      type: list
+      elements: str
 others:
   description: Names of the other running topologies.
   returned: success

@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, FILE_NAMES, YAML, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import segment_limit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import from_shown
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.planning import expected, same_named
 
@@ -66,6 +66,7 @@ def report(observed: Observed, name: str, owner: str | None = None) -> dict[str,
         "cluster_default": topology.cluster_default,
         "block_sizes": list(sizes),
         "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in topology.blocks],
+        "left_out": topology_files.left_out(observed.file or ""),
     }
     base = sizes[0] if sizes else 0
     return {

@@ -179,6 +179,10 @@ class Observed:
         except SlurmError:
             return []
 
+    def named(self) -> list[str]:
+        """What the header of the topology file names: other topologies of earlier runs, or blocks that are left out."""
+        return self.own_topologies() or topology_files.left_out(self.file or "")
+
     def own_topologies(self) -> list[str]:
         """The other topologies that an earlier run has written into the file."""
         return topology_files.own_topologies(self.file or "") if self.style == YAML else []

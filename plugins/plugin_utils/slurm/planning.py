@@ -189,8 +189,8 @@ def expected(observed: Observed, topology: Topology) -> Expected:
 def plan(observed: Observed, desired: DesiredState) -> Plan:
     """Compare the desired with the observed state; reads only."""
     blocks, findings = linter.drop_placeholders(desired.blocks, observed.version)
-    blocks, left_out = linter.leave_out(blocks, desired.min_block_size, observed.version)
-    for block in left_out:
+    blocks, small = linter.leave_out(blocks, desired.min_block_size, observed.version)
+    for block in small:
         findings.append(
             block_finding(
                 "slurm_blocks_limited",
@@ -210,7 +210,7 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     written = observed.written()
     made, others, found = _other_topologies(observed, desired, written, name, default)
     findings += found
-    own = sorted(other.name for other in made)
+    own = sorted(other.name for other in made) or [block.name for block in small]
     before = observed.runs.blocks(name)
     needed = (
         settings.wanted_settings(observed.style, observed.version, topology.cluster_default)
@@ -253,7 +253,7 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     writes: dict[str, str] = {}
     includes = ""
     same = _same(written, topologies)
-    if not same or own != observed.own_topologies():
+    if not same or own != observed.named():
         former = topology_files.former_default(observed.file or "") or _default(written)
         # Ours is no topology of the site.
         former = former if former not in (default, name, *own) else ""
@@ -288,7 +288,7 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
         # A standby only writes what the active controller runs, so that a takeover never loads a refused file.
         made_plan.reconfigure, made_plan.waits_for = False, differs
     _jobs(made_plan)
-    lines += [f"block {block.name}: left out, {block.hostlist()}" for block in left_out if lines or made_plan.written]
+    lines += [f"block {block.name}: left out, {block.hostlist()}" for block in small if lines or made_plan.written]
     lines += [f"topology {gone}: removed, since it is no longer listed" for gone in _gone(observed, desired, name)]
     lines += _site_lines(observed, written, default)
     if not lines and writes.get(observed.path) is not None:

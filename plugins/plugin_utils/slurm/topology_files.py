@@ -30,6 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import plain_yaml
 
 _OWN = "# Other topologies of rackscale.nvlink: "
+_LEFT_OUT = "# Blocks that min_block_size leaves out: "
 _FORMER = "# Default topology before rackscale.nvlink: "
 
 
@@ -39,19 +40,20 @@ _FORMER = "# Default topology before rackscale.nvlink: "
 def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = (), old: str = "", former: str = "") -> str:
     """The text of topology.yaml (style yaml: any number of topologies) or topology.conf (style conf: exactly one).
 
-    own: the names of the other topologies of this collection, which own_topologies() reads. former: the site's default
-    topology before, which former_default() reads. old: the text of the
-    topology.yaml that it replaces, whose comments and unchanged topologies stay as they are.
+    own: of topology.yaml the names of the other topologies of this collection, which own_topologies() reads; of
+    topology.conf those of the blocks that are left out, which left_out() reads. former: the site's default topology
+    before, which former_default() reads. old: the text of the topology.yaml that it replaces, whose comments and
+    unchanged topologies stay as they are.
     """
     if style == YAML:
         return render_yaml(topologies, own, old, former)
     if len(topologies) != 1:
         raise SlurmError(f"topology.conf has one topology, not {len(topologies)}: use topology.yaml (Slurm 25.05).")
-    return render_conf(topologies[0])
+    return render_conf(topologies[0], own)
 
 
-def render_conf(topology: Topology) -> str:
-    lines = [HEADER]
+def render_conf(topology: Topology, left_out: Sequence[str] = ()) -> str:
+    lines = [HEADER, *([_LEFT_OUT + json.dumps(list(left_out))] if left_out else [])]
     for block in topology.blocks:
         hostlist = block.hostlist()
         lines.append(f"BlockName={block.name} Nodes={hostlist}" if hostlist else f"BlockName={block.name}")
@@ -63,6 +65,11 @@ def render_conf(topology: Topology) -> str:
 def own_topologies(text: str) -> list[str]:
     """The other topologies that this collection has written, from the header of the file."""
     return _names(text, _OWN)
+
+
+def left_out(text: str) -> list[str]:
+    """The blocks that the site leaves out of topology.conf, from the header of the file."""
+    return _names(text, _LEFT_OUT)
 
 
 def former_default(text: str) -> str:

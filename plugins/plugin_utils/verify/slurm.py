@@ -152,7 +152,8 @@ class _Layout:
 
 
 def _layout(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> _Layout:
-    views = [view for view in evidence.fabric.slurm_blocks(cluster) if view.clique]
+    left_out = as_list(topology.get("left_out"))
+    views = [view for view in evidence.fabric.slurm_blocks(cluster) if view.clique and view.name not in left_out]
     placed = {tray: view.name for view in views for tray in view.trays}
     desired = placed | {tray: "" for tray in evidence.fabric.trays if tray not in placed}
     # Nodes of different clusters may have the same name: those of this one are the last.

@@ -198,6 +198,12 @@ def test_small_cliques_are_left_out_before_25_05_alone() -> None:
     assert linter.auto_block_sizes(kept, (24, 11, 5)) == (17,)
     assert linter.leave_out(blocks, 16, (25, 5, 0)) == (blocks, ())
     assert linter.leave_out(blocks, 0, (24, 11, 5)) == (blocks, ())
+    present = observed()
+    plan = planning.plan(present, planning.DesiredState(blocks, (17,), min_block_size=16))
+    text = plan.writes["/etc/slurm/topology.conf"]
+    assert topology_files.left_out(text) == ["r03"]
+    again = planning.plan(replace(present, texts={"topology.conf": text}), plan.desired)
+    assert list(again.writes) == []
 
 
 @pytest.mark.parametrize(

@@ -475,6 +475,12 @@ def test_no_failure_when_all_layers_agree(world: World) -> None:
     assert set(verdict["layers"].values()) == {"checked"}
 
 
+def test_a_block_that_the_site_leaves_out_is_no_failure(world: World) -> None:
+    block_gone(world)
+    world.info["topology"]["left_out"] = ["r02"]
+    assert of_slurm(world) == []
+
+
 def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> None:
     """Its NodeName may be that of a tray of this cluster, too."""
     own = {name: clique["block"] for name, clique in world.fabric.cliques.items()}
