@@ -9,38 +9,33 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, YAML
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, YAML, Block
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes, gates, observed, planning, steps
 
 
 class ActionModule(steps.SteppedAction):
-    OF_HOST = (*steps.SteppedAction.OF_HOST, "format", "state", "topology_name", "override", "segments")
+    OF_HOST = (*steps.SteppedAction.OF_HOST, "state", "topology_name", "override")
 
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS)
         if options["state"] == "absent":
             return self.run_steps(task_vars, options, self._remove)
-        given = [option for option in ("fabric_file", "blocks", "clusters") if options[option] is not None]
-        if len(given) != 1:
-            raise AnsibleActionFail(
-                "slurm_topology needs exactly one of fabric_file, blocks and clusters: name the fabric file."
-            )
+        if (options["fabric_file"] is None) is (options["blocks"] is None):
+            raise AnsibleActionFail("slurm_topology needs either fabric_file or blocks: name the fabric file.")
         path = options["fabric_file"]
         if path and self._task.check_mode and not os.path.exists(path):
             # On a new site --check runs this before a fabric file was accepted.
             warning = f"{path}: is not there yet, so no block can be shown; run discover and accept first."
             return {"changed": False, "findings": [], "warnings": [warning]}
         of_cluster = slurm_blocks.of_options(options)
-        if not of_cluster:
-            raise AnsibleActionFail("slurm_topology has no blocks: name the fabric file.")
         return self.run_steps(task_vars, options, lambda: self._apply(of_cluster))
 
-    def _apply(self, of_cluster: Mapping[str, Sequence[Arguments]]) -> Result:
+    def _apply(self, of_cluster: Mapping[str, Sequence[Block]]) -> Result:
         answer = self.step("survey", {})
         with observed.bounded():
             seen = observed.Observed.of(answer.get("survey"))

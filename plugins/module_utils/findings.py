@@ -721,26 +721,18 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " block_sizes to {base}, {double}, {fourfold} and so on.",
         "slurm_block_size.no_level": "The block size {size} is more than {most} times the base size {base}, and Slurm"
         " has {levels} levels: leave it out of block_sizes.",
-        "slurm_segment": "A --segment that jobs or a tier use is rejected or fits into no block; use smaller segments",
-        "slurm_segment.refused": "Jobs with --segment={segment} are refused, since the base block size is {limit} and"
-        " Slurm {version} accepts no larger segment: use at most {limit}.",
-        "slurm_segment.no_number": "The segment {segment} is not a number of nodes: set segments to numbers from 1.",
-        "slurm_segment.no_block": "No block can hold --segment={segment}: use at most {largest}, the largest has"
-        " {nodes}.",
+        "slurm_segment": "A --segment of a tier is rejected or fits into no block; use smaller segments",
         "slurm_segment.above_base": "The {name} segment {segment} of partition {partition} is above the base block"
         " size {limit}, which Slurm {version} refuses: use at most {limit}.",
         "slurm_segment.above_blocks": "The {name} segment {segment} of partition {partition} fits in none of its"
         " blocks, the largest of which has {size}: use at most {largest}.",
         "slurm_topology_foreign": "A topology file or topology of the site would be lost, hides the new one, or is not"
-        " read by this Slurm; move that file away, or set slurm_topology_name or slurm_topology_format: auto",
-        "slurm_topology_foreign.yaml": "Slurm {version} does not read topology.yaml (25.05 does): set format to auto"
-        " or conf.",
+        " read by this Slurm; move that file away, or set slurm_topology_name",
         "slurm_topology_foreign.tree": "{path} has lines of a tree or Include lines, which would be lost: move it away"
         " first.",
         "slurm_topology_foreign.name": "The topology {name} of the site is of kind {kind} and would be lost: set"
         " slurm_topology_name to another name.",
-        "slurm_topology_foreign.other_file": "topology.yaml hides the new topology.conf: remove it, or set format to"
-        " auto.",
+        "slurm_topology_foreign.other_file": "topology.yaml hides the topology.conf: remove it.",
         "slurm_conf_inconsistent": "slurm.conf lacks a line that is needed, or has one that contradicts a managed"
         " setting; correct the line that the finding names",
         "slurm_conf_inconsistent.topology_name": "The topology name {name} is not valid in slurm.conf: use only"
@@ -808,8 +800,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " groups of {group} only: add the block size {size}.",
         "slurm_clique_above_base": "A clique, segment or tier is above the base block size, so jobs may be spread over"
         " blocks; give the clique a partition of its own, set per_block for its tier, or use smaller segments",
-        "slurm_clique_above_base.segment": "A segment of {segment} nodes fits in no block, so --segment={segment}"
-        " spreads each over several cliques: use at most {largest}.",
         "slurm_clique_above_base.tier": "The partition {partition} has several blocks, of which {blocks} is above the"
         " base block size {base}, so Slurm {version} may spread a job of {more} trays or more: set its per_block.",
         "slurm_clique_above_base.rehearsal": "Rehearsal: {job}, as many as a whole block has, is spread {where} while"

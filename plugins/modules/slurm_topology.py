@@ -38,7 +38,7 @@ options:
   fabric_file:
     description:
       - Path of the fabric file on the Ansible controller, whose cliques become the blocks.
-      - Exactly one of O(fabric_file), O(blocks) and O(clusters) is required for O(state=present).
+      - Either O(fabric_file) or O(blocks) is required for O(state=present).
     type: path
   blocks:
     description:
@@ -59,36 +59,6 @@ options:
         description: Name of a level above the block. Slurm aggregates the blocks of a group, which stand together.
         type: str
         default: ""
-  clusters:
-    description:
-      - The blocks of several Slurm clusters, instead of O(fabric_file). The module applies those of the cluster whose
-        name is slurmctld's ClusterName.
-    type: list
-    elements: dict
-    suboptions:
-      name:
-        description: The ClusterName.
-        type: str
-        required: true
-      blocks:
-        description: As O(blocks).
-        type: list
-        elements: dict
-        required: true
-        suboptions:
-          name:
-            description: Name of the block.
-            type: str
-            required: true
-          nodes:
-            description: The NodeNames of the block's trays.
-            type: list
-            elements: str
-            default: []
-          group:
-            description: As in O(blocks).
-            type: str
-            default: ""
   block_sizes:
     description:
       - The block sizes in nodes. The first is the base block size, every other one is the base times a power of two.
@@ -110,13 +80,6 @@ options:
     description: Name of the topology in C(topology.yaml), which partitions use in C(Topology=).
     type: str
     default: nvlink
-  format:
-    description:
-      - The file to write. V(yaml) is C(topology.yaml), V(conf) is C(topology.conf).
-      - V(auto) is V(yaml) from Slurm 25.05 on, V(conf) before.
-    type: str
-    choices: [auto, yaml, conf]
-    default: auto
   other_topologies:
     description:
       - Further topologies in C(topology.yaml) (Slurm 25.05 and later), which partitions select with C(Topology=). Kind
@@ -206,11 +169,6 @@ options:
         and an inconsistent one fails the module.
     type: bool
     default: false
-  segments:
-    description: Values of C(--segment) that jobs use, to check that Slurm accepts them with these blocks.
-    type: list
-    elements: int
-    default: []
   step:
     description: Set by the action plugin, which surveys, plans, rehearses and applies.
     type: str
@@ -569,17 +527,8 @@ ARGUMENTS: dict[str, Specification] = {
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},
     "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
-    "clusters": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            "name": {"type": "str", "required": True},
-            "blocks": {"type": "list", "elements": "dict", "required": True, "options": BLOCK},
-        },
-    },
     "block_sizes": {"type": "list", "elements": "int", "default": []},
     "topology_name": {"type": "str", "default": "nvlink"},
-    "format": {"type": "str", "choices": ["auto", "yaml", "conf"], "default": "auto"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
     "other_topologies": {
@@ -608,7 +557,6 @@ ARGUMENTS: dict[str, Specification] = {
     "aggregate_blocks": {"type": "bool", "default": False},
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
-    "segments": {"type": "list", "elements": "int", "default": []},
     "timeout": {"type": "float", "default": 60},
     "step": {"type": "str", "choices": ["survey", "rehearse", "transact", "tiers", "ask"]},
     "change": {"type": "dict", "default": {}},
@@ -634,7 +582,7 @@ def run(module: AnsibleModule) -> Result:
             # First: a file that changes meanwhile is then not the known one.
             sums = surveying.checksums(conf_dir)
             return {"survey": {"texts": surveying.texts(conf_dir), "checksums": sums}}
-        return {"survey": surveying.rows(slurm, conf_dir, params["format"], change.get("columns", ""))}
+        return {"survey": surveying.rows(slurm, conf_dir, change.get("columns", ""))}
     if params["step"] == "rehearse":
         return _rehearse(slurm, params, change)
     if params["step"] == "ask":

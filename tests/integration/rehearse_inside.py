@@ -4,7 +4,7 @@
 """Run one rehearsal on this host, or the test jobs of its slurmctld, as a module does; needs no Ansible.
 
 Standard input, or the file of the first argument: {conf_dir, version, style, topology, blocks: [[name, hostlist], ...],
-block_sizes, jobs, segments, timeout, writes: {path: text}, records, bin_dir}.
+block_sizes, jobs, timeout, writes: {path: text}, records, bin_dir}.
 Standard output: {"rehearsal": ..., "findings": [...]}. With {live: SECONDS, running, conf_dir, bin_dir} it asks the
 running slurmctld instead, and prints the result of live_jobs.report(); with {changes: true, conf_dir, bin_dir} that of
 live.survey().
@@ -45,7 +45,6 @@ def main() -> None:
         style=request["style"],
         writes={path: text.encode() for path, text in request.get("writes", {}).items()},
         jobs=tuple(rehearse.TestJob("site", **job) for job in request.get("jobs", ())),
-        segments=tuple(request.get("segments", ())),
         records=tuple(request.get("records", ())),
     )
     made = rehearse.rehearse(Slurm(request.get("bin_dir", "")), candidate, request.get("timeout", 60))

@@ -66,7 +66,7 @@ def slurm_of(slurmctld: Slurmctld, timeout: float = 60) -> programs.Slurm:
 
 
 def survey(slurmctld: Slurmctld) -> Observed:
-    return Observed.of(json.loads(json.dumps(surveying.rows(slurm_of(slurmctld), str(slurmctld.conf_dir), "auto"))))
+    return Observed.of(json.loads(json.dumps(surveying.rows(slurm_of(slurmctld), str(slurmctld.conf_dir)))))
 
 
 def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **desired: Any) -> planning.Plan:

@@ -116,7 +116,9 @@ def test_test_jobs_get_the_nodes_that_real_jobs_get(stage: Stage) -> None:
 
 
 def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None:
-    rehearsal, findings = stage.rehearse(stage.request(folder, SPLIT, [9], segments=[9]))
+    rehearsal, findings = stage.rehearse(
+        stage.request(folder, SPLIT, [9], jobs=[{"nodes": 18, "segment": 9, "partition": "gpu"}])
+    )
     outcomes = {
         (outcome["kind"], outcome["block"] or outcome["partition"], outcome["nodes"], outcome["segment"]): outcome
         for outcome in rehearsal["outcomes"]
@@ -131,7 +133,7 @@ def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None
     assert outcomes["partition", "small", 9, 0]["outcome"] == "refused"
     assert "max nodes" in outcomes["partition", "small", 9, 0]["reason"]
     assert len(outcomes["partition", "gpu", 19, 0]["blocks"]) > 1
-    assert outcomes["partition", "gpu", 18, 9]["outcome"] == "placed"
+    assert outcomes["site", "gpu", 18, 9]["outcome"] == "placed"
     # A base size below a clique's: its job may be spread, on both versions. A finding, no objection.
     assert outcomes["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"
     assert outcomes["spread", "nvlink_rehearsal", 9, 0]["outcome"] == "refused"

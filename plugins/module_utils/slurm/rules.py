@@ -54,11 +54,9 @@ def require_supported(version: Version) -> None:
         )
 
 
-def choose_style(requested: str, version: Version) -> str:
-    """The style of file for ``auto``: topology.yaml from 25.05, topology.conf before."""
-    if requested == "auto":
-        return YAML if version >= YAML_SINCE else CONF
-    return requested
+def style_of(version: Version) -> str:
+    """The style of file: topology.yaml from 25.05, topology.conf before."""
+    return YAML if version >= YAML_SINCE else CONF
 
 
 def segment_limit(version: Version, base: int) -> int | None:

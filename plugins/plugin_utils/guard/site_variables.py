@@ -51,7 +51,9 @@ REMOVED = frozenset(
         "site_phases",
         "slurm_tiers_conf_dir",
         "slurm_topology_conf_dir",
+        "slurm_topology_format",
         "slurm_topology_live_update",
+        "slurm_topology_segments",
         "verify_slurm_conf_dir",
         # One for each key of config.cfg, but those of credentials and the one that the service decides.
         *(f"imex_{key.removeprefix('IMEX_').lower()}" for key in KEYS.keys() - {*SENSITIVE, "DAEMONIZE"}),

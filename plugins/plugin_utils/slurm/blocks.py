@@ -44,18 +44,17 @@ def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...
     return tuple(made)
 
 
-def of_options(options: Arguments) -> dict[str, Sequence[Arguments]]:
-    """Slurm cluster -> rows of its blocks, as the options of slurm_topology have them; "" for whichever runs.
+def of_options(options: Arguments) -> dict[str, Sequence[Block]]:
+    """Slurm cluster -> its blocks, by the options of slurm_topology; "" for whichever runs.
 
     FabricFileError where the fabric file or the cluster is not there.
     """
     if options["blocks"] is not None:
-        return {"": options["blocks"]}
-    if options["clusters"] is not None:
-        return {cluster["name"]: cluster["blocks"] for cluster in options["clusters"]}
+        rows = options["blocks"]
+        return {"": [Block(row["name"], tuple(row["nodes"]), fold(row["nodes"]), row["group"]) for row in rows]}
     fabric = fabric_file.load(options["fabric_file"])
     chosen = clusters.each(fabric, options["cluster"], options["fabric_file"])
-    return {here: [vars(block) for block in blocks(fabric, cluster)] for here, cluster in chosen.items()}
+    return {here: blocks(fabric, cluster) for here, cluster in chosen.items()}
 
 
 def of_cluster(known: Mapping[str, T], here: str) -> T:

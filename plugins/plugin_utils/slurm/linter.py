@@ -43,7 +43,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules impor
     YAML_SINCE,
     Partition,
     Version,
-    segment_limit,
     show_version,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -60,7 +59,7 @@ class Candidate:
     """A topology for Slurm to load, and what is known of that Slurm.
 
     known_nodes: None where unknown (rendered away from the cluster), then names are not checked. previous: what runs
-    now. others: other topologies in topology.yaml. segments: sizes that jobs use. node_topologies: node -> the value of
+    now. others: other topologies in topology.yaml. node_topologies: node -> the value of
     Topology= on its NodeName line in slurm.conf. made: those of ``others`` that this collection writes, which are
     checked as well. node_rank: whether TopologyParam has BlockAsNodeRank, or will have it.
     power_saving: whether slurmctld may power nodes down, which some releases do wrong.
@@ -73,7 +72,6 @@ class Candidate:
     partitions: tuple[Partition, ...] = ()
     previous: Topology | None = None
     others: tuple[Topology, ...] = ()
-    segments: tuple[int, ...] = ()
     node_topologies: Mapping[str, str] = field(default_factory=dict)
     made: tuple[Topology, ...] = ()
     node_rank: bool = False
@@ -284,11 +282,6 @@ def search_retries(version: Version) -> bool:
 # topology.conf's.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z", re.ASCII)
 _NUMBERS = re.compile(r"([0-9]+)")
-
-
-def _style_is_read(candidate: Candidate) -> Iterator[Objection]:
-    if candidate.style == YAML:
-        yield "yaml", {}
 
 
 def _has_blocks(candidate: Candidate) -> Iterator[Objection]:
@@ -543,27 +536,6 @@ def _too_many(candidate: Candidate) -> Iterator[Objection]:
         yield "too_many", {"nodes": nodes, "most": MAX_NODES}
 
 
-def _segments(candidate: Candidate) -> Iterator[Objection]:
-    limit = segment_limit(candidate.version, candidate.base)
-    largest = max((len(block.nodes) for block in candidate.topology.blocks), default=0)
-    for segment in candidate.segments:
-        if limit is not None and segment > limit:
-            yield "refused", {"segment": segment, "limit": limit}
-        elif segment < 1:
-            yield "no_number", {"segment": segment}
-        elif segment > largest and limit is not None:
-            yield "no_block", {"segment": segment, "nodes": count(largest, "node"), "largest": largest}
-
-
-def _segments_above_a_block(candidate: Candidate) -> Iterator[Objection]:
-    if segment_limit(candidate.version, candidate.base) is not None:
-        return
-    largest = max((len(block.nodes) for block in candidate.topology.blocks), default=0)
-    for segment in candidate.segments:
-        if segment > largest:
-            yield "segment", {"segment": segment, "largest": largest}
-
-
 def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
     if candidate.power_saving:
         yield "power_saving", {}
@@ -594,7 +566,6 @@ OBSERVED = "observed"
 SOURCE = "source"
 
 RULES: tuple[Rule, ...] = (
-    Rule("slurm_topology_foreign", _style_is_read, "silent", OBSERVED, before=YAML_SINCE),
     # 24.11 logs "No blocks configured" and runs without any topology; 25.05 too, by its source.
     Rule("slurm_no_blocks", _has_blocks, "silent", OBSERVED, before=(25, 11, 0)),
     Rule("slurm_no_blocks", _has_blocks, "fatal", OBSERVED, since=(25, 11, 0)),
@@ -624,8 +595,6 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_conf_inconsistent", _node_lines_name_units, "fatal", OBSERVED, since=YAML_SINCE),
     Rule("slurm_conf_inconsistent", _node_lines_agree, "silent", OBSERVED, since=YAML_SINCE),
     Rule("slurm_block_invalid", _too_many, "fatal", SOURCE),
-    Rule("slurm_segment", _segments, "ours", OBSERVED),
-    Rule("slurm_clique_above_base", _segments_above_a_block, "silent", OBSERVED, since=(25, 11, 0)),
     Rule("slurm_conf_advice", _ranks_follow_names, "silent", OBSERVED, since=NODE_RANK_SINCE),
     Rule("release_old", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
     Rule("release_old", _updates_drop_nodes, "silent", SOURCE, since=YAML_SINCE, before=(26, 5, 4)),

@@ -18,7 +18,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
     block_finding,
     host_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     INCLUDE_NAME,
@@ -61,7 +60,6 @@ class DesiredState:
     block_sizes: tuple[int, ...] = ()
     name: str = "nvlink"
     manage_conf: bool = False
-    segments: tuple[int, ...] = ()
     others: tuple[Topology, ...] = ()
     cluster_default: str = ""
     allow_moving_jobs: bool = False
@@ -70,7 +68,7 @@ class DesiredState:
     aggregate_blocks: bool = False
 
     @classmethod
-    def of(cls, options: Arguments, blocks: Sequence[Arguments]) -> DesiredState:
+    def of(cls, options: Arguments, blocks: Sequence[Block]) -> DesiredState:
         """As the options of slurm_topology say, with these of its blocks."""
         same = (
             "manage_conf",
@@ -80,11 +78,9 @@ class DesiredState:
             "aggregate_blocks",
         )
         given: dict[str, Any] = {option: options[option] for option in same}
-        given.update((option, tuple(options[option])) for option in ("block_sizes", "segments", "override"))
+        given.update((option, tuple(options[option])) for option in ("block_sizes", "override"))
         return cls(
-            tuple(
-                Block(block["name"], tuple(block["nodes"]), fold(block["nodes"]), block["group"]) for block in blocks
-            ),
+            tuple(blocks),
             name=options["topology_name"],
             others=tuple(map(_other, options["other_topologies"])),
             **given,
@@ -231,7 +227,6 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
             partitions=observed.partitions,
             previous=before,
             others=tuple(others),
-            segments=desired.segments,
             node_topologies=observed.node_topologies,
             made=tuple(made),
             power_saving=observed.power_saving,

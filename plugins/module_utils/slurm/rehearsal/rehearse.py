@@ -167,7 +167,6 @@ class Candidate:
     style: str
     writes: Mapping[str, bytes | None] = field(default_factory=dict)
     jobs: tuple[TestJob, ...] = ()
-    segments: tuple[int, ...] = ()
     records: tuple[Mapping[str, str], ...] = ()
     state_dir: str = ""
     no_history: str = ""
@@ -221,7 +220,6 @@ def before_apply(
         style=change["style"],
         writes=writes,
         jobs=(*jobs, *(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)),
-        segments=tuple(params["segments"]),
         records=tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes"))),
         state_dir=config.get("statesavelocation", ""),
         no_history=no_history,
@@ -447,7 +445,7 @@ def make_jobs(candidate: Candidate, partitions: Sequence[rules.Partition], known
             or (not partition.topology and candidate.topology.cluster_default)
         )
     ]
-    jobs += _of_partitions(mine, candidate.topology, candidate.segments)
+    jobs += _of_partitions(mine, candidate.topology)
     here = {partition.name for partition in partitions}
     return jobs + [job for job in candidate.jobs if job.kind != "past" or job.partition in here]
 
@@ -474,9 +472,7 @@ def _of_blocks(names: Sequence[str], blocks: Sequence[tuple[str, ...]]) -> Itera
         yield TestJob("all", total, OPEN_PARTITION)
 
 
-def _of_partitions(
-    partitions: Sequence[rules.Partition], topology: Topology, segments: Sequence[int]
-) -> Iterable[TestJob]:
+def _of_partitions(partitions: Sequence[rules.Partition], topology: Topology) -> Iterable[TestJob]:
     where = {node: block.name for block in topology.blocks for node in block.nodes}
     shapes: set[tuple[int, ...]] = set()
     for partition in partitions:
@@ -493,9 +489,6 @@ def _of_partitions(
         for size in sorted({1, full // 2, full, full + 1} - {0}):
             if every or size == full:
                 yield TestJob("partition", size, partition.name)
-        for segment in segments if every else ():
-            if 2 * segment <= len(partition.nodes):
-                yield TestJob("partition", 2 * segment, partition.name, segment)
 
 
 # ----------------------------------------------------------------------------------------------------------- verdict

@@ -69,7 +69,7 @@ def checksums(conf_dir: str) -> dict[str, str]:
     return {name: "" if data is None else hashlib.sha256(data).hexdigest() for name, data in found.items()}
 
 
-def rows(slurm: Slurm, conf_dir: str, requested_style: str, columns: str = "") -> dict[str, Any]:
+def rows(slurm: Slurm, conf_dir: str, columns: str = "") -> dict[str, Any]:
     """The survey as plain data: plugin_utils/slurm/observed.py has the schema.
 
     columns: those of QoS for which slurmdbd is asked, where Slurm has one; empty to ask nothing. SlurmError where Slurm
@@ -94,7 +94,7 @@ def rows(slurm: Slurm, conf_dir: str, requested_style: str, columns: str = "") -
     return {
         "conf_dir": conf_dir,
         "version": rules.show_version(version),
-        "style": rules.choose_style(requested_style, version),
+        "style": rules.style_of(version),
         "acting": acting,
         "config": {
             **{key: config.get(key, "") for key in _SETTINGS.split()},

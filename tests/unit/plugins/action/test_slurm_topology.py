@@ -20,8 +20,8 @@ from .conftest import SURVEY, clustered
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"fabric_file": "f.json", "blocks": []}, "needs exactly one of fabric_file, blocks and clusters"),
-        ({"clusters": []}, "^slurm_topology has no blocks: name the fabric file"),
+        ({"fabric_file": "f.json", "blocks": []}, "needs either fabric_file or blocks"),
+        ({}, "needs either fabric_file or blocks: name the fabric file"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
     ],
 )

@@ -40,7 +40,7 @@ class Case:
     default: bool = True
 
     def candidate(self, version: rules.Version) -> linter.Candidate:
-        style = rules.choose_style("auto", version)
+        style = rules.style_of(version)
         topology = Topology(
             name="nvlink" if style == "yaml" else "default",
             blocks=tuple(block(name, hostlist) for name, hostlist in self.blocks),

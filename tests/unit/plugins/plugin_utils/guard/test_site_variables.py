@@ -90,7 +90,7 @@ def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
         ("imex_channels", [0, "x"], "imex_channels[1] (-e) is 'x', write an integer."),
         ("imex_config_extra", "x", "imex_config_extra (-e) is not a dictionary, write key: value lines under it."),
         ("render_dir", ["/x"], "render_dir (-e) is a list, write a text."),
-        ("slurm_topology_format", "yml", "slurm_topology_format (-e) is 'yml'; did you mean yaml?"),
+        ("slurm_topology_rehearse", "allways", "slurm_topology_rehearse (-e) is 'allways'; did you mean always?"),
         ("site_accept", "yes", "site_accept (-e) is 'yes'; use one of gates, review."),
         ("fabric_renderers", "slurm,imx", "fabric_renderers[1] (-e) is 'imx'; did you mean imex?"),
         (

@@ -207,25 +207,6 @@ def test_a_removed_block_shifts_the_aggregates_after_it() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("version", "segments", "stopped"),
-    [
-        ((24, 11, 5), (8,), []),
-        ((24, 11, 5), (18,), ["slurm_segment"]),
-        ((25, 5, 5), (18,), ["slurm_segment"]),
-        ((25, 11, 4), (18,), []),
-        ((25, 11, 4), (19,), ["slurm_clique_above_base"]),
-        ((24, 11, 5), (0,), ["slurm_segment"]),
-    ],
-)
-def test_segments_that_cannot_be_used_are_findings(
-    version: rules.Version, segments: tuple[int, ...], stopped: list[str]
-) -> None:
-    candidate = Candidate(version, rules.choose_style("auto", version), racks(18, 16, base=(16,)), segments=segments)
-    found = linter.lint(candidate)
-    assert [row["code"] for row in found if "segment" in worded(row)["message"]] == stopped
-
-
 @pytest.mark.parametrize(("version", "bad"), [((25, 5, 0), True), ((26, 5, 3), True), ((26, 5, 4), False)])
 def test_releases_whose_update_drops_a_node_from_another_block_are_findings(version: rules.Version, bad: bool) -> None:
     candidate = Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False)

@@ -122,7 +122,7 @@ def test_an_old_slurm_is_refused_before_scontrol_is_called(tmp_path: Path) -> No
     fake(tmp_path, "slurmctld", "echo slurm 23.11.10")
     fake(tmp_path, "scontrol", f"touch {tmp_path}/called")
     with pytest.raises(SlurmError, match=r"23\.11\.10 is too old"):
-        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), "auto")
+        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path))
     assert not (tmp_path / "called").exists()
 
 
@@ -153,7 +153,7 @@ def test_files_or_programs_of_another_slurm_are_refused(tmp_path: Path, config: 
     fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
     fake(tmp_path, "scontrol", f"echo '{config}'")
     with pytest.raises(SlurmError, match=sentence):
-        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), "auto")
+        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path))
 
 
 def test_a_default_line_gives_the_topology_of_the_lines_that_follow(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_slurm_without_nodes_and_a_block_without_a_size_are_surveyed(tmp_path:
         *"show topology") echo "BlockName=r01 BlockIndex=0 Nodes=n1" ;;
         esac""",
     )
-    observed = Observed.of(surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), "auto"))
+    observed = Observed.of(surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path)))
     assert (observed.nodes, observed.base, observed.shown[0].name) == ((), 0, "r01")
 
 
