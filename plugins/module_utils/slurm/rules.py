@@ -10,8 +10,10 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, SlurmError
 
 Version = tuple[int, int, int]
@@ -31,6 +33,19 @@ class Partition:
     name: str
     nodes: tuple[str, ...] = ()
     topology: str = ""
+
+
+def partitions_of(records: Iterable[Mapping[str, str]]) -> list[Partition]:
+    """The partitions in what ``scontrol -o show partitions`` prints; without nodes where these cannot be read."""
+    found = []
+    for record in records:
+        nodes, topology = (record.get(key, "").replace("(null)", "") for key in ("Nodes", "Topology"))
+        try:
+            names = tuple(expand(nodes))
+        except HostlistError:
+            names = ()
+        found.append(Partition(record.get("PartitionName", ""), names, topology))
+    return found
 
 
 def parse_version(text: str) -> Version:

@@ -93,10 +93,7 @@ class Observed:
                 _texts(rows["checksums"]),
                 tuple(map(of_slurm, nodes)),
                 {row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in nodes},
-                tuple(
-                    rules.Partition(row["PartitionName"], _nodes(row["Nodes"]), _set(row.get("Topology", "")))
-                    for row in rows["partitions"]
-                ),
+                tuple(rules.partitions_of(map(_texts, rows["partitions"]))),
                 tuple(Job(row["id"], row["user"], row["partition"], _nodes(row["nodes"])) for row in jobs),
                 rows["acting"],
                 tuple(map(_texts, rows["partitions"])),
@@ -219,13 +216,9 @@ def _texts(rows: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in rows.items()}
 
 
-def _set(text: str) -> str:
-    return "" if text == "(null)" else text
-
-
 def _nodes(text: Any) -> tuple[str, ...]:
     """The nodes of a hostlist; none where it cannot be read."""
     try:
-        return tuple(expand(_set(str(text))))
+        return tuple(expand("" if text == "(null)" else str(text)))
     except HostlistError:
         return ()

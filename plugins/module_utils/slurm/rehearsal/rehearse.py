@@ -353,15 +353,8 @@ def _load(sandbox: Sandbox, derived: rehearsal_conf.Derived) -> str:
 
 
 def _partitions(sandbox: Sandbox) -> list[rules.Partition]:
-    found = []
-    for record in files.parse_records(client(sandbox, "scontrol", "-a", "-o", "show", "partitions").stdout):
-        nodes, topology = record.get("Nodes", ""), record.get("Topology", "")
-        try:
-            names = tuple(expand("" if nodes == "(null)" else nodes))
-        except HostlistError:
-            names = ()
-        found.append(rules.Partition(record.get("PartitionName", ""), names, "" if topology == "(null)" else topology))
-    return found
+    shown = client(sandbox, "scontrol", "-a", "-o", "show", "partitions").stdout
+    return rules.partitions_of(files.parse_records(shown))
 
 
 def _submit(sandbox: Sandbox, jobs: Sequence[TestJob], topology: Topology) -> list[Outcome]:
