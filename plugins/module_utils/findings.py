@@ -850,12 +850,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " {blocks} and {nodes}: leave it out until there are more.",
         "slurm_conf_note.plugin": "TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove"
         " the line.",
-        "slurm_conf_note.granted": "The {subject} was granted the QoS {qos} manually and keeps it: revoke it if"
-        " unwanted.",
         "slurm_conf_note.segments": "The segments of {partitions} are not enforced: set segment_script to true to have"
         " Slurm enforce them.",
-        "slurm_conf_note.state": "The state of partition {partition} was set to {state} manually and stays until the"
-        " tier changes: set it back if unwanted.",
         "slurm_conf_note.weight": "PriorityWeightQOS is 0, so the priorities of the tiers' QoS have no effect: set it"
         " in slurm.conf.",
         "slurm_conf_note.topology": "The topology {name} ({kind}) stays next to {own}.",

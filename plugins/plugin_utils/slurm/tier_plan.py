@@ -186,9 +186,6 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
             made.findings.append(host_finding("slurm_conf_advice", "qos_named", qos=name, partition=user))
     revoked = {grant for grant in written.grants - set(desired.grants) if grant.qos not in dropped}
     made.after = accounting.revoke_steps(revoked, records, cluster) + accounting.delete_steps(dropped)
-    manual = records.grants - written.grants - set(desired.grants)
-    for grant in sorted(grant for grant in manual if grant.qos in own):
-        made.findings.append(host_finding("slurm_conf_note", "granted", subject=grant.subject(), qos=grant.qos))
 
 
 def _user_of(observed: Observed, qos: str) -> str:
@@ -329,8 +326,6 @@ def _partition_findings(observed: Observed, desired: DesiredTiers, blocks: Seque
     sizes = {block.name: len(set(block.nodes)) for block in blocks}
     base = observed.base
     existing = {node.name for node in observed.nodes}
-    running = {record["PartitionName"]: record for record in observed.partition_records}
-    before = {known.name: known.get("State") for known in _written(observed).partitions}
     for partition in desired.partitions:
         name = partition.name
         where = observed.site_partitions.get(name.lower())
@@ -355,9 +350,6 @@ def _partition_findings(observed: Observed, desired: DesiredTiers, blocks: Seque
                 version=observed.version_text,
             )
         yield from _segment_findings(observed, partition, desired, sizes)
-        state = running.get(name, {}).get("State", "")
-        if state not in ("", partition.get("State")) and partition.get("State") == before.get(name):
-            yield host_finding("slurm_conf_note", "state", partition=name, state=state)
     yield from _open_partitions(observed, desired)
 
 

@@ -135,14 +135,6 @@ def test_a_segment_above_the_base_size_is_an_error_where_slurm_refuses_it() -> N
     assert of_partitions(survey(NEW), desired(tier)) == []
 
 
-def test_a_manual_state_is_a_finding_until_the_tier_changes() -> None:
-    want = desired(GOLD)
-    text = tiers.render(want.partitions)
-    running = [{"PartitionName": "gold", "State": "DRAIN"}]
-    assert of_partitions(survey(file=text, partitions=running), want) == ["slurm_conf_note"]
-    assert of_partitions(survey(file=text, partitions=running), desired({**GOLD, "state": "down"})) == []
-
-
 @pytest.mark.parametrize(
     ("tier", "more", "code"),
     [
@@ -265,11 +257,10 @@ def test_a_slurm_without_lua_gets_no_script() -> None:
     assert [found["code"] for found in made.findings] == ["slurm_conf_inconsistent"]
 
 
-def test_a_manual_grant_is_a_finding_and_kept() -> None:
+def test_a_manual_grant_is_kept() -> None:
     records = printed({"gold": MARK}, ("x", "gold"), ("y", "gold"))
     made = planned(survey(records=records), {**GOLD, "qos": {}, "accounts": ["x"]})
-    assert [found["code"] for found in made.findings] == ["slurm_conf_note"]
-    assert (made.before, made.after) == ([], [])
+    assert (made.findings, made.before, made.after) == ([], [], [])
     # A grant of an earlier run that no tier has any more is revoked, a manual one is not.
     text = tiers.render((), ["gold"], [tiers.Grant("x", "", "gold"), tiers.Grant("z", "", "gold")])
     made = planned(survey(file=text, records=records), {**GOLD, "qos": {}})
