@@ -415,7 +415,7 @@ def plan_removal(survey: Any, path: str, name: str) -> dict[str, Any]:
         kept = {FILE_NAMES[YAML]: kept_yaml(text, name)} if text.startswith(HEADER) else {}
     except SlurmError as error:
         raise SlurmError(f"{path}: {error}") from None
-    none = {"expected": None, "before": None, "moving": [], "cut_off": [], "leaving": [], "own": []}
+    none: dict[str, Any] = {"expected": None, "before": None, "moving": [], "cut_off": [], "leaving": [], "own": []}
     files = changes.removed_files(texts, (INCLUDE_NAME, *FILE_NAMES.values()), kept)
     return {**files, **none, "checksums": checksums, "gone": name, "load": True, "reloads": True, "rehearsed": False}
 
