@@ -69,22 +69,13 @@ class ActionModule(steps.SteppedAction):
         self.found = plan.findings
         seen, name = plan.observed, self.options["topology_name"]
         topology = seen.runs.blocks(name if seen.running else "default")
-        rehearsed = not plan.stopped_by() and steps.is_rehearsed(self.options, plan.reconfigure, seen, topology)
-        # In a run the transaction looks itself.
-        reloads = self._task.check_mode and bool(self.override) and not seen.acting and not plan.stopped_by()
-        rehearsal = None
-        if rehearsed or plan.leaving or (reloads and plan.reconfigure):
-            jobs = [*self.options["rehearse_jobs"], *_segment_jobs(plan.desired)]
-            change = plan.to_rehearse(topology, rehearsed, reloads)
-            answer = self.step("rehearse", change, *steps.OF_REHEARSAL, rehearse_jobs=jobs)
-            rehearsal = answer.get("rehearsal")
-            plan.findings += answer["findings"]
-            plan.findings += _busy(answer)
-            self._require_no_loss(answer, plan)
+        jobs = [*self.options["rehearse_jobs"], *_segment_jobs(plan.desired)]
+        answer = self.rehearse(plan, topology, rehearse_jobs=jobs)
+        self._judge(answer, plan)
         stopped = bool(plan.stopped_by())
         if not stopped and not self._task.check_mode and plan.changed:
             self.step("tiers", plan.change(self.override))
-        return self.shown({**plan.result(stopped), "rehearsal": rehearsal}, plan.difference)
+        return self.shown({**plan.result(stopped), "rehearsal": answer.get("rehearsal")}, plan.difference)
 
     def _plan(self, seen: observed.Observed, of_cluster: Mapping[str, Blocks]) -> tier_plan.TierPlan:
         options = self.options
@@ -104,11 +95,10 @@ class ActionModule(steps.SteppedAction):
         result = {**plan.result(False), "rehearsal": None}
         if not plan.stopped_by():
             files = changes.removed_files(plan.observed.texts, (conf.TIERS_NAME, *conf.SCRIPTS))
-            change = {**plan.change(self.override), **plan.to_rehearse(None, False, bool(self.override)), **files}
-            answer = self.step("rehearse", {**change, "reloads": bool(self.override)}, "override")
+            change = {**plan.change(self.override), **plan.to_rehearse(None, False), **files}
+            answer = self.step("rehearse", {**change, "reloads": True}, "override")
             written = answer["written"]
-            plan.findings += _busy(answer)
-            self._require_no_loss(answer, plan)
+            self._judge(answer, plan)
             stopped = bool(plan.stopped_by())
             changed = not stopped and bool(written or plan.changed)
             if changed and not self._task.check_mode:
@@ -118,13 +108,12 @@ class ActionModule(steps.SteppedAction):
             result.update(reconfigured=bool(written) and not stopped, findings=plan.result(stopped)["findings"])
         return self.shown(result, result["changes"])
 
-    def _require_no_loss(self, answer: Result, plan: tier_plan.TierPlan) -> None:
+    def _judge(self, answer: Result, plan: tier_plan.TierPlan) -> None:
+        """Add the finding of jobs in partitions that go; SlurmError where live changes would be undone."""
+        if answer.get("busy"):
+            plan.findings.append(host_finding("jobs_running", "partitions", jobs=answer["busy"]))
         if answer.get("undone") and self.override and not plan.stopped_by():
             raise SlurmError(live.refusal(answer["undone"], self.override))
-
-
-def _busy(answer: Result) -> list[Any]:
-    return [host_finding("jobs_running", "partitions", jobs=answer["busy"])] if answer.get("busy") else []
 
 
 def _blocks(fabric: Fabric, cluster: str | None) -> Blocks:

@@ -43,18 +43,12 @@ class ActionModule(steps.SteppedAction):
             plan = planning.plan(seen, planning.DesiredState.of(self.options, blocks))
         self.found = plan.findings
         skipped = bool(seen.acting) and self.options["standby"] == "skip"
-        rehearsed = not plan.stopped_by() and not skipped
-        rehearsed = rehearsed and steps.is_rehearsed(self.options, plan.reconfigure, seen, plan.topology)
-        rehearsal = None
-        if rehearsed or plan.reconfigure:
-            answer = self.step("rehearse", plan.to_rehearse(rehearsed), *steps.OF_REHEARSAL)
-            rehearsal = answer.get("rehearsal")
-            plan.findings += gates.check_live(answer.get("undone") or "", self.options["override"])
-            plan.findings += answer["findings"]
+        answer = self.rehearse(plan, plan.topology)
+        plan.findings += gates.check_live(answer.get("undone") or "", self.options["override"])
         stopped = bool(plan.stopped_by()) or skipped
         if not stopped and not self._task.check_mode and (plan.changed or plan.waits_for):
             self.step("transact", plan.change())
-        result = {**plan.result(stopped), "rehearsal": rehearsal}
+        result = {**plan.result(stopped), "rehearsal": answer.get("rehearsal")}
         return self.shown(result, [] if skipped else plan.difference)
 
     def _remove(self) -> Result:

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     SCRIPT_NAME,
     TIERS_HEADER,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Topology, documents
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
 # The severity of each other code is error, but for slurm_plugin_missing: a topology.conf that no plugin reads yet is
@@ -79,6 +79,31 @@ class Change:
     def files(self) -> dict[str, Any]:
         """The part of the option ``change`` of each step that transact.writes() reads."""
         return {"files": list(self.writes.items()), "includes": self.includes, "excludes": []}
+
+    @property
+    def leaving(self) -> list[str]:
+        """The partitions that go and that run, in which no job may be."""
+        return []
+
+    @property
+    def own(self) -> list[str]:
+        """The partitions whose settings the change writes."""
+        return []
+
+    def to_rehearse(self, topology: Topology | None, rehearsed: bool) -> dict[str, Any]:
+        """The option ``change`` of the step rehearse. topology: the blocks that are to run, None where there are none.
+
+        rehearsed: as opposed to a look at jobs in partitions that go, and at live changes.
+        """
+        return {
+            **self.files(),
+            "topology": documents([topology] if topology else []),
+            "style": self.observed.style,
+            "reloads": self.reconfigure,
+            "rehearsed": rehearsed,
+            "leaving": self.leaving,
+            "own": self.own,
+        }
 
     def result(self, stopped: bool) -> dict[str, Any]:
         """What the results of the modules have in common; stopped: nothing was changed."""

@@ -29,7 +29,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Block,
     SlurmError,
     Topology,
-    documents,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -147,13 +146,6 @@ class Plan(changes.Change):
             "cut_off": [observed.path] if cut_off else [],
             "override": "" if live.GATE in self.desired.override else OVERRIDE,
         }
-
-    def to_rehearse(self, rehearsed: bool) -> dict[str, Any]:
-        """The option ``change`` of the step rehearse; rehearsed: as opposed to a look at live changes alone."""
-        of_tiers: dict[str, Any] = {"leaving": [], "own": []}
-        load = {"reloads": self.reconfigure, "rehearsed": rehearsed}
-        topology = {"topology": documents([self.topology]), "style": self.observed.style}
-        return {**self.files(), **topology, **load, **of_tiers}
 
     def result(self, stopped: bool) -> dict[str, Any]:
         """The result of slurm_topology, without a rehearsal; stopped: nothing was changed."""

@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting, settings
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.changes import Change
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
 
 SCHEMA = schemas.of_return(RETURN)
@@ -82,6 +82,18 @@ class SteppedAction(GuardedAction):
             raise SlurmError(f"The host returned no complete answer to the step {step}: check the host.")
         return answer
 
+    def rehearse(self, plan: Change, topology: Topology | None, **values: Any) -> Result:
+        """The answer to the step rehearse, whose findings the plan gets; empty where there is nothing to ask.
+
+        topology: the blocks that are to run, None where there are none. values: further options.
+        """
+        rehearsed = not plan.stopped_by() and _is_rehearsed(self.options, plan, topology)
+        if not (rehearsed or plan.reconfigure or plan.leaving):
+            return {}
+        answer = self.step("rehearse", plan.to_rehearse(topology, rehearsed), *OF_REHEARSAL, **values)
+        plan.findings += answer["findings"]
+        return answer
+
     def _failed(self, answer: Result) -> Result:
         findings = [*map(worded, self.found), *answer.get("findings", [])]
         return {"changed": False, **answer, "findings": findings}
@@ -93,11 +105,8 @@ class SteppedAction(GuardedAction):
         return result
 
 
-def is_rehearsed(options: Arguments, loads: bool, seen: Observed, topology: Topology | None) -> bool:
-    """Whether the host is asked for a rehearsal.
-
-    loads: whether slurmctld is to load files. topology: the blocks that are to run, None where there are none.
-    """
+def _is_rehearsed(options: Arguments, plan: Change, topology: Topology | None) -> bool:
+    seen, loads = plan.observed, plan.reconfigure
     wanted = options["rehearse"] == "always" or (options["rehearse"] == "auto" and loads)
     # A standby loads nothing, and a slurmctld whose plugin reads no topology.conf has no blocks.
     has_blocks = seen.style == YAML or loads or seen.plugin.lower() == settings.PLUGIN

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     SCRIPT_NAME,
     TIERS_NAME,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology, documents
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -68,9 +68,12 @@ class TierPlan(changes.Change):
 
     @property
     def leaving(self) -> list[str]:
-        """The partitions that go and that run, in which no job may be."""
         running = {record["PartitionName"] for record in self.observed.partition_records}
         return [] if self.observed.acting else [name for name in self.removed if name in running]
+
+    @property
+    def own(self) -> list[str]:
+        return [*(partition.name for partition in self.desired.partitions), *self.removed]
 
     def change(self, override: str) -> dict[str, Any]:
         """The option ``change`` of the step tiers; override: as of Transaction."""
@@ -85,21 +88,6 @@ class TierPlan(changes.Change):
             "leaving": self.leaving,
             "load": self.reconfigure,
             "override": override,
-        }
-
-    def to_rehearse(self, topology: Topology | None, rehearsed: bool, reloads: bool) -> dict[str, Any]:
-        """The option ``change`` of the step rehearse. topology: the running blocks, None where there are none.
-
-        reloads: whether to look for live changes that a reconfigure would undo.
-        """
-        return {
-            **self.files(),
-            "topology": documents([topology] if topology else []),
-            "style": self.observed.style,
-            "reloads": reloads and self.reconfigure,
-            "rehearsed": rehearsed,
-            "leaving": self.leaving,
-            "own": [*(partition.name for partition in self.desired.partitions), *self.removed],
         }
 
     def result(self, stopped: bool) -> dict[str, Any]:
