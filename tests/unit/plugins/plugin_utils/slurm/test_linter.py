@@ -165,11 +165,6 @@ def test_a_bad_block_size_is_an_error_in_every_version(version: rules.Version, s
     ]
 
 
-def test_topology_yaml_needs_25_05() -> None:
-    assert "slurm_topology_foreign" in codes(Candidate(OLD, "yaml", racks(4, base=(4,))))
-    assert "slurm_topology_foreign" not in codes(Candidate((25, 5, 0), "yaml", racks(4, base=(4,))))
-
-
 def test_placeholders_are_left_out_where_they_are_fatal() -> None:
     blocks = racks(4, 0, 4).blocks
     assert linter.drop_placeholders(blocks, NEW) == (blocks, [])
