@@ -510,7 +510,7 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply
@@ -581,6 +581,7 @@ def run(module: AnsibleModule) -> Result:
         if params["state"] == "absent":
             # First: a file that changes meanwhile is then not the known one.
             sums = surveying.checksums(conf_dir)
+            conf.read_slurm_conf(conf_dir)
             return {"survey": {"texts": surveying.texts(conf_dir), "checksums": sums}}
         return {"survey": surveying.rows(slurm, conf_dir, change.get("columns", ""))}
     if params["step"] == "rehearse":

@@ -221,6 +221,10 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
     monkeypatch.setattr(surveying, "texts", changing)
     options = {"conf_dir": str(tmp_path), "bin_dir": "", "timeout": 2.0, "step": "survey", "state": "absent"}
     module: Any = SimpleNamespace(params={**options, "change": {}})
+    with pytest.raises(SlurmError, match=r"slurm\.conf cannot be read: set conf_dir"):
+        slurm_topology.run(module)
+    (tmp_path / "topology.yaml").unlink(missing_ok=True)
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
     survey = slurm_topology.run(module)["survey"]
     with pytest.raises(transact.Outdated):
         transact.require_unchanged(str(tmp_path), survey["checksums"])
