@@ -129,11 +129,8 @@ class Slurm:
         """The topologies that slurmctld has loaded from topology.yaml; none before 25.05."""
         if version < rules.YAML_SINCE:
             return []
-        text = self.scontrol("show", "topoconf")
-        try:
-            return [known for known in files.parse_topoconf(text) if known.kind != "none"]
-        except SlurmError as error:
-            raise SlurmError(f"The output of scontrol show topoconf cannot be parsed: {error}") from None
+        printed = files.parse_topoconf(self.scontrol("show", "topoconf"))
+        return [known for known in printed if known.kind != "none"]
 
     def shown(self) -> list[ShownBlock]:
         """The blocks that run, from either file; none where another plugin runs."""
