@@ -71,7 +71,7 @@ class ActionModule(steps.SteppedAction):
         topology = seen.runs.blocks(name if seen.running else "default")
         jobs = [*self.options["rehearse_jobs"], *_segment_jobs(plan.desired)]
         answer = self.rehearse(plan, topology, rehearse_jobs=jobs)
-        self._judge(answer, plan)
+        self._evaluate(answer, plan)
         stopped = bool(plan.stopped_by())
         if not stopped and not self._task.check_mode and plan.changed:
             self.step("tiers", plan.change(self.override))
@@ -98,7 +98,7 @@ class ActionModule(steps.SteppedAction):
             change = {**plan.change(self.override), **plan.to_rehearse(None, False), **files}
             answer = self.step("rehearse", {**change, "reloads": True}, "override")
             written = answer["written"]
-            self._judge(answer, plan)
+            self._evaluate(answer, plan)
             stopped = bool(plan.stopped_by())
             changed = not stopped and bool(written or plan.changed)
             if changed and not self._task.check_mode:
@@ -108,7 +108,7 @@ class ActionModule(steps.SteppedAction):
             result.update(reconfigured=bool(written) and not stopped, findings=plan.result(stopped)["findings"])
         return self.shown(result, result["changes"])
 
-    def _judge(self, answer: Result, plan: tier_plan.TierPlan) -> None:
+    def _evaluate(self, answer: Result, plan: tier_plan.TierPlan) -> None:
         """Add the finding of jobs in partitions that go; SlurmError where live changes would be undone."""
         if answer.get("busy"):
             plan.findings.append(host_finding("jobs_running", "partitions", jobs=answer["busy"]))

@@ -229,7 +229,7 @@ def before_apply(
 
 
 def _check(jobs: Iterable[TestJob], timeout: float) -> None:
-    """SlurmError for a value of OPTIONS that only this host can judge, or that no type excludes."""
+    """SlurmError for a value of OPTIONS that only this host can evaluate, or that no type excludes."""
     if timeout <= 0:
         raise SlurmError(f"rehearse_timeout is {timeout}: use a number of seconds above 0.")
     for job in jobs:
