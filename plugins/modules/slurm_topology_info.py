@@ -137,7 +137,10 @@ file:
     exists:
       description: Whether it exists.
       type: bool
-  segment_max:
+    running:
+      description: Whether slurmctld runs its content, null if it cannot be parsed.
+      type: bool
+segment_max:
   description: The largest C(--segment) that Slurm accepts, null if there is no limit.
   returned: success
   type: int
