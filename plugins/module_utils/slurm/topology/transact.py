@@ -18,14 +18,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import synt
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME, MAIN, TIERS_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, FILE_NAMES, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, FILE_NAMES, YAML, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected, Running
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import checksums
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 INCLUDES = (INCLUDE_NAME, TIERS_NAME)
-CONF_FILE = FILE_NAMES[CONF]
 
 
 class Outdated(SlurmError):
@@ -102,8 +101,9 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
     def problem() -> str:
         now = running()
         if expected is None:
-            left = change["gone"] in {known.name for known in now.topologies}
-            left = left or (bool(now.shown) and not now.topologies and os.path.join(conf_dir, CONF_FILE) in files)
+            yaml, conf = (os.path.join(conf_dir, FILE_NAMES[style]) in files for style in (YAML, CONF))
+            left = yaml and change["gone"] in {known.name for known in now.topologies}
+            left = left or (conf and bool(now.shown) and not now.topologies)
             return "slurmctld still runs the removed topology" if left else ""
         differs = expected.differs(now)
         return f"slurmctld runs another topology than the written one ({differs})" if differs else ""

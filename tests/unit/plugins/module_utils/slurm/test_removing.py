@@ -150,7 +150,7 @@ def test_files_of_the_site_are_never_removed(folder: Path) -> None:
     (folder / "topology.yaml").write_text("- topology: nvlink\n  flat: true\n")
     (folder / "job_submit.lua").write_text('dofile("/etc/slurm/nvlink_segments.lua").submit(job_desc, part_list)\n')
     for part in (TOPOLOGY, TIERS):
-        remove(folder, part)
+        remove(folder, part, Slurmctld(shows=("nvlink",)))
     left = {"slurm.conf", "gres.conf", "topology.yaml", "job_submit.lua", "nvlink_segments.lua"}
     assert set(os.listdir(folder)) == left, "the site's script still calls the policy"
 
