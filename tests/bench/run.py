@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import ages
 import imex
 import kubernetes_labels as labels
 import kubernetes_nodes as nodes
@@ -32,7 +33,6 @@ from ansible.release import __version__ as core
 import inventory
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PAGES = (CHECKOUT / "docs" / "performance.md", CHECKOUT / "docs" / "contributing" / "performance.md")
 
 
 def main() -> int:
@@ -59,7 +59,12 @@ def main() -> int:
     parser.add_argument("--runs", metavar="SIZES", help=runs_help)
     only_help = "measure only these runs of --runs, such as 'imex,site --check', with their pings"
     parser.add_argument("--only", metavar="RUNS", help=only_help)
+    parser.add_argument("--ages", action="store_true", help="print the commit of each table, and how many followed")
     options = parser.parse_args()
+    if options.ages:
+        for name, commit, since in ages.ages():
+            print(f"{name:20}{commit:14}{since} commits of its code since")
+        return 0
     if options.only and (options.write or not options.runs):
         parser.error("--only needs --runs, and its table is not complete enough for --write")
     # As for users: the warm-up round keeps the byte code.
@@ -103,13 +108,13 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
 def _machine(rounds: int, statistic: str) -> str:
     return (
         f"ansible-core {core}, Python {platform.python_version()}, {os.cpu_count()} CPUs ({platform.machine()}), "
-        f"{statistic} of {rounds} interleaved runs."
+        f"{statistic} of {rounds} interleaved runs, measured at {ages.commit()}."
     )
 
 
 def _write(name: str, text: str) -> None:
     marks = re.compile(f"(<!-- bench:{name} -->\n).*?(<!-- /bench:{name} -->)", re.DOTALL)
-    pages = [page for page in PAGES if marks.search(page.read_text())]
+    pages = [page for page in ages.PAGES if marks.search(page.read_text())]
     if not pages:
         raise SystemExit(f"no page has marks for {name}; add <!-- bench:{name} --> and <!-- /bench:{name} -->")
     for page in pages:

@@ -21,6 +21,9 @@ import tomllib
 import yaml
 from make_venv import find_uv
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+import ages
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 
@@ -42,7 +45,14 @@ def check_version(checkout: Path, tag: str) -> str:
     return str(version)
 
 
+def check_figures() -> None:
+    """No table of the performance pages is much older than its code."""
+    if old := ages.old(list(ages.ages())):
+        sys.exit(f"release: the tables {', '.join(old)} are old: measure again with `tests/bench/run.py --write`.")
+
+
 def main() -> None:
+    check_figures()
     version = check_version(CHECKOUT, os.environ.get("TAG", ""))
     folder = CHECKOUT / "build" / "release"
     shutil.rmtree(folder, ignore_errors=True)

@@ -40,3 +40,17 @@ def test_the_version_of_a_release(tmp_path: Path) -> None:
 def test_a_release_is_refused(tmp_path: Path, versions: dict[str, str | None], tag: str, message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         release.check_version(checkout(tmp_path, **versions), tag)
+
+
+def test_every_table_of_figures_has_its_commit_and_its_code() -> None:
+    tables = {
+        name: text for page in release.ages.PAGES for name, text in release.ages.TABLE.findall(page.read_text("utf-8"))
+    }
+    assert tables.keys() == release.ages.CODE.keys()
+    assert [name for name, text in tables.items() if not release.ages.COMMIT.search(text)] == []
+    paths = {path for row in release.ages.CODE.values() for path in row}
+    assert [path for path in paths if not (release.ages.CHECKOUT / path).exists()] == []
+
+
+def test_a_release_does_not_show_old_figures() -> None:
+    assert release.ages.old([("live", "0123456789", 200), ("runs", "0123456789", 201)]) == ["runs"]
