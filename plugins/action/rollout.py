@@ -57,10 +57,12 @@ class ActionModule(ControllerAction):
         self.folder = str(constants.DEFAULT_LOCAL_TMP)
         if state == "planned":
             return self._planned(task_vars)
-        if state == "summarized" and "rollout" not in self.options["plan"]["playbooks"]:
-            return self._of_site({})
         plan = trust.controller_value(task_vars, "rollout_plan")
-        if not isinstance(plan, Mapping) or "settings" not in plan:
+        planned = isinstance(plan, Mapping) and "settings" in plan
+        # No phase ran where a playbook of the site imports ours and the run selects tags of its own alone.
+        if state == "summarized" and not planned:
+            return self._of_site({})
+        if not planned:
             raise RolloutError(
                 "rollout_plan: localhost has none; before the play of the waves run the role rackscale.nvlink.rollout"
                 " with tasks_from: plan in a play on localhost"

@@ -106,11 +106,11 @@ class Options:
         value: list[Any] | None = self._valid(key, None, lambda value: isinstance(value, list), "write a list")
         return value
 
-    def words(self, key: str) -> list[str]:
-        """A list of words, or a text that is split as in a shell; empty where the key is left out."""
+    def words(self, key: str, default: Sequence[str] = ()) -> list[str]:
+        """A list of words, or a text that is split as in a shell; the default where the key is left out."""
         value = self._values.get(key)
         try:
-            words = shlex.split(value) if isinstance(value, str) else value or []
+            words = shlex.split(value) if isinstance(value, str) else list(default) if value is None else value
         except ValueError as error:
             raise self.wrong(key, f"is {shown(value)}, which cannot be split ({error}); correct its quotes") from None
         if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, nearest, shown
 
 # The pattern comes from the site, the text does not: this bounds the cost of a match.
 MAX_TEXT = 1024
@@ -63,19 +64,40 @@ class Expression:
             self._parsed = jmespath.compile(str(text))
         except jmespath.exceptions.JMESPathError as error:
             raise SourceError(f"{where} is not a valid JMESPath expression ({_reason(error)}); correct it") from None
+        for name, count in _calls(self._parsed.parsed):
+            self._check_call(name, count)
 
     def __call__(self, data: Any) -> Any:
         """Evaluate the expression; None also where a function does not accept the type of the data."""
-        from jmespath.exceptions import ArityError, JMESPathError, UnknownFunctionError
+        from jmespath.exceptions import JMESPathError
 
         try:
             return self._parsed.search(data, options=_options())
-        except (ArityError, UnknownFunctionError) as error:
-            raise SourceError(f"{self._where} has a wrong call ({_reason(error)}); correct it") from None
         except re.error:
             raise SourceError(f"{self._where} calls sub() with an invalid pattern; correct it") from None
         except (JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
             return None
+
+    def _check_call(self, name: str, count: int) -> None:
+        table = _options().custom_functions.FUNCTION_TABLE
+        if name not in table:
+            raise SourceError(f"{self._where} calls {shown(name)}, which is not a function{nearest(name, table)}")
+        signature = table[name]["signature"]
+        variadic = bool(signature) and bool(signature[-1].get("variadic"))
+        if count < len(signature) or (count > len(signature) and not variadic):
+            raise SourceError(
+                f"{self._where} calls {name}() with {count} instead of {len(signature)} arguments; correct it"
+            )
+
+
+def _calls(node: Any) -> Iterator[tuple[str, int]]:
+    """Yield (name, number of arguments) of every function call in a parsed expression."""
+    if not isinstance(node, dict):
+        return
+    if node.get("type") == "function_expression":
+        yield node["value"], len(node["children"])
+    for child in node.get("children", ()):
+        yield from _calls(child)
 
 
 def _reason(error: Exception) -> str:

@@ -47,7 +47,9 @@ Blocks = list[tuple[str, tuple[str, ...]]]
 def discover(option: Any, now: str) -> SourceResult:
     """An observation of each node in a block: its NodeName, and its block's name and position."""
     options = Options(option, OPTIONS, SOURCE)
-    command, timeout = options.words("command") or ["scontrol"], options.number("timeout", 30, 0.1, 600)
+    command, timeout = options.words("command", ["scontrol"]), options.number("timeout", 30, 0.1, 600)
+    if not command:
+        raise options.wrong("command", "is empty, write a command such as ssh ctl scontrol")
     cluster = options.cluster("slurm_cluster")
     blocks = _blocks(options, command, timeout)
     findings: list[Finding] = []

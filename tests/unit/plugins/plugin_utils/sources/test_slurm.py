@@ -172,6 +172,8 @@ def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], messa
     ("options", "message"),
     [
         ({"command": "'"}, r"^slurm: command is .*, which cannot be split \("),
+        ({"command": []}, r"^slurm: command is empty, write a command such as "),
+        ({"command": False}, r"^slurm: command is False, write words, "),
         ({"comand": "x"}, r"^slurm: 'comand' is not a known option; did you mean command\?"),
         ({"topology": "other"}, r"^slurm: topology finds no topology of blocks 'other'; "),
     ],
