@@ -61,8 +61,11 @@ def include_of(line: str) -> str:
 
 
 def key_values(line: str) -> list[tuple[str, str]]:
-    """The ``Key=Value`` pairs of one line of a Slurm configuration file, without quotes."""
-    found = re.findall(r"""([A-Za-z_]\w*)\s*=\s*("[^"]*"|'[^']*'|\S*)""", line)
+    """The ``Key=Value`` pairs of one line of a Slurm configuration file, without quotes.
+
+    In time linear in the length of the line: a key is searched once in each word.
+    """
+    found = re.findall(r"""(?<!\w)[^\WA-Za-z_]*([A-Za-z_]\w*)\s*=\s*("[^"]*"|'[^']*'|\S*)""", line)
     return [
         (key, value[1:-1] if value[:1] in "\"'" and value[-1:] == value[:1] and len(value) > 1 else value)
         for key, value in found
