@@ -23,6 +23,11 @@ def summarize(items: Iterable[object], limit: int = 5) -> str:
     return f"{', '.join(names[:limit])} and {len(names) - limit} more"
 
 
+def shortened(text: str, limit: int) -> str:
+    """A text of at most ``limit`` characters; dots stand for the rest of a longer one."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """Format a number with its noun: ``1 clique``, ``2 cliques``. ``plural``: where it is not the noun with an s."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -33,11 +33,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import Sandbox, run_inside
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import shortened, summarize
 
-# The gate's name, and the number of changes that a message lists.
+# The gate's name, and the changes that a message lists.
 GATE = "live_changes_lost"
 MAX_CHANGES = 8
+# Characters of each: a partition may have thousands of nodes.
+MAX_CLAUSE = 400
 # Seconds for slurmctld in the sandbox: one of 10,000 nodes starts in a few.
 SECONDS = 60.0
 
@@ -305,7 +307,8 @@ def survey(slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None], own:
 
 
 def sentence(changes: Sequence[str]) -> str:
-    return f"A reconfigure would undo live changes ({summarize(changes, MAX_CHANGES)})"
+    clauses = (shortened(change, MAX_CLAUSE) for change in changes)
+    return f"A reconfigure would undo live changes ({summarize(clauses, MAX_CHANGES)})"
 
 
 def refusal(undone: str, override: str) -> str:

@@ -35,6 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.r
     TestJob,
     evaluate,
     rehearse,
+    shown_nodes,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
@@ -332,7 +333,7 @@ def evaluated(job: TestJob, outcome: Outcome, parts: Mapping[str, int], where: M
         got[name] = got.get(name, 0) + 1
     if got == dict(parts):
         return None
-    row.outcome, row.placed_on = "spread", outcome.on
+    row.outcome, row.placed_on = "spread", shown_nodes(outcome.on)
     text = (f"{got.get(name, 0)} of {name}" for name in parts if got.get(name, 0) != parts[name])
     row.reason = summarize(text)
     return row

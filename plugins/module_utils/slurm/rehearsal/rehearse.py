@@ -59,7 +59,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slu
     load_records,
     read,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 # Up to this many blocks or partitions each is tested with every size. Above it, each is tested with its full size, and
 # one of each shape with the other sizes.
@@ -67,6 +67,9 @@ MAX_DETAILED = 64
 MAX_WORKERS = 4
 # Refused jobs whose reason is looked up in slurmctld's log.
 _MAX_EXPLAINED = 20
+# Characters of a hostlist in the result; that of a job on 576 racks may have more than the text of an answer may have.
+MAX_HOSTLIST = 4096
+_MAX_REASON = 300
 # What nodes of State=CLOUD need.
 _POWER_SAVING = "SuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=60\n"
 
@@ -149,7 +152,8 @@ class Rehearsal:
     def result(self) -> dict[str, Any]:
         """The rehearsal as JSON-compatible values, with the number of placed and of refused jobs."""
         counts = {name: sum(1 for row in self.outcomes if row.outcome == name) for name in ("placed", "refused")}
-        return {**asdict(self), **counts, "seconds": round(self.seconds, 2)}
+        rows = [{**asdict(row), "on": shown_nodes(row.on)} for row in self.outcomes]
+        return {**asdict(self), **counts, "seconds": round(self.seconds, 2), "outcomes": rows}
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,11 @@ class Candidate:
     def users(self) -> dict[str, int]:
         """The owners of the test jobs with their UIDs, which slurmctld's accounting records contain too."""
         return {job.user: _uid(job.user) for job in self.jobs if job.user}
+
+
+def shown_nodes(hostlist: str) -> str:
+    """A hostlist for a result, which slurmctld has made; of a long one the first nodes and the number of the others."""
+    return hostlist if len(hostlist) <= MAX_HOSTLIST else summarize(expand(hostlist))
 
 
 # The options of a module that rehearses; documented in the fragment ``rehearsal``.
@@ -405,7 +414,7 @@ def evaluate(job: TestJob, status: int | None, output: str, where: Mapping[str, 
     elif status is not None:
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         outcome.outcome = "refused"
-        outcome.reason = _PREFIX.sub("", lines[-1] if lines else "")
+        outcome.reason = _PREFIX.sub("", lines[-1] if lines else "")[:_MAX_REASON]
     return outcome
 
 
@@ -418,7 +427,7 @@ _LOG_PREFIX = re.compile(r"^\[[^]]*\]\s*((error|info|debug\d?|verbose): *)?([a-z
 def explained(log: str) -> str:
     """The reason for a refused job in slurmctld's log, without timestamp and function name; empty if there is none."""
     lines = [line for line in log.splitlines() if _EXPLAINING.search(line) and "_slurm_rpc_job_will_run" not in line]
-    return _LOG_PREFIX.sub("", lines[-1]).strip()[:300] if lines else ""
+    return _LOG_PREFIX.sub("", lines[-1]).strip()[:_MAX_REASON] if lines else ""
 
 
 # -------------------------------------------------------------------------------------------------------- test jobs

@@ -88,6 +88,15 @@ def settings(live_values: dict[str, str], **configured: str) -> list[str]:
     return live.describe(live.lost_settings({"debugflags": "Backfill", **live_values}, configured, configured))
 
 
+def test_the_sentence_is_short_however_many_nodes_a_partition_has() -> None:
+    nodes = ",".join(f"rack-{rack}-tray-[01-18]" for rack in range(1000))
+    clauses = found({"Nodes": nodes, "State": "DRAIN"})
+    assert len(max(clauses, key=len)) > 16 * 1024
+    sentence = live.sentence(clauses)
+    assert len(sentence) < 1000
+    assert sentence.endswith("State of partition gpu is DRAIN, configured UP)")
+
+
 def test_a_live_debug_flag_is_lost() -> None:
     assert settings({}, debugflags="backfill") == []
     flags = settings({"debugflags": "Backfill,Gres"}, debugflags="Backfill")

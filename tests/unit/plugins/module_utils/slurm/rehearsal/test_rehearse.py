@@ -195,6 +195,21 @@ def test_the_output_of_sbatch_becomes_an_outcome(status: int | None, output: str
     assert (outcome.outcome, outcome.partition, outcome.blocks, outcome.reason)[: len(expected)] == expected
 
 
+def test_a_long_hostlist_is_folded_to_its_first_nodes_in_the_result() -> None:
+    nodes = ",".join(f"rack-of-a-long-name-{rack}-tray-[01-18]" for rack in range(576))
+    where = dict.fromkeys(rehearse.expand(nodes), "a")
+    outcomes = []
+    for hostlist in ("n[1-2]", nodes):
+        output = f"sbatch: Job 1 to start at x using 9 processors on nodes {hostlist} in partition gpu"
+        outcomes.append(rehearse.evaluate(TestJob("all", 2), 0, output, where))
+    refused = rehearse.evaluate(TestJob("all", 2), 1, "x" * 20_000, where)
+    rows = Rehearsal(True, outcomes=[*outcomes, refused]).result()["outcomes"]
+    assert [row["on"] for row in rows[:1]] == ["n[1-2]"]
+    assert rows[1]["on"].startswith("rack-of-a-long-name-0-tray-01, ")
+    assert rows[1]["on"].endswith(" and 10363 more")
+    assert len(rows[2]["reason"]) < 1000
+
+
 def test_the_reason_is_read_from_the_log() -> None:
     log = """\
 [2026-11-21T07:55] debug2: Processing RPC: REQUEST_JOB_WILL_RUN from UID=65532
