@@ -57,7 +57,7 @@ class GuardedAction(ActionBase):
         try:
             return {**result, **self.UNCHANGED, **self.act(variables)}
         except NvlinkError as error:
-            raise AnsibleActionFail(ended(str(error))) from None
+            raise AnsibleActionFail(printable(ended(str(error)))) from None
 
     def is_guarded(self) -> bool:
         """Whether this task is refused; not one that only records what became of the host."""

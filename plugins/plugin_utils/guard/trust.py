@@ -124,7 +124,7 @@ def _checked(key: str, value: Any, schema: Mapping[str, schemas.Check]) -> Any:
     check(value)
     if key in schemas.OF_ANY_MODULE:
         # Callbacks print most of them as they are.
-        return _cleaned(value)
+        return cleaned(value)
     return with_findings({key: value})[key]
 
 
@@ -144,10 +144,10 @@ def with_findings(value: Any) -> Any:
 def host_findings(rows: Any) -> list[Finding]:
     """A host's findings of known codes, as the controller words them; ValueError for rows of another shape."""
     schemas.check_findings(rows)
-    return [worded(_cleaned(row)) for row in rows if row["code"] in CATALOGUE]
+    return [worded(cleaned(row)) for row in rows if row["code"] in CATALOGUE]
 
 
-def _cleaned(value: Any, levels: int = MAX_DEPTH) -> Any:
+def cleaned(value: Any, levels: int = MAX_DEPTH) -> Any:
     """The value with printable texts only; ValueError where it is nested too deeply.
 
     Ansible makes dataclasses of warnings, deprecations and exceptions.
@@ -157,11 +157,11 @@ def _cleaned(value: Any, levels: int = MAX_DEPTH) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
-        return {_cleaned(key, levels - 1): _cleaned(inner, levels - 1) for key, inner in value.items()}
+        return {cleaned(key, levels - 1): cleaned(inner, levels - 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_cleaned(inner, levels - 1) for inner in value)
+        return type(value)(cleaned(inner, levels - 1) for inner in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        inner = {row.name: _cleaned(getattr(value, row.name), levels - 1) for row in dataclasses.fields(value)}
+        inner = {row.name: cleaned(getattr(value, row.name), levels - 1) for row in dataclasses.fields(value)}
         return dataclasses.replace(value, **inner)
     return value
 
@@ -171,7 +171,7 @@ def is_bounded(value: Any) -> bool:
     try:
         data = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         count_values(data, MAX_SIZE)
-        _cleaned(value)
+        cleaned(value)
         return len(data) <= MAX_SIZE
     except (TypeError, ValueError, RecursionError):
         return False

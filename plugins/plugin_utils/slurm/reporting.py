@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes
 
 MAX_WARNINGS = 20
 """The number of findings that are printed as warnings; all of them are in the result's findings."""
@@ -21,6 +22,8 @@ def report(result: Result, warnings: list[str]) -> Result:
         found = result.get("findings", [])
         warnings = [row["message"] for row in found if row["severity"] == WARNING][:MAX_WARNINGS] + warnings
         errors = [row["message"] for row in found if row["severity"] == ERROR]
+        # Nothing was applied, whatever their severity is.
+        errors = errors or [row["message"] for row in changes.stopping(found)]
         if errors:
             more = f" (and {len(errors) - 1} more, see findings)" if len(errors) > 1 else ""
             result.update(failed=True, msg=errors[0] + more)

@@ -12,9 +12,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting, settings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.changes import Change
@@ -23,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import abs
 SCHEMA = schemas.of_return(RETURN)
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
 # What a step always returns besides its survey, of which Observed is the check.
-RETURNED = {"rehearse": ("findings", "written")}
+RETURNED = {"rehearse": ("findings", "written", "busy", "undone"), "transact": ("changed",), "tiers": ("changed",)}
 # Another run may change the files between survey and transaction.
 ATTEMPTS = 5
 
@@ -62,12 +63,14 @@ class SteppedAction(GuardedAction):
                 result = self._failed({"failed": True, "msg": ended(str(error))})
             if not result.pop("outdated", False):
                 break
+        # Names and texts of the survey are in it.
+        result = {key: trust.cleaned(value) for key, value in result.items()}
         record = options["rehearsal_file"]
         stored = rehearsal_file.store(absolute(record), result) if record else []
         return reporting.report(result, [*self.warnings, *stored])
 
     def step(self, step: str, change: Arguments, *more: str, **values: Any) -> Result:
-        """The answer to a step; StepFailed where the host fails, SlurmError where its answer has not all of RETURNED.
+        """The answer to a step; StepFailed where the host fails, SlurmError where its answer is not complete.
 
         more, values: further options.
         """
@@ -76,10 +79,15 @@ class SteppedAction(GuardedAction):
         arguments = {**given, **values, "step": step, "change": change}
         answer = self.run_module("rackscale.nvlink.slurm_topology", arguments, self.task_vars, SCHEMA, self.end)
         self.warnings += answer.pop("warnings", [])
+        # The planned change, with the text of each file.
+        answer.pop("invocation", None)
         if answer.get("failed") or answer.get("unreachable"):
             raise StepFailed(answer)
+        for found in answer.get("findings", []):
+            if found["code"] == "tray_answer_invalid":
+                raise StepFailed({**answer, "failed": True, "msg": found["message"]})
         if any(answer.get(key) is None for key in RETURNED.get(step, ())):
-            raise SlurmError(f"The host returned no complete answer to the step {step}: check the host.")
+            raise incomplete(step)
         return answer
 
     def rehearse(self, plan: Change, topology: Topology | None, **values: Any) -> Result:
@@ -91,6 +99,9 @@ class SteppedAction(GuardedAction):
         if not (rehearsed or plan.reconfigure or plan.leaving):
             return {}
         answer = self.step("rehearse", plan.to_rehearse(topology, rehearsed), *OF_REHEARSAL, **values)
+        stops = answer["busy"] or (answer["undone"] and live.GATE not in self.options["override"])
+        if rehearsed and not stops and answer.get("rehearsal") is None:
+            raise incomplete("rehearse")
         plan.findings += answer["findings"]
         return answer
 
@@ -103,6 +114,10 @@ class SteppedAction(GuardedAction):
         if self._task.diff and lines:
             result["diff"] = {"prepared": "".join(f"{line}\n" for line in lines)}
         return result
+
+
+def incomplete(step: str) -> SlurmError:
+    return SlurmError(f"The host returned no complete answer to the step {step}: check the host.")
 
 
 def _is_rehearsed(options: Arguments, plan: Change, topology: Topology | None) -> bool:

@@ -80,6 +80,9 @@ SURVEY = {
     "jobs": [],
 }
 
+# A rehearsal that has found nothing.
+REHEARSED = {"undone": "", "busy": "", "findings": [], "written": [], "rehearsal": {"ran": True}}
+
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
@@ -96,8 +99,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]
             asked.append(arguments)
             found = {"rehearse": {}, **results}[arguments.get("step", "none")]
             found = found.pop(0) if isinstance(found, list) else found
-            rehearsed = {"undone": "", "findings": [], "written": []} if arguments.get("step") == "rehearse" else {}
-            return {**rehearsed, **found}
+            return {**(REHEARSED if arguments.get("step") == "rehearse" else {}), **found}
 
         monkeypatch.setattr(GuardedAction, "_execute_module", execute)
         return asked

@@ -82,6 +82,25 @@ def test_live_changes_and_jobs_stop_it_in_check_mode(run_action: Any, answer: An
     assert "job 17 of alice in old" in result["msg"]
 
 
+@pytest.mark.parametrize(
+    "survey",
+    [
+        {**PRESENT, "partitions": [{"Nodes": "n1"}]},
+        {**PRESENT, "texts": {"nvlink_partitions.conf": "# owns: " + "[" * 100_000}},
+        {**PRESENT, "unanswered": "\x1b[31mbad", "config": {"accountingstoragetype": "accounting_storage/slurmdbd"}},
+    ],
+)
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_an_odd_survey_is_at_most_one_sentence(
+    run_action: Any, answer: Any, tmp_path: Path, survey: Any, state: str
+) -> None:
+    answer(survey={"survey": survey}, tiers={"changed": True})
+    options = {"tiers": TIERS, "fabric_file": clustered(tmp_path)} if state == "present" else {}
+    result = run_action(ActionModule, state=state, **options)
+    assert r"\x1b" not in repr(result)
+    assert "\n" not in result.get("msg", "")
+
+
 @pytest.mark.parametrize("busy", ["", "job 17 of alice in old"])
 def test_state_absent_needs_no_fabric_file(run_action: Any, answer: Any, busy: str) -> None:
     removed = {"written": ["/etc/slurm/nvlink_partitions.conf"], "busy": busy}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def test_files_that_changed_meanwhile_are_surveyed_again(run_action: Any, answer
         {**SURVEY, "nodes": 5},
         {**SURVEY, "jobs": [["12"]]},
         {**SURVEY, "running": [{}]},
+        {**SURVEY, "texts": {"topology.yaml": '- topology: "\\UFFFFFFFF"'}},
         {**SURVEY, "partitions": [{"PartitionName": "p", "Nodes": "n[1-65536]", "Topology": ""}] * 2000},
     ],
 )
@@ -133,16 +135,68 @@ def test_an_incomplete_answer_about_a_removal_is_one_sentence(
     run_action: Any, answer: Any, survey: Any, removed: Any
 ) -> None:
     answer(survey={"survey": survey}, rehearse=removed)
-    result = run_action(ActionModule, state="absent")
+    result = run_action(ActionModule, state="absent", task_vars={"inventory_hostname": "ctl"})
     assert (result["failed"], result["changed"]) == (True, False)
-    assert result["msg"].startswith("The host returned no complete ")
+    assert re.match("The host returned no complete |ctl returned more or other than .*survey", result["msg"])
 
 
-def test_a_rehearsal_without_findings_stops_the_change(run_action: Any, answer: Any, tmp_path: Path) -> None:
-    asked = answer(survey={"survey": SURVEY}, rehearse={"written": None})
-    result = run_action(ActionModule, fabric_file=clustered(tmp_path))
-    assert result["msg"] == "The host returned no complete answer to the step rehearse: check the host."
+@pytest.mark.parametrize("missing", ["written", "findings", "undone", "busy", "rehearsal"])
+def test_an_incomplete_rehearsal_stops_the_change(run_action: Any, answer: Any, tmp_path: Path, missing: str) -> None:
+    asked = answer(survey={"survey": SURVEY}, rehearse={missing: None})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path), rehearse="always")
+    assert re.match("The host returned no complete answer to the step rehearse|.*other .*findings", result["msg"])
+    assert (result["failed"], [row["step"] for row in asked]) == (True, ["survey", "rehearse"])
+
+
+def test_a_transaction_that_does_not_say_that_it_has_changed_anything_fails(
+    run_action: Any, answer: Any, tmp_path: Path
+) -> None:
+    answer(survey={"survey": SURVEY}, transact={})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path), rehearse="never")
+    assert (result["failed"], result["changed"]) == (True, False)
+    assert result["msg"] == "The host returned no complete answer to the step transact: check the host."
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_an_answer_with_more_than_was_asked_applies_nothing_and_fails(
+    run_action: Any, answer: Any, tmp_path: Path, state: str
+) -> None:
+    asked = answer(survey={"survey": SURVEY}, rehearse={**REMOVED, "undone": "x" * 20_000})
+    options = {"fabric_file": clustered(tmp_path)} if state == "present" else {}
+    result = run_action(ActionModule, state=state, task_vars={"inventory_hostname": "ctl"}, **options)
+    assert (result["failed"], result["changed"]) == (True, False)
+    assert re.fullmatch(r"ctl returned more or other than .*undone.*; check the host\.", result["msg"])
     assert [row["step"] for row in asked] == ["survey", "rehearse"]
+
+
+def test_a_stop_fails_whatever_the_severity_of_its_finding_is(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    # A warning, and no harmless one.
+    found = {"code": "gpu_missing", "message": "x"}
+    asked = answer(survey={"survey": SURVEY}, rehearse={"findings": [found]})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path))
+    assert (result["failed"], result["msg"], len(asked)) == (True, "x", 2)
+
+
+RED, CLEAN = "\x1b[31mbad", " [31mbad"
+
+
+def test_a_terminal_shows_no_control_characters_of_a_host(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    job = {"id": RED, "user": RED, "partition": "all", "nodes": "r01t01"}
+    block = {"topology": "nvlink", "block": {"blocks": [{"block": RED, "nodes": "r01t[01-02]"}]}}
+    answer(survey={"survey": {**SURVEY, "jobs": [job], "running": [block]}})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path), diff=True)
+    assert (result["moves"][0]["from"], result["jobs"][0]["user"]) == (CLEAN, CLEAN)
+    assert r"\x1b" not in repr(result)
+    answer(survey={"survey": {**SURVEY, "acting": RED}})
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path))
+    assert f"the active controller {CLEAN} runs" in result["msg"]
+
+
+def test_a_failed_step_returns_nothing_of_its_arguments(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    failed = {"failed": True, "msg": "restored", "invocation": {"module_args": {"change": {"files": [["x", "y"]]}}}}
+    answer(survey={"survey": SURVEY}, transact=failed)
+    result = run_action(ActionModule, fabric_file=clustered(tmp_path), rehearse="never")
+    assert (result["failed"], result["msg"], "invocation" in result) == (True, "restored", False)
 
 
 def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any) -> None:
