@@ -27,7 +27,8 @@ def composed(text: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise _error(mark.line if mark else 0, error.problem or error.context or "no YAML") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    # ValueError and OverflowError for a number of a character that does not exist.
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise _error(0, type(error).__name__) from None
     return node
 

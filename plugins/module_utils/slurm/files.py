@@ -183,7 +183,7 @@ def parse_topoconf(text: str) -> list[Topology]:
     rows = [(len(line) - len(line.lstrip(" ")), line.strip(" ")) for line in reversed(lines)]  # the next one is last
     try:
         found = _printed_node(rows) if rows else None
-    except (ValueError, RecursionError):
+    except (ValueError, OverflowError, RecursionError):
         found = ""
     if rows or found == "":
         line = rows[-1][1][:60] if rows else "a text"

@@ -324,10 +324,13 @@ def _ranks_follow_names(candidate: Candidate) -> Iterator[Objection]:
         yield "ranks", {}
 
 
-def _by_number(name: str) -> list[str | int]:
-    """Slurm's natural sort order, r2 before r10. Text and numbers alternate, so any two keys can be compared."""
-    parts: list[str | int] = list(_NUMBERS.split(name))
-    parts[1::2] = map(int, parts[1::2])
+def _by_number(name: str) -> list[str | tuple[int, str]]:
+    """Slurm's natural sort order, r2 before r10. Text and numbers alternate, so any two keys can be compared.
+
+    A number of any length: its digits, first by how many there are.
+    """
+    parts: list[str | tuple[int, str]] = list(_NUMBERS.split(name))
+    parts[1::2] = [(len(digits), digits) for digits in (str(part).lstrip("0") for part in parts[1::2])]
     return parts
 
 

@@ -76,6 +76,7 @@ class Observed:
         """The rows that a host returned; SlurmError where they are not those of surveying.rows()."""
         with complete(rows):
             nodes, jobs = [*map(_texts, rows["nodes"])], map(_texts, rows["jobs"])
+            partitions = [{**_texts(row), "PartitionName": str(row["PartitionName"])} for row in rows["partitions"]]
             return cls(
                 rows["conf_dir"],
                 rules.parse_version(rows["version"]),
@@ -93,10 +94,10 @@ class Observed:
                 _texts(rows["checksums"]),
                 tuple(map(of_slurm, nodes)),
                 {row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in nodes},
-                tuple(rules.partitions_of(map(_texts, rows["partitions"]))),
+                tuple(rules.partitions_of(partitions)),
                 tuple(Job(row["id"], row["user"], row["partition"], _nodes(row["nodes"])) for row in jobs),
                 rows["acting"],
-                tuple(map(_texts, rows["partitions"])),
+                tuple(partitions),
                 _texts(rows["site_partitions"]),
                 rows["includes_tiers"],
                 rows["has_cli_filter"],

@@ -356,7 +356,7 @@ def parse(text: str) -> Written:
             document = json.loads(owns.group(1))
             qos = {str(name) for name in document["qos"]}
             grants = {Grant(*(str(part) for part in entry)) for entry in document["grants"]}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             qos, grants = set(), set()
     partitions = []
     for line in syntax.logical_lines(text):

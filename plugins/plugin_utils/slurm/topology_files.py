@@ -81,7 +81,7 @@ def _names(text: str, head: str) -> list[str]:
     line = next((line for line in text.splitlines() if line.startswith(head)), "")
     try:
         names = json.loads(line[len(head) :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
@@ -255,8 +255,8 @@ def _parts(text: str) -> tuple[list[str], dict[str, _Part]]:
         return _comments(text), {topology.name: _Part(topology) for topology in known}
     # Comments above an item belong to it, those above the first one to the file.
     for number in range(1, len(starts)):
-        before = text[: starts[number]].splitlines(keepends=True)
-        while before and starts[number] > starts[number - 1] and (before[-1][:1] == "#" or not before[-1].strip()):
+        before = text[starts[number - 1] : starts[number]].splitlines(keepends=True)
+        while before and (before[-1][:1] == "#" or not before[-1].strip()):
             starts[number] -= len(before.pop())
     end = text.rfind("\n...", starts[-1]) + 1 or len(text)
     parts = {}

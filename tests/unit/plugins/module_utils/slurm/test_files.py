@@ -95,7 +95,15 @@ def test_topoconf_is_read_as_pyyaml_writes_it(rows: list[tuple[str, bool, list[t
 
 
 @pytest.mark.parametrize(
-    "text", ["slurm_load_topo error: Unable", "- topology: a\n   b: c\n", "a: b\n", "- block: {}\n", '"\\xZZ"\n']
+    "text",
+    [
+        "slurm_load_topo error: Unable",
+        "- topology: a\n   b: c\n",
+        "a: b\n",
+        "- block: {}\n",
+        '"\\xZZ"\n',
+        '"\\UFFFFFFFF"\n',
+    ],
 )
 def test_another_text_than_topoconf_is_an_error(text: str) -> None:
     with pytest.raises(SlurmError):

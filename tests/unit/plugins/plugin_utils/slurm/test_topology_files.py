@@ -108,6 +108,7 @@ def test_the_header_lists_the_other_topologies(own: list[str]) -> None:
     text = topology_files.render([Topology("nvlink", blocks=(Block("b", ("n1",)),))], "yaml", own)
     assert topology_files.own_topologies(text) == sorted(own)
     assert [known.name for known in topology_files.parse_yaml(text)] == ["nvlink"]
+    assert topology_files.own_topologies("# Other topologies of rackscale.nvlink: " + "[" * 100_000) == []
 
 
 R01 = Block("r01", ("n1", "n2"), "n[1-2]")
