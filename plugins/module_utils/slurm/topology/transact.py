@@ -28,7 +28,7 @@ INCLUDES = (INCLUDE_NAME, TIERS_NAME)
 
 
 class Outdated(SlurmError):
-    """The files are no longer those from which the change was planned: survey and plan again."""
+    """The files or what runs are no longer those from which the change was planned: survey and plan again."""
 
 
 def writes(conf_dir: str, change: Arguments) -> dict[str, bytes | None]:
@@ -82,8 +82,9 @@ def require_unchanged(conf_dir: str, known: Arguments) -> None:
 def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes | None], known: Stamps) -> None:
     """Write, load, read back. The caller holds the lock.
 
-    On any failure the old files are restored and loaded; SlurmError has the reason. files: as of writes(). known: of
-    the folder before the files were compared with those of the survey. change, as planning makes it:
+    On any failure the old files are restored and loaded; SlurmError has the reason. Outdated where another run, which
+    has written before the survey, has loaded the files after it. files: as of writes(). known: of the folder before the
+    files were compared with those of the survey. change, as planning makes it:
 
     expected, before: what slurmctld is to run, as of Expected.document(), and what the present files give, null where
     it is not known. gone: where nothing is expected, the name of the topology that goes. moving: nodes on which no job
@@ -97,6 +98,8 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
     before = running()
     expected = Expected.of(change["expected"]) if change["expected"] is not None else None
     former = Expected.of(change["before"]) if change["before"] is not None else None
+    if change["load"] and not files and expected is not None and not expected.differs(before):
+        raise Outdated("Another run has had slurmctld load the topology since it was read: run again.")
 
     def problem() -> str:
         now = running()
