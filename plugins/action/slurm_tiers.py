@@ -36,6 +36,8 @@ OPTIONS: dict[str, Specification] = {
     **schemas.arguments(DOCUMENTATION),
 }
 REQUIRED_IF = [("state", "present", ("tiers", "fabric_file"))]
+# The first one is included by slurm.conf.
+FILES = (conf.TIERS_NAME, *conf.SCRIPTS)
 OVERRIDE = "override (variable slurm_tiers_override)"
 # The blocks of a cluster, and clique -> its block.
 Blocks = tuple[Sequence[Block], Mapping[str, str]]
@@ -46,7 +48,7 @@ class ActionModule(steps.SteppedAction):
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS, required_if=REQUIRED_IF)
         self.override = "" if live.GATE in options["override"] else OVERRIDE
         if options["state"] == "absent":
-            return self.run_steps(task_vars, options, self._remove)
+            return self.change(task_vars, options, self._remove)
         path = options["fabric_file"]
         if not path:
             raise AnsibleActionFail("slurm_tiers: the option fabric_file is empty; name the fabric file.")
@@ -57,15 +59,14 @@ class ActionModule(steps.SteppedAction):
         fabric = fabric_file.load(path)
         chosen = clusters.each(fabric, options["cluster"], path)
         of_cluster = {here: _blocks(fabric, cluster) for here, cluster in chosen.items()}
-        return self.run_steps(task_vars, options, lambda: self._apply(of_cluster))
-
-    def _survey(self) -> Any:
-        return self.step("survey", {"columns": accounting.COLUMNS}).get("survey")
+        return self.change(task_vars, options, lambda: self._apply(of_cluster))
 
     def _apply(self, of_cluster: Mapping[str, Blocks]) -> Result:
-        survey = self._survey()
+        # Only a user who may read the site's scripts can apply a policy by them.
+        files = FILES if self.options["segment_script"] else FILES[:1]
+        answer = self.survey(files, columns=accounting.COLUMNS)
         with observed.bounded():
-            plan = self._plan(observed.Observed.of(survey), of_cluster)
+            plan = self._plan(observed.Observed.of(answer.get("survey")), of_cluster)
         self.found = plan.findings
         seen, name = plan.observed, self.options["topology_name"]
         topology = seen.runs.blocks(name if seen.running else "default")
@@ -88,13 +89,13 @@ class ActionModule(steps.SteppedAction):
         return tier_plan.plan(seen, desired, blocks, policy)
 
     def _remove(self) -> Result:
-        survey = self._survey()
+        answer = self.survey(FILES, columns=accounting.COLUMNS)
         with observed.bounded():
-            plan = tier_plan.plan_removal(observed.Observed.of(survey))
+            plan = tier_plan.plan_removal(observed.Observed.of(answer.get("survey")))
         self.found = plan.findings
         result = {**plan.result(False), "rehearsal": None}
         if not plan.stopped_by():
-            files = changes.removed_files(plan.observed.texts, (conf.TIERS_NAME, *conf.SCRIPTS))
+            files = changes.removed_files(plan.observed.texts, FILES)
             change = {**plan.change(self.override), **plan.to_rehearse(None, False), **files}
             answer = self.step("rehearse", {**change, "reloads": True}, "override")
             written = answer["written"]

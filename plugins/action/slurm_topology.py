@@ -24,7 +24,7 @@ class ActionModule(steps.SteppedAction):
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS)
         if options["state"] == "absent":
-            return self.run_steps(task_vars, options, self._remove)
+            return self.change(task_vars, options, self._remove)
         if (options["fabric_file"] is None) is (options["blocks"] is None):
             raise AnsibleActionFail("slurm_topology needs either fabric_file or blocks: name the fabric file.")
         path = options["fabric_file"]
@@ -33,10 +33,10 @@ class ActionModule(steps.SteppedAction):
             warning = f"{path}: is not there yet, so no block can be shown; run discover and accept first."
             return {"changed": False, "findings": [], "warnings": [warning]}
         of_cluster = slurm_blocks.of_options(options)
-        return self.run_steps(task_vars, options, lambda: self._apply(of_cluster))
+        return self.change(task_vars, options, lambda: self._apply(of_cluster))
 
     def _apply(self, of_cluster: Mapping[str, Sequence[Block]]) -> Result:
-        answer = self.step("survey", {})
+        answer = self.survey(planning.FILES, jobs=True)
         with observed.bounded():
             seen = observed.Observed.of(answer.get("survey"))
             blocks = slurm_blocks.of_cluster(of_cluster, seen.config.get("clustername", ""))
@@ -52,7 +52,7 @@ class ActionModule(steps.SteppedAction):
         return self.shown(result, [] if skipped else plan.difference)
 
     def _remove(self) -> Result:
-        answer, name = self.step("survey", {}), self.options["topology_name"]
+        answer, name = self.survey(planning.FILES), self.options["topology_name"]
         path = os.path.join(self.options["conf_dir"], FILE_NAMES[YAML])
         with observed.bounded():
             change = planning.plan_removal(answer.get("survey"), path, name)

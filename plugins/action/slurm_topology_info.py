@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,54 +13,51 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import DOCUMENTATION, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, info, linter, observed, spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import info, linter, observed, spans, steps
 
-SCHEMA = schemas.of_return(RETURN)
-# As the task has them: ~ is the home on the host.
-OF_HOST = ("conf_dir", "bin_dir", "timeout")
 OPTIONS = {
     **{option: slurm_topology.ARGUMENTS[option] for option in ("conf_dir", "bin_dir")},
     **schemas.arguments(DOCUMENTATION),
 }
 
 
-class ActionModule(GuardedAction):
+class ActionModule(steps.SteppedAction):
+    SCHEMA: Mapping[str, schemas.Check] = {**observed.SCHEMA, "test_jobs": schemas.of_return(RETURN)["test_jobs"]}
+
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
-        path, sizes = options["fabric_file"], options["job_sizes"]
-        if any(size < 1 for size in sizes):
+        path = options["fabric_file"]
+        if any(size < 1 for size in options["job_sizes"]):
             raise AnsibleActionFail("slurm_topology_info, option job_sizes: is not a list of numbers of nodes from 1.")
         fabric, state = (fabric_file.load(path), _state(path, task_vars)) if path else (None, State())
-        end = ends.controller(options, options["timeout"], options["test_seconds"])
-        passed = {option: self._task.args[option] for option in OF_HOST if option in self._task.args}
-        survey = {**passed, "step": "survey"}
-        result = self.run_module("rackscale.nvlink.slurm_topology", survey, task_vars, observed.SCHEMA, end)
-        if result.get("failed") or result.get("unreachable"):
-            return result
+        return self.run_steps(task_vars, options, lambda: self._read(fabric, state), options["test_seconds"])
+
+    def _read(self, fabric: Fabric | None, state: State) -> Result:
+        options = self.options
+        answer = self.survey((*FILE_NAMES.values(),))
         with observed.bounded():
-            seen = observed.Observed.of(result.get("survey"))
+            seen = observed.Observed.of(answer.get("survey"))
             result = info.report(seen, options["topology_name"], options["owner"])
-        result["findings"] = [worded(found) for found in result["findings"]]
+        result["findings"] = [*map(worded, result["findings"]), *answer.get("findings", [])]
         result.update(changed=False, changes=[])
         if options["test_seconds"] > 0:
-            asked = {**passed, "step": "ask", "change": {"seconds": options["test_seconds"], "running": result}}
-            answer = self.run_module("rackscale.nvlink.slurm_topology", asked, task_vars, SCHEMA, end)
-            if answer.get("failed") or answer.get("unreachable"):
-                return answer
+            answer = self.step("ask", {"seconds": options["test_seconds"], "running": result})
             result["test_jobs"] = answer.get("test_jobs")
-        if not result.get("topology"):
+            result["findings"] += answer.get("findings", [])
+        if not result["topology"]:
             return result
-        version = rules.parse_version(str(result.get("version") or "26.5"))
         if result.get("test_jobs"):
-            predict(result["test_jobs"], result["topology"]["block_sizes"], linter.search_retries(version))
+            with observed.complete(result["test_jobs"]):
+                predict(result["test_jobs"], result["topology"]["block_sizes"], linter.search_retries(seen.version))
         if fabric is not None:
-            result["job_spans"] = job_spans(result["topology"], fabric, state, sizes, version)
+            with observed.bounded():
+                result["job_spans"] = job_spans(result["topology"], fabric, state, options["job_sizes"], seen.version)
         return result
 
 

@@ -156,7 +156,8 @@ options:
     description:
       - What to do on a standby SlurmctldHost. V(write) writes the same files, once the active controller runs them.
         V(skip) does nothing and returns RV(standby_of).
-      - For controllers without a shared folder run the module with V(skip) on all of them, then with V(write).
+      - Run the module with V(skip) on all controllers, then with V(write). One task with V(write) on all of them nearly
+        always fails on a standby, which reads what runs before the active controller has loaded it.
     type: str
     choices: [write, skip]
     default: write
@@ -421,7 +422,7 @@ survey:
       description: Whether C(slurm.conf) includes C(nvlink_topology.conf).
       type: bool
     texts:
-      description: The text of each file of a topology, by name.
+      description: The text of each file that was asked for, by name.
       type: dict
     checksums:
       description: The SHA-256 of each file that an apply may change, by name.
@@ -580,10 +581,10 @@ def run(module: AnsibleModule) -> Result:
     if params["step"] == "survey":
         if params["state"] == "absent":
             # First: a file that changes meanwhile is then not the known one.
-            sums = surveying.checksums(conf_dir)
+            sums = surveying.checksums(conf_dir, (*change["files"], conf.MAIN))
             conf.read_slurm_conf(conf_dir)
-            return {"survey": {"texts": surveying.texts(conf_dir), "checksums": sums}}
-        return {"survey": surveying.rows(slurm, conf_dir, change.get("columns", ""))}
+            return {"survey": {"texts": surveying.texts(conf_dir, change["files"]), "checksums": sums}}
+        return {"survey": surveying.rows(slurm, conf_dir, change)}
     if params["step"] == "rehearse":
         return _rehearse(slurm, params, change)
     if params["step"] == "ask":

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.rackscale.nvlink.plugins.action import slurm_tiers
+from ansible_collections.rackscale.nvlink.plugins.action import slurm_tiers, slurm_topology_info
 from ansible_collections.rackscale.nvlink.plugins.inventory import fabric as inventory
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -50,7 +50,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     proposal,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
@@ -58,6 +58,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import reh
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
+    info,
     observed,
     planning,
     steps,
@@ -316,12 +317,15 @@ _TIERS = (
 
 def read_survey(survey: Any) -> None:
     """A survey through the edge of the action plugin, then planned: blocks and tiers, and their removal."""
-    answer = trust.accepted("ctl", {"changed": False, "survey": survey}, steps.SCHEMA)
+    answer = trust.accepted("ctl", {"changed": False, "survey": survey}, steps.SteppedAction.SCHEMA)
     blocks = [Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02", ("r02t01",), "r02t01")]
     with observed.bounded():
         with contextlib.suppress(SlurmError):
             planning.plan_removal(answer.get("survey"), "/etc/slurm/topology.yaml", "nvlink")
         seen = observed.Observed.of(answer.get("survey"))
+        report = info.report(seen, "nvlink", "collection")
+        if report["topology"]:
+            slurm_topology_info.job_spans(report["topology"], Fabric(), State(), [4], seen.version)
         planned = planning.plan(seen, planning.DesiredState(tuple(blocks), manage_conf=True))
         planned.result(bool(planned.stopped_by()))
         desired = tiers.build(_TIERS, blocks, {"r01": "r01", "r02": "r02"}, seen.version)

@@ -66,7 +66,8 @@ def slurm_of(slurmctld: Slurmctld, timeout: float = 60) -> programs.Slurm:
 
 
 def survey(slurmctld: Slurmctld) -> Observed:
-    return Observed.of(json.loads(json.dumps(surveying.rows(slurm_of(slurmctld), str(slurmctld.conf_dir)))))
+    asked = {"files": planning.FILES, "jobs": True, "columns": ""}
+    return Observed.of(json.loads(json.dumps(surveying.rows(slurm_of(slurmctld), str(slurmctld.conf_dir), asked))))
 
 
 def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **desired: Any) -> planning.Plan:

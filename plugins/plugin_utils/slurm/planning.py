@@ -43,6 +43,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves impor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed, complete
 
 OVERRIDE = "override (variable slurm_topology_override)"
+FILES = (INCLUDE_NAME, *FILE_NAMES.values())
+"""The files of the topology; the first one is included by slurm.conf."""
 
 
 @dataclass(frozen=True)
@@ -408,7 +410,7 @@ def plan_removal(survey: Any, path: str, name: str) -> dict[str, Any]:
     except SlurmError as error:
         raise SlurmError(f"{path}: {error}") from None
     none: dict[str, Any] = {"expected": None, "before": None, "moving": [], "cut_off": [], "leaving": [], "own": []}
-    files = changes.removed_files(texts, (INCLUDE_NAME, *FILE_NAMES.values()), kept)
+    files = changes.removed_files(texts, FILES, kept)
     return {**files, **none, "checksums": checksums, "gone": name, "load": True, "reloads": True, "rehearsed": False}
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
@@ -21,7 +21,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.changes import Change
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
 
-SCHEMA = schemas.of_return(RETURN)
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
 # What a step always returns besides its survey, of which Observed is the check.
 RETURNED = {"rehearse": ("findings", "written", "busy", "undone"), "transact": ("changed",), "tiers": ("changed",)}
@@ -40,19 +39,28 @@ class StepFailed(Exception):
 class SteppedAction(GuardedAction):
     """An action whose steps on the host are those of the module slurm_topology.
 
-    OF_HOST: the options that each step gets.
+    OF_HOST: the options that each step gets. SCHEMA: of the answers.
     """
 
     OF_HOST: Sequence[str] = ("conf_dir", "bin_dir", "timeout")
+    SCHEMA: Mapping[str, schemas.Check] = schemas.of_return(RETURN)
 
-    def run_steps(self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result]) -> Result:
+    def change(self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result]) -> Result:
+        """As run_steps(); its rehearsal is stored, and its findings are printed or fail it."""
+        result = self.run_steps(task_vars, options, attempt, options["rehearse_timeout"])
+        record = options["rehearsal_file"]
+        return reporting.report(result, rehearsal_file.store(absolute(record), result) if record else [])
+
+    def run_steps(
+        self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result], seconds: float
+    ) -> Result:
         """The result of an attempt, which calls step(), or of the last one where another run has changed the files.
 
-        A failure has the findings that the attempt has put into ``found``.
+        A failure has the findings that the attempt has put into ``found``. seconds: as ``more`` of ends.controller().
         """
         self.task_vars, self.options = task_vars, options
         self.warnings: list[Any] = []
-        self.end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
+        self.end = ends.controller(options, options["timeout"], seconds)
         for _attempt in range(ATTEMPTS):
             self.found: list[HostFinding] = []
             try:
@@ -65,9 +73,11 @@ class SteppedAction(GuardedAction):
                 break
         # Names and texts of the survey are in it.
         result = {key: trust.cleaned(value) for key, value in result.items()}
-        record = options["rehearsal_file"]
-        stored = rehearsal_file.store(absolute(record), result) if record else []
-        return reporting.report(result, [*self.warnings, *stored])
+        return {**result, "warnings": self.warnings} if self.warnings else result
+
+    def survey(self, files: Sequence[str], jobs: bool = False, columns: str = "") -> Result:
+        """The answer to the step survey; the arguments are those of surveying.rows()."""
+        return self.step("survey", {"files": files, "jobs": jobs, "columns": columns})
 
     def step(self, step: str, change: Arguments, *more: str, **values: Any) -> Result:
         """The answer to a step; StepFailed where the host fails, SlurmError where its answer is not complete.
@@ -77,7 +87,7 @@ class SteppedAction(GuardedAction):
         # As the task has them, since the host validates them too: ~ is the home there.
         given = {option: self._task.args.get(option, self.options[option]) for option in (*self.OF_HOST, *more)}
         arguments = {**given, **values, "step": step, "change": change}
-        answer = self.run_module("rackscale.nvlink.slurm_topology", arguments, self.task_vars, SCHEMA, self.end)
+        answer = self.run_module("rackscale.nvlink.slurm_topology", arguments, self.task_vars, self.SCHEMA, self.end)
         self.warnings += answer.pop("warnings", [])
         # The planned change, with the text of each file.
         answer.pop("invocation", None)

@@ -16,20 +16,19 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
-    INCLUDE_NAME,
     MAIN,
     POLICY_NAME,
     SCRIPT_HEADER,
     SCRIPTS,
-    TIERS_NAME,
     read_slurm_conf,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
@@ -44,50 +43,51 @@ _SETTINGS = """
 topologyplugin topologyparam selecttype prologflags suspendtime clustername accountingstoragetype
 accountingstorageenforce preempttype priorityweightqos slurmctldparameters plugindir
 """
-_TEXTS = (
-    *FILE_NAMES.values(),
-    *(name + conf_folder.PREVIOUS for name in FILE_NAMES.values()),
-    INCLUDE_NAME,
-    TIERS_NAME,
-)
 
 
-def texts(conf_dir: str) -> dict[str, str]:
-    """Name -> text of the files of topology and tiers that exist; of a script of the site, whether it names ours."""
-    read = {name: host.read(os.path.join(conf_dir, name)) for name in (*_TEXTS, *SCRIPTS)}
+def texts(conf_dir: str, names: Iterable[str]) -> dict[str, str]:
+    """Name -> text of those of these files that exist; of a script of the site, whether it names ours.
+
+    Of a topology file also the former version, where it can be read.
+    """
+    read = {name: host.read(os.path.join(conf_dir, name)) for name in names}
     found = {name: data.decode("utf-8", "replace") for name, data in read.items() if data is not None}
+    former = [name + conf_folder.PREVIOUS for name in read if name in FILE_NAMES.values()]
+    reader = conf.reader({})
+    found.update((name, text) for name in former if (text := reader(os.path.join(conf_dir, name))) is not None)
     for name in SCRIPTS:
         if name in found and not found[name].startswith(SCRIPT_HEADER):
             found[name] = POLICY_NAME if POLICY_NAME in found[name] else ""
     return found
 
 
-def checksums(conf_dir: str) -> dict[str, str]:
-    """Name -> SHA-256 of the files that an apply may change; empty where there is none."""
-    names = (*FILE_NAMES.values(), INCLUDE_NAME, TIERS_NAME, *SCRIPTS, MAIN)
+def checksums(conf_dir: str, names: Iterable[str]) -> dict[str, str]:
+    """Name -> SHA-256 of these files; empty where there is none."""
     found = {name: host.read(os.path.join(conf_dir, name)) for name in names}
     return {name: "" if data is None else hashlib.sha256(data).hexdigest() for name, data in found.items()}
 
 
-def rows(slurm: Slurm, conf_dir: str, columns: str = "") -> dict[str, Any]:
+def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
     """The survey as plain data: plugin_utils/slurm/observed.py has the schema.
 
-    columns: those of QoS for which slurmdbd is asked, where Slurm has one; empty to ask nothing. SlurmError where Slurm
-    is too old, does not answer or has no slurm.conf there.
+    change: files: the names of those that are read, since an unprivileged user may not read all. jobs: whether the jobs
+    are read. columns: those of QoS for which slurmdbd is asked, where Slurm has one; empty to ask nothing. SlurmError
+    where Slurm is too old, does not answer or has no slurm.conf there.
     """
     version = slurm.version()
     rules.require_supported(version)
-    sums = checksums(conf_dir)  # first: a file that changes meanwhile is then not the known one
-    conf, config = read_slurm_conf(conf_dir), slurm.config()
+    # First: a file that changes meanwhile is then not the known one.
+    sums = checksums(conf_dir, (*change["files"], MAIN))
+    read, config = read_slurm_conf(conf_dir), slurm.config()
     acting = active_controller(slurm, config)
     _require_same(conf_dir, version, config, acting)
     nodes, partitions = (
         files.parse_records(slurm.scontrol("-a", "-o", "show", what)) for what in ("nodes", "partitions")
     )
     records, unanswered = {}, ""
-    if columns and not acting and "slurmdbd" in config.get("accountingstoragetype", ""):
+    if change["columns"] and not acting and "slurmdbd" in config.get("accountingstoragetype", ""):
         try:
-            records = Sacctmgr(slurm, config.get("clustername", "").lower()).records(columns)
+            records = Sacctmgr(slurm, config.get("clustername", "").lower()).records(change["columns"])
         except SlurmError as error:
             unanswered = str(error)
     folders = config.get("plugindir", "").split(":")
@@ -100,16 +100,16 @@ def rows(slurm: Slurm, conf_dir: str, columns: str = "") -> dict[str, Any]:
             **{key: config.get(key, "") for key in _SETTINGS.split()},
             "suspendprogram": "set" if config.get("suspendprogram") else "",
         },
-        "settings": dict(conf.settings),
-        "node_topologies": dict(conf.node_topologies),
-        "includes_ours": conf.includes_ours,
-        "includes_tiers": conf.includes_tiers,
-        "site_partitions": dict(conf.partitions),
+        "settings": dict(read.settings),
+        "node_topologies": dict(read.node_topologies),
+        "includes_ours": read.includes_ours,
+        "includes_tiers": read.includes_tiers,
+        "site_partitions": dict(read.partitions),
         "has_cli_filter": folders == [""]
         or any(os.path.exists(os.path.join(folder, "cli_filter_lua.so")) for folder in folders),
         "records": records,
         "unanswered": unanswered,
-        "texts": texts(conf_dir),
+        "texts": texts(conf_dir, change["files"]),
         "checksums": sums,
         "running": files.documents(slurm.topologies(version)),
         "shown": [{**asdict(line), "nodes": fold(line.nodes), "size": line.size or 0} for line in slurm.shown()],
@@ -119,7 +119,7 @@ def rows(slurm: Slurm, conf_dir: str, columns: str = "") -> dict[str, Any]:
             if "NodeName" in record
         ],
         "partitions": [record for record in partitions if "PartitionName" in record],
-        "jobs": [{**asdict(job), "nodes": fold(job.nodes)} for job in slurm.jobs()],
+        "jobs": [{**asdict(job), "nodes": fold(job.nodes)} for job in (slurm.jobs() if change["jobs"] else ())],
     }
 
 

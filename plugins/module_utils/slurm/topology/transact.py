@@ -72,8 +72,8 @@ def _included(line: bytes) -> str:
 
 def require_unchanged(conf_dir: str, known: Arguments) -> None:
     """Outdated where a file is not the one of the survey; known: name -> SHA-256."""
-    now = checksums(conf_dir)
-    changed = [name for name in known if now.get(name, "") != known[name]]
+    now = checksums(conf_dir, known)
+    changed = [name for name in known if now[name] != known[name]]
     if changed:
         path = os.path.join(conf_dir, changed[0])
         raise Outdated(f"Another program has changed {path} since it was read: run again to keep its change.")

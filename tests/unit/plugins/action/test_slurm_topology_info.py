@@ -23,6 +23,7 @@ RUNNING: dict[str, Any] = {
     "block_sizes": [2],
     "blocks": [{"name": "r01", "nodes": ["r01t01", "r01t02"]}, {"name": "r02", "nodes": ["r02t01", "r02t02"]}],
 }
+BLOCKS = {"topology": "nvlink", "block": {"blocks": [{"block": "r01", "nodes": "r01t[01-02]"}]}}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,9 @@ def test_spans_use_the_running_topology_and_the_trays_health(run_action: Any, tm
     )
     asked = answer(survey={"survey": {**SURVEY, "running": documents([topology])}})
     result = run_action(ActionModule, fabric_file=str(file), job_sizes=[4], timeout=5)
-    assert asked == [{"timeout": 5, "step": "survey"}]
+    # No script, no file of tiers and no job, which not every user may read.
+    change = {"files": ("topology.yaml", "topology.conf"), "jobs": False, "columns": ""}
+    assert asked == [{"conf_dir": "/etc/slurm", "bin_dir": None, "timeout": 5, "step": "survey", "change": change}]
     spans = {row["nodes"]: (row["needed"], row["starts"]) for row in result["job_spans"]}
     assert spans == {1: (1, True), 2: (1, True), 3: (2, True), 4: (None, False)}
     # Without a fabric file there is nothing to add.
@@ -72,6 +75,37 @@ def test_the_options_of_segments_are_those_of_the_release() -> None:
     for version, expected in (((25, 11, 0), ["--spread-segments", "--consolidate-segments"]), ((25, 5, 0), [])):
         row = next(row for row in job_spans(running, Fabric(), State(), [], version) if row["nodes"] == 4)
         assert (row["segment"], row["segment_options"]) == (2, expected)
+
+
+def test_what_the_host_warns_of_is_in_the_result(run_action: Any, answer: Any) -> None:
+    found = {"code": "gpu_missing", "message": "x"}
+    tests = {"test_jobs": None, "warnings": ["late"], "findings": [found]}
+    answer(survey={"survey": SURVEY, "warnings": ["slow"], "findings": [found]}, ask=tests)
+    result = run_action(ActionModule, test_seconds=30)
+    assert (result["warnings"], [row["message"] for row in result["findings"]].count("x")) == (["slow", "late"], 2)
+    assert not result.get("failed")
+
+
+@pytest.mark.parametrize(
+    ("answers", "sentence"),
+    [
+        ({"survey": {"survey": {**SURVEY, "acting": 5}}}, "ctl returned more or other than "),
+        ({"survey": {"survey": {**SURVEY, "style": "\x1b"}}}, "The host returned no complete survey"),
+        ({"survey": {"failed": True, "msg": "no \x1b", "findings": []}}, "no  "),
+        ({"survey": {"survey": SURVEY}, "ask": {"test_jobs": {"rows": [{"kind": 5}]}}}, "ctl returned more or other "),
+        (
+            {"survey": {"survey": {**SURVEY, "running": [BLOCKS]}}, "ask": {"test_jobs": {"rows": [{}], "why": None}}},
+            "The host returned no complete survey",
+        ),
+    ],
+)
+def test_a_failure_is_one_sentence_with_findings(
+    run_action: Any, answer: Any, answers: dict[str, Any], sentence: str
+) -> None:
+    answer(**answers)
+    result = run_action(ActionModule, test_seconds=30, task_vars={"inventory_hostname": "ctl"})
+    assert (result["failed"], result["changed"], type(result["findings"])) == (True, False, list)
+    assert result["msg"].startswith(sentence)
 
 
 @pytest.mark.parametrize(("counts", "predicted"), [([2, 2], True), ([2, 1, 1], False), ([], True)])

@@ -91,7 +91,7 @@ def contents(folder: Path) -> dict[str, tuple[str, int]]:
 
 
 def change(folder: Path, part: str) -> dict[str, Any]:
-    survey = {"texts": surveying.texts(str(folder)), "checksums": {}}
+    survey = {"texts": surveying.texts(str(folder), (*planning.FILES, TIERS_NAME, *SCRIPTS)), "checksums": {}}
     made = planning.plan_removal(survey, "topology.yaml", "nvlink")
     if part == TIERS:
         made.update(changes.removed_files(survey["texts"], (TIERS_NAME, *SCRIPTS)))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     HEADER,
@@ -24,6 +25,8 @@ from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import planning
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
+
+ASKED = {"files": planning.FILES, "jobs": True, "columns": ""}
 
 
 def topology(sizes: tuple[int, ...] = (2,), **blocks: str) -> Topology:
@@ -122,7 +125,7 @@ def test_an_old_slurm_is_refused_before_scontrol_is_called(tmp_path: Path) -> No
     fake(tmp_path, "slurmctld", "echo slurm 23.11.10")
     fake(tmp_path, "scontrol", f"touch {tmp_path}/called")
     with pytest.raises(SlurmError, match=r"23\.11\.10 is too old"):
-        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path))
+        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), ASKED)
     assert not (tmp_path / "called").exists()
 
 
@@ -153,7 +156,7 @@ def test_files_or_programs_of_another_slurm_are_refused(tmp_path: Path, config: 
     fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
     fake(tmp_path, "scontrol", f"echo '{config}'")
     with pytest.raises(SlurmError, match=sentence):
-        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path))
+        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), ASKED)
 
 
 def test_a_default_line_gives_the_topology_of_the_lines_that_follow(tmp_path: Path) -> None:
@@ -192,6 +195,40 @@ def test_a_job_that_starts_on_a_moving_tray_meanwhile_stops_the_change(
     assert not (tmp_path / "topology.yaml").exists()
 
 
+def test_what_another_run_has_loaded_since_the_survey_is_not_loaded_again(tmp_path: Path) -> None:
+    runs = topology(a="n1 n2")
+    slurm: Any = SimpleNamespace(
+        version=lambda: (26, 5, 0), topologies=lambda _version: [runs], shown=lambda: [], config=dict
+    )
+    change = {
+        "expected": comparing.Expected("yaml", runs).document(),
+        "before": comparing.Expected("yaml", topology(b="n1")).document(),
+        "moving": [],
+        "load": True,
+        "cut_off": [str(tmp_path / "topology.yaml")],
+        "excludes": [],
+        "override": "",
+    }
+    with pytest.raises(transact.Outdated, match="Another run has had slurmctld load"):
+        transact.apply(slurm, str(tmp_path), change, {}, {})
+
+
+def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
+    (tmp_path / "topology.yaml").write_text("new")
+    # As files that the user may not read; there is no squeue.
+    for name in ("topology.yaml.previous", "job_submit.lua", "nvlink_partitions.conf"):
+        (tmp_path / name).mkdir()
+    fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
+    fake(tmp_path, "scontrol", "true")
+    slurm = programs.Slurm(str(tmp_path))
+    found = surveying.rows(slurm, str(tmp_path), {**ASKED, "jobs": False})
+    assert (found["texts"], found["jobs"]) == ({"topology.yaml": "new"}, [])
+    assert set(found["checksums"]) == {*planning.FILES, "slurm.conf"}
+    with pytest.raises(NvlinkError, match=r"job_submit\.lua cannot be read"):
+        surveying.rows(slurm, str(tmp_path), {**ASKED, "files": ["job_submit.lua"]})
+
+
 def test_a_slurm_without_nodes_and_a_block_without_a_size_are_surveyed(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
     fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
@@ -204,7 +241,7 @@ def test_a_slurm_without_nodes_and_a_block_without_a_size_are_surveyed(tmp_path:
         *"show topology") echo "BlockName=r01 BlockIndex=0 Nodes=n1" ;;
         esac""",
     )
-    observed = Observed.of(surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path)))
+    observed = Observed.of(surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), ASKED))
     assert (observed.nodes, observed.base, observed.shown[0].name) == ((), 0, "r01")
 
 
@@ -213,14 +250,14 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
 ) -> None:
     texts = surveying.texts
 
-    def changing(conf_dir: str) -> dict[str, str]:
-        found = texts(conf_dir)
+    def changing(conf_dir: str, names: Any) -> dict[str, str]:
+        found = texts(conf_dir, names)
         (tmp_path / "topology.yaml").write_text("- topology: site\n  flat: true\n")
         return found
 
     monkeypatch.setattr(surveying, "texts", changing)
     options = {"conf_dir": str(tmp_path), "bin_dir": "", "timeout": 2.0, "step": "survey", "state": "absent"}
-    module: Any = SimpleNamespace(params={**options, "change": {}})
+    module: Any = SimpleNamespace(params={**options, "change": {"files": planning.FILES}})
     with pytest.raises(SlurmError, match=r"slurm\.conf cannot be read: set conf_dir"):
         slurm_topology.run(module)
     (tmp_path / "topology.yaml").unlink(missing_ok=True)
@@ -232,6 +269,6 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
 
 def test_a_comment_that_is_not_in_utf_8_stays_and_stops_a_removal(tmp_path: Path) -> None:
     (tmp_path / "topology.yaml").write_bytes(f"{HEADER}\n- topology: site # Caf\xe9\n  flat: true\n".encode("latin-1"))
-    survey = {"texts": surveying.texts(str(tmp_path)), "checksums": {}}
+    survey = {"texts": surveying.texts(str(tmp_path), planning.FILES), "checksums": {}}
     with pytest.raises(SlurmError, match=r"^/x: Line 2 is not in UTF-8"):
         planning.plan_removal(survey, "/x", "nvlink")
