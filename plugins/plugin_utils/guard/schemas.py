@@ -41,7 +41,7 @@ _SIMPLE: dict[str, Schema] = {
     "int": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_NUMBER},
     "float": {"type": ["number", "null"], "minimum": 0, "maximum": MAX_NUMBER},
     "bool": {"type": ["boolean", "null"]},
-    # Any plain data, within the limits of trust.is_bounded.
+    # Any plain data, within the limits of trust.require_bounded.
     "raw": {},
 }
 

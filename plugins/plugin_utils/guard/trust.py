@@ -28,7 +28,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import count_values, printable, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    TooManyValuesError,
+    count_values,
+    printable,
+    sentence,
+)
 
 OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlink_versions", "nvlink_links"})
 """The facts that modules of this collection return."""
@@ -95,7 +100,7 @@ def accepted(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> 
     if facts:
         kept["ansible_facts"] = facts
     if dropped:
-        names = summarize([sentence(name)[:60] or "an unprintable name" for name in sorted(set(dropped))])
+        names = summarize(sorted(set(dropped)))
         message = f"{host} returned more or other than what was asked ({names}), which is dropped; check the host."
         kept["findings"] = [*kept.get("findings", []), finding("tray_answer_invalid", message, tray=host)]
         kept["warnings"] = [*kept.get("warnings", []), f"tray_answer_invalid: {message}"]
@@ -103,13 +108,14 @@ def accepted(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> 
 
 
 def _reduced(values: Result, schema: Mapping[str, schemas.Check], prefix: str = "") -> tuple[Result, list[str]]:
-    """(what is kept of an answer or of its facts, the names of the others)."""
+    """(what is kept of an answer or of its facts, the names of the others, with the size of what is too large)."""
     kept, dropped = {}, []
     for name, value in values.items():
         try:
             kept[name] = _checked(f"{prefix}{name}", value, schema)
-        except ValueError:
-            dropped.append(f"{prefix}{name}")
+        except ValueError as error:
+            size = f" {error}" if isinstance(error, TooManyValuesError) else ""
+            dropped.append((sentence(f"{prefix}{name}")[:60] or "an unprintable name") + size)
     return kept, dropped
 
 
@@ -119,8 +125,10 @@ def _checked(key: str, value: Any, schema: Mapping[str, schemas.Check]) -> Any:
         # Written by the controller's side of Ansible, which removes such keys from what a module printed.
         return value
     check = schema.get(key) or schemas.OF_ANY_MODULE.get(key)
-    if not check or not (key in _MESSAGES or is_bounded(value)):
+    if not check:
         raise ValueError
+    if key not in _MESSAGES:
+        require_bounded(value)
     check(value)
     if key in schemas.OF_ANY_MODULE:
         # Callbacks print most of them as they are.
@@ -166,12 +174,16 @@ def cleaned(value: Any, levels: int = MAX_DEPTH) -> Any:
     return value
 
 
-def is_bounded(value: Any) -> bool:
-    """Whether it is plain data within the limits above, as JSON in valid Unicode (no lone surrogate)."""
+def require_bounded(value: Any) -> None:
+    """ValueError for other than plain data within the limits above, as JSON in valid Unicode (no lone surrogate).
+
+    TooManyValuesError where it is too large.
+    """
     try:
         data = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-        count_values(data, MAX_SIZE)
-        cleaned(value)
-        return len(data) <= MAX_SIZE
-    except (TypeError, ValueError, RecursionError):
-        return False
+    except (TypeError, RecursionError) as error:
+        raise ValueError from error
+    if len(data) > MAX_SIZE:
+        raise TooManyValuesError(f"has more than {MAX_SIZE} bytes")
+    count_values(data, MAX_SIZE)
+    cleaned(value)

@@ -237,7 +237,7 @@ def leave_out(blocks: Sequence[Block], minimum: int, version: Version) -> tuple[
 
 def enabled_sizes(block_sizes: Sequence[int], base: int) -> tuple[int, ...]:
     """The block sizes that slurmctld schedules with, the base first: without block_sizes five, each twice the last."""
-    return tuple(block_sizes) or tuple(base << level for level in range(5) if base)
+    return tuple(size for size in block_sizes if size > 0) or tuple(base << level for level in range(5) if base)
 
 
 def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]]]:

@@ -68,6 +68,9 @@ def test_a_node_name_is_mapped_to_its_tray() -> None:
     assert max(row["nodes"] for row in job_spans(running, fabric, state, [])) == 2
     assert [row["starts"] for row in job_spans(running, fabric, state, [3]) if row["nodes"] == 3] == [False]
     assert job_spans({"block_sizes": [], "blocks": []}, fabric, State(), []) == []
+    assert job_spans({**running, "block_sizes": [0, -2]}, fabric, State(), []) == job_spans(
+        running, fabric, State(), []
+    )
 
 
 def test_the_options_of_segments_are_those_of_the_release() -> None:

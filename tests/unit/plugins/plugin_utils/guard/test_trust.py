@@ -162,16 +162,27 @@ def test_any_answer_becomes_one_that_can_be_written_and_has_documented_keys(answ
     assert set(kept.get("ansible_facts", {})) <= trust.OWN_FACTS
 
 
+ANY = {"survey": lambda _value: None}
+
+
 @pytest.mark.parametrize("value", [["\ud800"], [[]] * 600_000, "x" * trust.MAX_SIZE, float("nan"), {1, 2}])
 def test_unbounded_data_is_recognized(value: Any) -> None:
-    assert not trust.is_bounded(value)
+    assert "survey" not in trust.accepted("ctl", {"survey": value}, ANY)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"), [([[]] * 600_000, "524288 values"), ("x" * trust.MAX_SIZE, "16777216 bytes")]
+)
+def test_what_is_too_large_is_named_with_its_limit(value: Any, size: str) -> None:
+    (found,) = trust.accepted("ctl", {"survey": value}, ANY)["findings"]
+    assert f"asked (survey has more than {size}), which" in found["message"]
 
 
 def test_nested_data_is_bounded_in_its_depth() -> None:
     nested: list[Any] = []
     for _level in range(100_000):
         nested = [nested]
-    assert not trust.is_bounded(nested)
+    assert "survey" not in trust.accepted("ctl", {"survey": nested}, ANY)
 
 
 def test_what_ansible_adds_to_a_returned_path_is_kept() -> None:
