@@ -22,8 +22,8 @@ def report(result: Result, warnings: list[str]) -> Result:
         found = result.get("findings", [])
         warnings = [row["message"] for row in found if row["severity"] == WARNING][:MAX_WARNINGS] + warnings
         errors = [row["message"] for row in found if row["severity"] == ERROR]
-        # Nothing was applied, whatever their severity is.
-        errors = errors or [row["message"] for row in changes.stopping(found)]
+        # They have stopped the apply, whatever their severity is.
+        errors = errors or [row["message"] for row in found if row["code"] not in changes.HARMLESS]
         if errors:
             more = f" (and {len(errors) - 1} more, see findings)" if len(errors) > 1 else ""
             result.update(failed=True, msg=errors[0] + more)
