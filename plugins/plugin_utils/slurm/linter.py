@@ -19,6 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import dropwhile, groupby
 from typing import Any
 
@@ -85,6 +86,14 @@ class Candidate:
         if block.name not in self.counts:
             self.counts[block.name] = len(self.known_nodes.intersection(block.nodes))
         return self.counts[block.name]
+
+    @cached_property
+    def units(self) -> dict[str, frozenset[str] | None]:
+        """Topology -> the blocks that a node line may name; None for another kind, where it may name anything."""
+        return {
+            known.name: frozenset(block.name for block in known.blocks) if known.kind == "block" else None
+            for known in (*self.others, self.topology)
+        }
 
     @property
     def base(self) -> int:
@@ -500,12 +509,12 @@ def _node_lines_name_units(candidate: Candidate) -> Iterator[Objection]:
 
 
 def _refused_units(candidate: Candidate, units: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    known = {topology.name: topology for topology in (*candidate.others, candidate.topology)}
+    known = candidate.units
     for name, unit in units:
         if name not in known:
             yield unit, f"the new topology file has no topology {name!r} ({', '.join(sorted(known))})"
         # slurmctld refuses a unit that a topology of another kind does not have.
-        elif known[name].kind == "block" and all(block.name != unit for block in known[name].blocks):
+        elif (blocks := known[name]) is not None and unit not in blocks:
             yield unit, f"the topology {name} has no block {unit!r}"
 
 
