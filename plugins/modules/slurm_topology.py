@@ -372,7 +372,8 @@ rehearsal:
           description: placed, refused or unanswered.
           type: str
         "on":
-          description: The trays that Slurm would allocate, as a hostlist.
+          description: The trays that Slurm would allocate, as a hostlist. Of a long one the first trays and the number
+            of the others.
           type: str
         blocks:
           description: The blocks of these trays.

@@ -233,7 +233,7 @@ test_jobs:
           type: list
           elements: str
         placed_on:
-          description: The nodes that it got, as a hostlist.
+          description: The nodes that it got, as a hostlist. Of a long one the first nodes and the number of the others.
           type: str
         rehearsed:
           description: The outcome of the same job in a rehearsal with the files of this host, empty without one.
