@@ -20,22 +20,23 @@ class Process(TypedDict):
     name: str
     argv: list[str]
     cgroup: str
+    """All lines: on a hybrid cgroup the unit is in some of them only."""
     started_at: float | None
     """Seconds since the epoch."""
 
 
-def processes(wanted: Callable[[str], bool] = DAEMON.__eq__) -> list[Process]:
+def processes(wanted: Callable[[str], bool] = DAEMON.__eq__, proc: str = "/proc") -> list[Process]:
     """The processes with a wanted name, by default the IMEX daemons, that have not ended."""
     found: list[Process] = []
-    boot = re.search(r"(?m)^btime ([0-9]+)", _read("/proc/stat"))
-    for entry in filter(str.isdecimal, os.listdir("/proc")):
-        name = _read(f"/proc/{entry}/comm").strip()
+    boot = re.search(r"(?m)^btime ([0-9]+)", _read(f"{proc}/stat"))
+    for entry in filter(str.isdecimal, os.listdir(proc)):
+        name = _read(f"{proc}/{entry}/comm").strip()
         if not wanted(name):
             continue
-        fields = _stat(entry)
-        if len(fields) > 19 and fields[0] not in "ZX" and not (name == DAEMON and is_version_query(entry)):
-            argv = _read(f"/proc/{entry}/cmdline").split("\0")[:-1]
-            cgroup = _read(f"/proc/{entry}/cgroup").strip().rpartition(":")[2]
+        fields = _stat(entry, proc)
+        if len(fields) > 19 and fields[0] not in "ZX" and not (name == DAEMON and is_version_query(entry, proc)):
+            argv = _read(f"{proc}/{entry}/cmdline").split("\0")[:-1]
+            cgroup = _read(f"{proc}/{entry}/cgroup")
             started = float(boot.group(1)) + int(fields[19]) / os.sysconf("SC_CLK_TCK") if boot else None
             found.append({"pid": int(entry), "name": name, "argv": argv, "cgroup": cgroup, "started_at": started})
     return sorted(found, key=lambda process: process["pid"])

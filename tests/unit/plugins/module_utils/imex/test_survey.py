@@ -155,6 +155,19 @@ def test_a_process_that_ends_is_no_daemon_and_one_that_hangs_in_its_end_is(tmp_p
     assert processes.is_version_query("812", str(tmp_path))
 
 
+def test_a_daemon_of_the_unit_is_known_on_a_hybrid_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd names the unit in the hierarchy of its own alone."""
+    folder = tmp_path / "812"
+    folder.mkdir()
+    (folder / "comm").write_text("nvidia-imex\n")
+    (folder / "cmdline").write_text("nvidia-imex\0-c\0x.cfg\0")
+    (folder / "stat").write_text(f"812 (nvidia-imex) S {'1 ' * 20}")
+    (folder / "cgroup").write_text("2:cpuset:/\n1:name=systemd:/system.slice/nvidia-imex.service\n0::/\n")
+    found = processes.processes(proc=str(tmp_path))
+    monkeypatch.setattr(daemon_of_prolog, "processes", lambda: found)
+    assert daemon_of_prolog.daemons() == [(812, True)]
+
+
 def test_a_call_that_hangs_is_not_followed_by_another(
     program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]
 ) -> None:
