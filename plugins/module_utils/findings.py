@@ -646,7 +646,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "jobs_running.imex": "Jobs run on this clique ({jobs}) and would break, because IMEX must stop for {reason};"
         " wait for them, or allow the stop with option allow_jobs.",
         "jobs_running.job": "Job {job} has its IMEX domain on this tray and would lose it; drain the tray and run the"
-        " role again when the job has ended, or set option force.",
+        " role again when the job has ended, or set option allow_jobs.",
         "object_unmanaged": "An object or QoS of the same name is not managed by this collection; use another name,"
         " let the collection manage it, or remove it",
         "object_unmanaged.qos": "The QoS {qos} exists and does not belong to the tiers (its description is"

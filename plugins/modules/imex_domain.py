@@ -239,7 +239,7 @@ def _run(local: tray.Tray, phase: str, plan: Arguments) -> Row:
     if phase == "stop_and_write":
         if not plan["allow_jobs"] and not local.check:
             local.forbid_jobs(plan["slurm_nodes"])
-        return local.stop_and_write(plan["generation"], plan["restart_clique"])
+        return local.stop_and_write(plan["generation"], plan["restart_clique"], allow_jobs=plan["allow_jobs"])
     if phase == "start":
         return starting.start(local, plan["start_wait"], plan["reload_tls"])
     return starting.wait(local, plan["ready_wait"], plan["started"], plan["reconnect"])

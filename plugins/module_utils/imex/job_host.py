@@ -8,15 +8,23 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 
 _TIMEOUT = 30.0
+
+
+class Blocked(HostError):
+    """A finding forbids the change."""
+
+    def __init__(self, finding: HostFinding) -> None:
+        super().__init__(finding["code"])
+        self.findings = [finding]
 
 
 def findings_of(desired: domain.DesiredState, allow_jobs: bool) -> list[HostFinding]:
@@ -27,7 +35,7 @@ def findings_of(desired: domain.DesiredState, allow_jobs: bool) -> list[HostFind
             host_finding("slurm_conf_advice", "emptied", file=name, key=key, path=path)
             for name, key in _kept(desired).items()
         ]
-        return kept if allow_jobs else [*jobs_running(desired), *kept]
+        return kept if allow_jobs else [*_jobs_running(), *kept]
     if path is None:
         return [host_finding("slurm_conf_inconsistent", "no_file")]
     _require_python(desired.job["python"])
@@ -35,9 +43,9 @@ def findings_of(desired: domain.DesiredState, allow_jobs: bool) -> list[HostFind
     return found if desired.entries else [*found, host_finding("tray_unplaced", "job")]
 
 
-def jobs_running(desired: domain.DesiredState) -> list[HostFinding]:
-    """The finding on a job whose daemon runs on this tray, where another owner of IMEX is desired."""
-    started = state.read_state() if desired.owner != domain.JOB else None
+def _jobs_running() -> list[HostFinding]:
+    """The finding on a job whose daemon runs on this tray."""
+    started = state.read_state()
     if started is None or not daemon.daemons():
         return []
     return [host_finding("jobs_running", "job", job=str(started.get("job") or "unknown"))]
@@ -76,12 +84,34 @@ def files_of(desired: domain.DesiredState, generation: int) -> dict[str, tuple[b
     }
 
 
-def leave(desired: domain.DesiredState, made: dict[str, tuple[bytes | None, int]], host: Host) -> None:
-    """Remove IMEX per job, with the daemon of a job that may lose it. made: files_of()."""
-    for name in reversed(made):
-        data, mode = made[name]
+def write(made: Mapping[str, tuple[bytes | None, int]], host: Host) -> None:
+    """Write or remove files of files_of()."""
+    for name, (data, mode) in made.items():
         host.file(name, data, mode=mode)
-    for found in jobs_running(desired):
+
+
+def forbid_jobs() -> None:
+    """Raise Blocked where a job has its daemon on this tray: one may have begun since the phase inspect."""
+    for found in _jobs_running():
+        raise Blocked(found)
+
+
+def leave(
+    desired: domain.DesiredState, made: Mapping[str, tuple[bytes | None, int]], host: Host, allow_jobs: bool
+) -> None:
+    """Remove IMEX per job, with the daemon of a job where ``allow_jobs``; else Blocked. made: files_of()."""
+    forbids = not allow_jobs and not host.check
+    if forbids:
+        forbid_jobs()
+    wrappers = {name: (atomic.read_regular(name), 0o755) for name in job_files.wrappers(desired.job).values()}
+    write({name: made[name] for name in wrappers}, host)
+    running = _jobs_running()
+    if running and forbids:
+        # It began before its prolog was removed, and needs its epilog.
+        write(wrappers, host)
+        raise Blocked(running[0])
+    write({name: made[name] for name in made if name not in wrappers}, host)
+    for found in running:
         if host.change(f"stop the daemon of job {found['values']['job']}"):
             daemon.clear(state.Settings("", (), stop_wait=float(desired.job["stop_wait"])))
     if os.path.isdir(state.RUN) and host.change(f"remove {state.RUN}"):

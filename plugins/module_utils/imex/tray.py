@@ -42,14 +42,6 @@ PYTHON = "/usr/bin/python3"
 PARAMS = "/proc/driver/nvidia/params"
 
 
-class Blocked(HostError):
-    """A finding forbids the change."""
-
-    def __init__(self, finding: HostFinding) -> None:
-        super().__init__(finding["code"])
-        self.findings = [finding]
-
-
 class Tray:
     """One tray and its desired state."""
 
@@ -145,12 +137,10 @@ class Tray:
         return changes
 
     def forbid_jobs(self, slurm_nodes: Sequence[str]) -> None:
-        """Raise Blocked where jobs run on these nodes, or one would lose its IMEX; for no nodes none are looked up."""
-        for found in job_host.jobs_running(self.desired):
-            raise Blocked(found)
+        """Raise Blocked where jobs run on these nodes; for no nodes none are looked up."""
         jobs, unknown = slurm_jobs.running_on(slurm_nodes) if slurm_nodes else ([], None)
         if jobs or unknown:
-            raise Blocked(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"]))
+            raise job_host.Blocked(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"]))
 
     # --- stop_and_write: stop the daemon where needed, write every file, start nothing.
 
@@ -160,6 +150,7 @@ class Tray:
         stop: bool,
         observed: Facts | None = None,
         offer: packages.Offer | None = None,
+        allow_jobs: bool = False,
     ) -> Row:
         """The row of the phase stop_and_write. ``observed``, ``offer``: where the caller has just read them."""
         findings: list[HostFinding] = []
@@ -168,7 +159,7 @@ class Tray:
             driver = self.desired.version or observed["driver_version"]
             offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
             if missing:
-                raise Blocked(missing[0])
+                raise job_host.Blocked(missing[0])
         difference = self._difference(observed, offer)
         install = offer is not None and (observed["package"] or {}) != offer._asdict()
         must_stop = observed["running"] and (
@@ -179,7 +170,7 @@ class Tray:
             installing.fetch(self.host, offer)
         job_files = job_host.files_of(self.desired, generation)
         if self.desired.owner != domain.JOB:
-            job_host.leave(self.desired, job_files, self.host)
+            job_host.leave(self.desired, job_files, self.host, allow_jobs)
         if must_stop:
             self._stop(observed)
         if not self.desired.runs_service:
@@ -200,8 +191,7 @@ class Tray:
             self._write(old["nodes"], None)
         self._set_units(observed, any(_is_unit(path) for path in self.host.before))
         if self.desired.owner == domain.JOB:
-            for path, (data, mode) in job_files.items():
-                self.host.file(path, data, mode=mode)
+            job_host.write(job_files, self.host)
             findings += job_host.uncalled(self.desired)
         self._channels(old.get("channels", []) if old else [])
         if self.desired.manage_firewall:

@@ -460,8 +460,7 @@ def _present(tray: Path, check: bool = False, **options: Any) -> list[str]:
     """Install the program; what changed."""
     host, desired = Host(check), desire(**{"python": sys.executable, **_folders(tray), **options})
     assert [*job_host.findings_of(desired, False), *job_host.uncalled(desired)] == []
-    for path, (data, mode) in job_host.files_of(desired, 1).items():
-        host.file(path, data, mode=mode)
+    job_host.write(job_host.files_of(desired, 1), host)
     return host.changes
 
 
@@ -469,7 +468,7 @@ def _absent(tray: Path, check: bool = False) -> list[str]:
     (tray / "slurm.conf").unlink(missing_ok=True)
     host, desired = Host(check), desire("none", **_folders(tray))
     assert job_host.findings_of(desired, False) == []
-    job_host.leave(desired, job_host.files_of(desired, 0), host)
+    job_host.leave(desired, job_host.files_of(desired, 0), host, False)
     return host.changes
 
 
@@ -623,7 +622,7 @@ def test_a_file_that_slurm_conf_names_alone_is_emptied(tray: Path) -> None:
     _present(tray)
     desired = desire("none", **_folders(tray))
     host = Host(False)
-    job_host.leave(desired, job_host.files_of(desired, 0), host)
+    job_host.leave(desired, job_host.files_of(desired, 0), host, False)
     assert [note["code"] for note in job_host.findings_of(desired, False)] == ["slurm_conf_advice"] * 2
     assert (tray / "prolog.d" / job_files.NAME).read_text() == job_files.NOOP
 
@@ -635,7 +634,29 @@ def test_a_job_with_its_daemon_blocks_another_owner(tray: Path, monkeypatch: pyt
     found = job_host.findings_of(desire("none", **_folders(tray)), False)
     assert [(note["code"], note["values"]) for note in found] == [("jobs_running", {"job": "7"})]
     assert job_host.findings_of(desire("none", **_folders(tray)), True) == []
-    assert job_host.jobs_running(desire(**_folders(tray))) == []
+    assert job_host.findings_of(desire(**_folders(tray), python=sys.executable), False) == []
+
+
+@pytest.mark.parametrize("begins", ["while the package is fetched", "while the files are removed"])
+def test_a_job_that_begins_during_a_change_of_owner_keeps_its_daemon(
+    tray: Path, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    _present(tray)
+    before = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file()}
+    state.write_state({"job": "7"})
+    prolog = tray / "prolog.d" / job_files.NAME
+    runs = begins == "while the package is fetched"
+    monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)] if runs or not prolog.exists() else [])
+    monkeypatch.setattr(daemon, "clear", lambda _settings: pytest.fail("the daemon is stopped"))
+    (tray / "slurm.conf").write_text("PrologFlags=Alloc\n")
+    desired = desire("none", **_folders(tray))
+    with pytest.raises(job_host.Blocked) as found:
+        job_host.leave(desired, job_host.files_of(desired, 0), Host(False), False)
+    assert [note["code"] for note in found.value.findings] == ["jobs_running"]
+    before[tray / "slurm.conf"] = b"PrologFlags=Alloc\n"
+    left = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file() and path.name != "state.json"}
+    assert left == before
+    assert os.access(prolog, os.X_OK)
 
 
 # The unit tests run on hosts without systemd too; with CI=true a skip counts as a failure.
