@@ -35,6 +35,16 @@ SERVICE_UNIT = "/etc/systemd/system/nvlink-imex-list@.service"
 PROGRAM = "/usr/local/libexec/nvlink-imex"
 TMPFILES = "/etc/tmpfiles.d/nvlink-imex.conf"
 MODPROBE = "/etc/modprobe.d/nvlink-imex.conf"
+# Of earlier releases, in which owner job had units and a program folder of its own.
+FORMER_SOCKET = "nvlink-imex-job.socket"
+FORMER_SOCKET_UNIT = f"/etc/systemd/system/{FORMER_SOCKET}"
+FORMER_FILES = (
+    FORMER_SOCKET_UNIT,
+    "/etc/systemd/system/nvlink-imex-job@.service",
+    "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf",
+    "/etc/tmpfiles.d/50-nvlink-imex-job.conf",
+)
+FORMER_LIBRARY = "/usr/local/lib/nvlink-imex-job"
 START_APPROVAL = "/run/nvlink-imex/start-approved"
 TLS_FOLDER = "/etc/nvidia-imex/tls"
 TLS_FILES = {
@@ -147,6 +157,7 @@ def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) ->
     # At boot systemd-tmpfiles, which expands specifiers, removes the list of a job that died with the tray.
     removed = '# Written by the role rackscale.nvlink.imex.\nr! "{}"\n'.format(desired.nodes_path.replace("%", "%%"))
     texts: dict[str, tuple[str | None, int]] = {
+        **dict.fromkeys(FORMER_FILES, (None, PLAIN_MODE)),
         PROGRAM: (program if desired.runs_service else None, PROGRAM_MODE),
         TMPFILES: (removed if desired.owner == JOB else None, PLAIN_MODE),
     }

@@ -175,11 +175,18 @@ class Tray:
             self._stop(observed)
         if not self.desired.runs_service:
             self._switch_off(observed)
+        if os.path.exists(domain.FORMER_SOCKET_UNIT):
+            # It listens on the port of the new one.
+            self.host.change(
+                f"stop {domain.FORMER_SOCKET}", "systemctl", "disable", "--quiet", "--now", domain.FORMER_SOCKET
+            )
         desired_files = self._files(offer)
         modprobe_changed = atomic.read_text(domain.MODPROBE) != desired_files[domain.MODPROBE][0]
         tls_changed = any(atomic.read_text(path) != desired_files[path][0] for path in domain.TLS_FILES.values())
         for path, (text, mode) in desired_files.items():
             self._write(path, text, mode, secret=path in domain.TLS_FILES.values())
+        if os.path.isdir(domain.FORMER_LIBRARY) and self.host.change(f"remove {domain.FORMER_LIBRARY}"):
+            shutil.rmtree(domain.FORMER_LIBRARY)
         if install and offer:
             installing.install(self.host, offer)
         self._write_config()

@@ -116,6 +116,7 @@ def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
     # A job's daemons read their certificates there too.
     assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
     assert (texts[domain.MODPROBE] is None) == (owner == "none")
+    assert {texts[path] for path in domain.FORMER_FILES} == {None}
     assert (texts[packages.APT_PIN] is not None) == (owner in ("domain", "host_managed", "job"))
     assert table(replace(given, pin_package=False))[packages.APT_PIN] is None
 

@@ -176,6 +176,34 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
     assert pending == [*one.host.changes, *reported]
 
 
+@pytest.mark.parametrize("owner", domain.OWNERS)
+def test_the_units_of_imex_per_job_of_the_release_before_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str
+) -> None:
+    """Its socket first: another one listens on the same port."""
+    socket_unit, library = tmp_path / "nvlink-imex-job.socket", tmp_path / "library"
+    socket_unit.write_text("x\n")
+    library.mkdir()
+    monkeypatch.setattr(domain, "FORMER_SOCKET_UNIT", str(socket_unit))
+    monkeypatch.setattr(domain, "FORMER_FILES", (str(socket_unit),))
+    monkeypatch.setattr(domain, "FORMER_LIBRARY", str(library))
+    texts = {domain.DROP_IN: "x\n", domain.SOCKET_UNIT: "x\n", domain.SERVICE_UNIT: "x\n"}
+    options = {"channel0": "auto", "path": [], "python": sys.executable, "policy": "drain", "scope": "job", "wait": 60}
+    job = {**imex_fleet.JOB, **options, "min_trays": 2, "max_requeues": 3}
+    desired = domain.DesiredState(
+        owner, "r01", ("127.0.0.1",), job=job, files=texts, manage_package=False, manage_firewall=False
+    )
+    one = tray.Tray(desired, check=True)
+    one.stop_and_write(3, False, {"running": False, "package": None, "unit": None, "owners": []})
+    former = ["stop nvlink-imex-job.socket", f"remove {socket_unit}", f"remove {library}"]
+    assert [change for change in one.host.changes if change in former] == former
+    others = [change for change in one.host.changes if change not in former]
+    offers = owner in domain.LIST_OWNERS
+    assert (f"start {domain.LIST_SOCKET}" in others) is offers
+    if offers:
+        assert one.host.changes.index(former[0]) < one.host.changes.index(f"start {domain.LIST_SOCKET}")
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "running", "expected"),
     [
