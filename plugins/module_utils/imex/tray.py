@@ -51,8 +51,8 @@ class Tray:
 
     def facts(self) -> Facts:
         read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.desired.proc_devices)
-        if self.desired.owner != domain.JOB:
-            # stop_and_write removes it.
+        if self.desired.owner != domain.JOB or (read["processes"] and state.read_state() is None):
+            # stop_and_write removes it; or it has not started this daemon.
             others = [path for path in read["prolog_files"] if os.path.basename(path) != survey.JOB_PROLOG]
             read["prolog_files"] = others
         return facts.assemble(read)
@@ -171,6 +171,8 @@ class Tray:
         job_files = job_host.files_of(self.desired, generation)
         if self.desired.owner != domain.JOB:
             job_host.leave(self.desired, job_files, self.host, allow_jobs)
+        elif must_stop and not allow_jobs and not self.check:
+            job_host.forbid_jobs()
         if must_stop:
             self._stop(observed)
         if not self.desired.runs_service:

@@ -18,13 +18,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     domain,
     installing,
     job_files,
+    job_host,
     processes,
     slurm_jobs,
     starting,
     survey,
     tray,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
 
@@ -223,6 +224,37 @@ def test_the_roles_own_prolog_is_no_other_owner_of_the_next_one(
     monkeypatch.setattr(survey, "survey", lambda **_options: read)
     facts = tray.Tray(domain.DesiredState(owner=owner)).facts()
     assert [entry["owner"] for entry in facts["owners"]] == expected
+
+
+@pytest.mark.parametrize(("job", "stops"), [(None, True), ("7", False)])
+def test_with_imex_per_job_a_daemon_that_no_job_started_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str | None, stops: bool
+) -> None:
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    if job:
+        state.write_state({"job": job})
+    unit = imex_fleet.unit(enabled="disabled")
+    read = imex_fleet.read(prolog_files=[f"/etc/slurm/prolog.d/{job_files.NAME}"], unit=unit)
+    monkeypatch.setattr(survey, "survey", lambda **_options: read)
+    one = tray.Tray(domain.DesiredState(owner="job"))
+    found = one._difference(one.facts(), None)
+    assert (found.stop, bool(found.restart)) == (stops, stops)
+
+
+def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With owner job: a daemon that no job had started, or another package."""
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
+    monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
+    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference(stop=True))
+    monkeypatch.setattr(tray.Tray, "_stop", lambda *_: pytest.fail("the daemon is stopped"))
+    monkeypatch.setattr(job_host, "files_of", lambda *_: {})
+    state.write_state({"job": "7"})
+    one = tray.Tray(domain.DesiredState(owner="job", job=imex_fleet.JOB))
+    with pytest.raises(job_host.Blocked) as found:
+        one.stop_and_write(3, False, {"running": True, "package": None, "unit": None, "owners": []})
+    assert [note["code"] for note in found.value.findings] == ["jobs_running"]
 
 
 @pytest.mark.parametrize(
