@@ -18,6 +18,8 @@ _SAME = (
     *("owner", "manage_package", "pin_package", "package", "version", "proc_devices"),
     *("channel_count", "create_channel0", "manage_firewall", "list_port"),
 )
+# A line of a unit, not a comment, that calls the check at boot.
+_CHECK_AT_BOOT = re.compile(rf"(?m)^[^#;\n]*{re.escape(domain.PROGRAM)}(?!-job)")
 # What begins the name of a variable of IMEX per job.
 _JOB = "job_"
 
@@ -32,6 +34,11 @@ def desired_state(
     """
     service = values["owner"] in domain.SERVICE_OWNERS
     _check_config(files.Config(texts[files.CONFIG_FILE]), values["owner"], values["config_owned"])
+    if values["owner"] == domain.JOB and _CHECK_AT_BOOT.search(texts[domain.DROP_IN]):
+        raise files.ImexError(
+            f"imex_drop_in_template: it names {domain.PROGRAM}, which owner job removes; leave those lines out with"
+            " owner job, as the role's own template does."
+        )
     if values["version"]:
         packages.check_version(values["version"])
     channels = tuple(sorted(set(values["channels"])))

@@ -56,6 +56,7 @@ def desire(**more: Any) -> domain.DesiredState:
     role.update(imex_owner=owner, imex_tls=kind)
     texts = {path: rendered(name, **role) for name, path in domain.TEMPLATES.items()}
     texts[files.CONFIG_FILE] = more.pop("config", texts[files.CONFIG_FILE])
+    texts[domain.DROP_IN] = more.pop("drop_in", texts[domain.DROP_IN])
     entries = tuple(more.pop("nodes", LIST))
     clique = Clique("r01", tuple(f"t{number}" for number in range(len(entries))), entries)
     service = owner in domain.SERVICE_OWNERS
@@ -84,11 +85,21 @@ def difference(given: domain.DesiredState, facts: dict[str, Any], config: str = 
         ({"channels": [-1]}, "imex_channels"),
         ({"owner": "host_managed", "config": "IMEX_CMD_ENABLED=0\n"}, "but needs '1' with owner host_managed"),
         ({"tls": TLS, "config": "LOG_LEVEL=4\n"}, "needs '1' with owner domain; correct imex_config_extra"),
+        (
+            {"owner": "job", "drop_in": f"[Service]\nExecCondition={domain.PROGRAM} check\n"},
+            "imex_drop_in_template: it names /usr/local/libexec/nvlink-imex, which owner job removes; leave",
+        ),
     ],
 )
 def test_a_wrong_option_fails_with_one_sentence(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ImexError, match=re.escape(message)):
         desire(**more)
+
+
+@pytest.mark.parametrize("line", [f"# not {domain.PROGRAM}", f"ExecStartPre={domain.PROGRAM}-job x", "Restart=no"])
+def test_a_drop_in_of_the_site_for_owner_job_is_used(line: str) -> None:
+    text = f"[Service]\n{line}\n"
+    assert table(desire(owner="job", drop_in=text))[domain.DROP_IN] == text
 
 
 def test_no_member_uses_up_the_socket_of_the_node_lists() -> None:
