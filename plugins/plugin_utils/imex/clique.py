@@ -20,7 +20,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import peers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import verdict
@@ -77,6 +77,16 @@ def decide(
     generation = _generation(
         sha256, [*records.values(), *(row.get("record") for row in inspected.values())], clique.name
     )
+    owners = {owner for row in inspected.values() if (owner := row.get("owner")) in domain.LIST_OWNERS}
+    if domain.JOB in owners and len(owners) > 1:
+        return _blocked(
+            clique,
+            generation,
+            "imex_clique_partial",
+            f"Trays of clique {clique.name} have imex_owner {' and '.join(sorted(owners))}, whose lists differ; set one"
+            " owner for all of them.",
+            None,
+        )
     if restart:
         # A daemon that keeps running with another list would stay disconnected until all restart.
         running = sorted(tray for tray, row in failed.items() if row.get("running") and tray not in allow_outdated)

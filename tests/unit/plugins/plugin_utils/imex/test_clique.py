@@ -111,6 +111,23 @@ def test_a_change_goes_on_without_a_failing_member_that_is_named() -> None:
     assert (decision.blocked, decision.restart, decision.outdated) == (None, True, ("d",))
 
 
+@pytest.mark.parametrize(
+    ("owners", "blocked"),
+    [
+        (["domain", "domain", "job", "job"], "Trays of clique r01 have imex_owner domain and job, whose lists differ;"),
+        (["host_managed", "job", "job", "job"], "Trays of clique r01 have imex_owner host_managed and job, whose"),
+        (["domain", "host_managed", "domain", "domain"], None),
+        (["none", "job", "job", "job"], None),
+    ],
+)
+def test_a_clique_has_no_list_for_jobs_beside_another(owners: list[str], blocked: str | None) -> None:
+    """Each run would give both a higher generation than the other."""
+    rows = {tray: row(3, OLD, owner=owner) for tray, owner in zip(TRAYS, owners)}
+    decision = decide(rows)
+    assert [note["code"] for note in decision.findings] == ["imex_clique_partial"] * bool(blocked)
+    assert str(decision.blocked).startswith(str(blocked))
+
+
 # One member lies.
 
 
