@@ -222,7 +222,7 @@ def kubelets(snapshot: Snapshot, trays: Trays) -> Iterator[Finding]:
     """Kubelets until 1.33 ask for claims in v1beta1 alone, and fail where it is not served (the driver's issue 766)."""
     served = snapshot["groups"].get(API_GROUP, [])
     old: dict[str, list[str]] = {}
-    for name, node in expected_nodes(snapshot, trays).items() if "v1beta1" not in served else ():
+    for name, node in expected_nodes(snapshot, trays).items() if served and "v1beta1" not in served else ():
         version = str(mapped(mapped(mapped(node).get("status")).get("nodeInfo")).get("kubeletVersion"))
         if re.match(r"v1\.([12]?[0-9]|3[0-3])\.", version):
             old.setdefault(version, []).append(name)

@@ -80,6 +80,11 @@ POLICY = {"metadata": {"name": "n", "namespace": world.NAMESPACE}}
         (put(version="v1.31.9"), "dra_kubernetes_too_old", "needs 1.32"),
         (put(version="v1.34.1+k3s1"), "release_old", "1.34.2"),
         (put(groups={"apps": ["v1"]}), "dra_kubernetes_too_old", "not serve resource.k8s.io"),
+        (
+            lambda cluster: (put(groups={"apps": ["v1"]})(cluster), first_node(kubelet="v1.33.9")(cluster)),
+            "dra_kubernetes_too_old",
+            "not serve resource.k8s.io",
+        ),
         (first_node(kubelet="v1.33.9"), "dra_kubernetes_too_old", "kubelet v1.33.9 of r01t01 cannot read the Resource"),
         (add("not_readable", "The account may not list x; allow it"), "dra_not_readable", "may not list x"),
         (lambda cluster: cluster["nodes"].pop(), "dra_node_not_selected", "Tray r01t02 should be node r01t02"),

@@ -117,7 +117,7 @@ class World:
         ]
         return {
             **dra_cluster.installed(),
-            "groups": {"resource.nvidia.com": ["v1beta1"]},
+            "groups": {"resource.k8s.io": ["v1"], "resource.nvidia.com": ["v1beta1"]},
             "nodes": nodes,
             "slices": slices,
             "compute_domain_cliques": [{"metadata": {}, "daemons": daemons}],
