@@ -38,11 +38,16 @@ def _is_free(name: str, default: Any) -> bool:
     return isinstance(default, Mapping) and (not default or name in _OBJECTS)
 
 
-Leaf = tuple[tuple[str, ...], Any, Values]
+Leaf = tuple[tuple[Any, ...], Any, Values]
 """The path of a value, the value, and the mapping of the chart's values.yaml in which its key is, or is not."""
 
 
-def leaves(values: Values, chart: Values, above: tuple[str, ...] = ()) -> Iterator[Leaf]:
+def dotted(path: Sequence[Any]) -> str:
+    """The path as a text; a key that YAML does not read as a text (1:, on:) is one that the chart lacks."""
+    return ".".join(map(str, path))
+
+
+def leaves(values: Values, chart: Values, above: tuple[Any, ...] = ()) -> Iterator[Leaf]:
     """The values that no mapping of the chart has further keys for."""
     for name, item in values.items():
         default = chart.get(name)
@@ -59,7 +64,7 @@ def check_kinds(values: Values, chart: Values) -> Iterator[Finding]:
         if name in where and not _is_of_kind(item, name, where[name]):
             what = "is null, which removes the chart's default"
             what = what if item is None else f"{shown(item)} is not {_kind(where[name])}"
-            yield _fault(".".join(path), what, "remove it" if item is None else "correct it")
+            yield _fault(dotted(path), what, "remove it" if item is None else "correct it")
 
 
 def variants(values: Values, chart: Values) -> list[dict[str, Any]]:
@@ -68,11 +73,11 @@ def variants(values: Values, chart: Values) -> list[dict[str, Any]]:
     Templates read keys that values.yaml lacks. The chart knows a key if it renders anything else without it.
     """
     unknown = [path for path, _item, where in leaves(values, chart) if path[-1] not in where]
-    rows = [{"key": ".".join(path), "values": _without(values, path)} for path in unknown]
+    rows = [{"key": dotted(path), "values": _without(values, path)} for path in unknown]
     return [{"key": "", "values": values}, *rows]
 
 
-def _without(values: Values, path: Sequence[str]) -> Values:
+def _without(values: Values, path: Sequence[Any]) -> Values:
     name, *below = path
     rest = {key: item for key, item in values.items() if key != name}
     return {**rest, name: _without(values[name], below)} if below else rest

@@ -206,6 +206,7 @@ def test_a_value_that_is_set_again_is_not_dropped() -> None:
         ({"controller": {"affinity": {"x": "secret"}}}, "sets controller.affinity, which is dropped; add it"),
         ({"resources": {"gpus": {"enabled": True}}}, "sets resources.gpus.enabled, which gets another value"),
         ({"kubeletPlugin": {"priority": 1}}, "sets kubeletPlugin.priority, which is dropped; the new chart has no"),
+        ({1: "secret"}, "sets 1, which is dropped; the new chart has no"),
         ({"image": {"tag": "v25.12.0"}}, "sets image.tag, which is dropped; remove it"),
     ],
 )

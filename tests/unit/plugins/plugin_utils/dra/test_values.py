@@ -282,6 +282,12 @@ def test_the_chart_is_asked_about_each_key_that_its_values_lack() -> None:
     assert list(linter.check_unread([], CHART)) == []
 
 
+def test_a_key_that_is_no_text_is_one_that_the_chart_lacks() -> None:
+    """As YAML's 1: and on: are."""
+    found = check_values({1: "x", "controller": {True: "x"}, "featureGates": {2: True}})  # type: ignore[dict-item]
+    assert [row["key"] for row in found] == ["1", "controller.True", "featureGates.2"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
