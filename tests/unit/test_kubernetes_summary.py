@@ -32,8 +32,8 @@ TOPOLOGY = [{"action": "create", "what": "Topology nvlink of kai.scheduler", "wh
             {"dra_driver_removed": {"changed": True}},
             [
                 "Removed the DRA driver",
-                "Kubernetes: 1 change. Next: ansible-playbook rackscale.nvlink.imex, since nvidia-imex.service of the"
-                " trays stays masked.",
+                "Kubernetes: 1 change. Next: ansible-playbook rackscale.nvlink.imex, which gives IMEX of the trays"
+                " another owner.",
             ],
         ),
         (
