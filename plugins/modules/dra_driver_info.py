@@ -116,6 +116,10 @@ options:
     type: list
     elements: str
     default: []
+  chart:
+    description: The chart, as a folder or archive. Of O(unread_keys) those that its templates name are warnings.
+    type: str
+    default: ''
   old_values:
     description: The values of the release of a 25.x chart that is upgraded.
     type: dict

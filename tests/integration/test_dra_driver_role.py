@@ -346,7 +346,7 @@ def test_a_rejection_by_chart_or_api_server_is_reported_and_the_next_run_continu
     for options, words in (
         ({"dra_driver_chart": str(broken)}, "no such luck"),
         ({"dra_driver_chart": str(refused)}, "The API server would refuse ConfigMap No_Name"),
-        ({"dra_driver_values": typo}, "logVerbosty: the chart has no such key, and Helm would ignore it"),
+        ({"dra_driver_values": typo}, "logVerbosty: changes nothing that the chart renders; write logVerbosity"),
         ({"dra_driver_chart": "oci://127.0.0.1:9/charts/none"}, "oci://127.0.0.1:9/charts/none"),
     ):
         failed = site.run(check=False, **options)

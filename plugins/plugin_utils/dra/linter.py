@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import WARNING, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, shown
@@ -39,12 +42,10 @@ def _is_free(name: str, default: Any) -> bool:
 
 
 Leaf = tuple[tuple[Any, ...], Any, Values]
-"""The path of a value, the value, and the mapping of the chart's values.yaml in which its key is, or is not."""
+"""The path of a value, the value, and the mapping of the chart's values.yaml in which its key is, or is not.
 
-
-def dotted(path: Sequence[Any]) -> str:
-    """The path as a text; a key that YAML does not read as a text (1:, on:) is one that the chart lacks."""
-    return ".".join(map(str, path))
+A key that YAML reads as no text (1:, on:) is one that the chart lacks.
+"""
 
 
 def leaves(values: Values, chart: Values, above: tuple[Any, ...] = ()) -> Iterator[Leaf]:
@@ -64,7 +65,7 @@ def check_kinds(values: Values, chart: Values) -> Iterator[Finding]:
         if name in where and not _is_of_kind(item, name, where[name]):
             what = "is null, which removes the chart's default"
             what = what if item is None else f"{shown(item)} is not {_kind(where[name])}"
-            yield _fault(dotted(path), what, "remove it" if item is None else "correct it")
+            yield _fault(".".join(map(str, path)), what, "remove it" if item is None else "correct it")
 
 
 def variants(values: Values, chart: Values) -> list[dict[str, Any]]:
@@ -73,7 +74,7 @@ def variants(values: Values, chart: Values) -> list[dict[str, Any]]:
     Templates read keys that values.yaml lacks. The chart knows a key if it renders anything else without it.
     """
     unknown = [path for path, _item, where in leaves(values, chart) if path[-1] not in where]
-    rows = [{"key": dotted(path), "values": _without(values, path)} for path in unknown]
+    rows = [{"key": ".".join(map(str, path)), "values": _without(values, path)} for path in unknown]
     return [{"key": "", "values": values}, *rows]
 
 
@@ -83,13 +84,31 @@ def _without(values: Values, path: Sequence[Any]) -> Values:
     return {**rest, name: _without(values[name], below)} if below else rest
 
 
-def check_unread(keys: Sequence[str], chart: Values) -> Iterator[Finding]:
-    """A finding for each of these dotted keys, which change nothing that the chart renders."""
+def templates(chart: str) -> str:
+    """The text of the templates of a chart, a folder or an archive; DraError if it cannot be read."""
+    try:
+        if Path(chart).is_dir():
+            files = [path.read_bytes() for path in Path(chart).glob("**/templates/**/*") if path.is_file()]
+        else:
+            with tarfile.open(chart) as archive:
+                rows = [archive.extractfile(row) for row in archive if "/templates/" in row.name]
+                files = [row.read() for row in rows if row is not None]
+    except (OSError, tarfile.TarError):
+        raise DraError(f"chart: {chart} cannot be read; write its absolute path") from None
+    return b"\n".join(files).decode(errors="replace")
+
+
+def check_unread(keys: Sequence[str], chart: Values, text: str) -> Iterator[Finding]:
+    """A finding for each of these dotted keys, which change nothing that the chart renders.
+
+    text: that of the templates. They may read a key that it names behind an option that is off, so it is a warning.
+    """
     for key in keys:
         above, dot, name = key.rpartition(".")
         nearest = difflib.get_close_matches(name, mapped(value(chart, above) if above else chart), 1, 0.75)
         remedy = f"write {above}{dot}{nearest[0]}" if nearest else "remove it"
-        yield _fault(key, "the chart has no such key, and Helm would ignore it", remedy)
+        row = _fault(key, "changes nothing that the chart renders", remedy)
+        yield {**row, "severity": WARNING} if re.search(rf"\b{re.escape(name)}\b", text) else row
 
 
 def _kind(default: Any) -> str:

@@ -115,9 +115,10 @@ def _findings(
         missing = preflight.missing_permissions(snapshot)
         return all_found if phase == "preflight" else [*missing, *_errors(all_found)]
     if phase == "manifest":
+        unread = options["unread_keys"]
         new, old = (dry_run.objects(options[key]) for key in ("manifest", "old_manifest"))
         refused = [
-            *linter.check_unread(options["unread_keys"], plan.chart_values),
+            *linter.check_unread(unread, plan.chart_values, linter.templates(options["chart"]) if unread else ""),
             *dry_run.DryRun(access).refused(new, options["namespace"], options["chart_crds"]),
         ]
         if not old:

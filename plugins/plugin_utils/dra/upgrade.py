@@ -30,7 +30,7 @@ def compare(
     """
     found = []
     for path, item, where in linter.leaves(old_values, chart):
-        key = linter.dotted(path)
+        key = ".".join(map(str, path))
         kept = value(new_values, key, _NOTHING)
         is_kept = kept == item or (
             isinstance(kept, Mapping) and isinstance(item, Mapping) and merged(kept, item) == kept

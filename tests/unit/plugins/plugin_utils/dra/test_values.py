@@ -8,6 +8,7 @@ What the chart and the API server refuse: test_kubernetes_chart.py, test_dra_dri
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def check_values(own: Mapping[str, Any], shape: str = "compute_domains") -> list
 def faults(made: Mapping[str, Any], version: Any = NEW) -> list[dict[str, Any]]:
     """As for a chart whose templates read no key that its values lack."""
     unread = [row["key"] for row in linter.variants(made, CHART)[1:]]
-    found = [*linter.check_unread(unread, CHART), *linter.check_kinds(made, CHART)]
+    found = [*linter.check_unread(unread, CHART, ""), *linter.check_kinds(made, CHART)]
     return [*found, *linter.check_start(made, version)]
 
 
@@ -279,7 +280,32 @@ def test_the_chart_is_asked_about_each_key_that_its_values_lack() -> None:
         {"key": "kubeletPlugin.newKey", "values": {**own, "kubeletPlugin": {"priorityClassName": ""}}},
         {"key": "maskNvidiaDriverParams", "values": {"kubeletPlugin": own["kubeletPlugin"]}},
     ]
-    assert list(linter.check_unread([], CHART)) == []
+
+
+def test_a_key_without_effect_is_a_warning_where_the_templates_name_it() -> None:
+    """They may read it only behind an option that is off, or with this value as their fallback."""
+    text = "{{ if .Values.webhook.enabled }}{{ .Values.webhook.siteKey }}{{ end }}"
+    found = list(linter.check_unread(["webhook.siteKey", "webhook.site"], CHART, text))
+    assert [(row["key"], row["severity"]) for row in found] == [
+        ("webhook.siteKey", "warning"),
+        ("webhook.site", "error"),
+    ]
+    assert {row["message"].partition(": ")[2] for row in found} == {
+        "changes nothing that the chart renders; remove it."
+    }
+
+
+def test_templates_are_read_in_a_folder_and_in_an_archive(tmp_path: Path) -> None:
+    folder = tmp_path / "dra"
+    for name in ("templates/a.yaml", "templates/tests/b.yaml", "charts/sub/templates/c.yaml", "README.md"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"of {Path(name).stem}")
+    with tarfile.open(tmp_path / "dra.tgz", "w:gz") as archive:
+        archive.add(folder, "dra")
+    for chart in (folder, tmp_path / "dra.tgz"):
+        assert sorted(linter.templates(str(chart)).split("\n")) == ["of a", "of b", "of c"]
+    with pytest.raises(DraError, match="none cannot be read; write its absolute path"):
+        linter.templates(str(tmp_path / "none"))
 
 
 def test_a_key_that_is_no_text_is_one_that_the_chart_lacks() -> None:
