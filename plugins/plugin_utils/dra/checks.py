@@ -8,6 +8,7 @@ Helm waits neither for the pods of a DaemonSet nor for what they publish, and ac
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ PLUGIN = "-kubelet-plugin"
 """The suffix of the name of the plugin's DaemonSet, also of GPU Operator's."""
 CONTROLLER = "compute-domain"
 """The container of the driver's controller, also of GPU Operator's."""
+NO_TIME = datetime.timedelta()
 
 
 class Claim(NamedTuple):
@@ -80,17 +82,23 @@ def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     return found
 
 
-def running(snapshot: Snapshot, host_managed: bool) -> list[Finding]:
-    """V5 and V6: what needs no plan, so verify checks it too."""
-    active = [] if host_managed else domains.check_active(snapshot)
-    return [*_controller(snapshot), *active, *domains.check_deleted(snapshot)]
+def running(snapshot: Snapshot, host_managed: bool, starting: datetime.timedelta = NO_TIME) -> list[Finding]:
+    """V5 and V6: what needs no plan, so verify checks it too.
+
+    starting: how long after its last change a claim or the controller may still be starting, for a caller that does not
+    repeat the checks.
+    """
+    claims = [row for row in snapshot["claims"] if not domains.is_new(row, snapshot, starting)]
+    active = [] if host_managed else domains.check_active({**snapshot, "claims": claims})
+    return [*_controller(snapshot, starting), *active, *domains.check_deleted(snapshot)]
 
 
-def _controller(snapshot: Snapshot) -> Iterator[Finding]:
+def _controller(snapshot: Snapshot, starting: datetime.timedelta) -> Iterator[Finding]:
     """Helm accepts a controller without a replica."""
     rows = [row for row in snapshot["deployments"] if any(part.get("name") == CONTROLLER for part in containers(row))]
     unknown = any(" deployments;" in sentence for sentence in snapshot["not_readable"])
-    if not unknown and not any(_count(mapped(row.get("status")), "availableReplicas") for row in rows):
+    available = (_count(mapped(row.get("status")), "availableReplicas") for row in rows)
+    if not unknown and not any(available) and not any(domains.is_new(row, snapshot, starting) for row in rows):
         what = f"no available replica ({summarize(map(name_of, rows)) or 'there is no Deployment of it'})"
         message = f"The driver's controller has {what}, so no ComputeDomain starts or ends; scale it up, or see"
         yield finding("dra_plugin_unready", f"{message} kubectl describe.")

@@ -110,6 +110,12 @@ class Channels:
         return "no daemon has joined"
 
 
+def is_new(item: Object, snapshot: Snapshot, within: datetime.timedelta) -> bool:
+    """Whether an object has changed less than this time before the snapshot; none has within no time."""
+    changed = _time(mapped(item.get("metadata")).get("changedAt"))
+    return changed is not None and abs(snapshot["read_at"] - changed) < within
+
+
 def uid_of(item: Object) -> str:
     return str(mapped(item.get("metadata")).get("uid"))
 

@@ -4,10 +4,10 @@
 """A snapshot of a cluster for the checks of the DRA driver: plain lists and mappings, read by GET.
 
 Objects are those of the API server without the fields that no check needs and that are most of the data in large
-clusters: managedFields, and all of a node's status except nodeInfo, the condition Ready and the extended resources. Of
-Helm's Secrets only the metadata is requested, so no secret is read. Pods are read only where a caller needs them: those
-with a node that have not ended, with what they request. A list that the account may not read is empty and
-adds a row to not_readable; nodes that cannot be listed are an error.
+clusters: managedFields, of which metadata.changedAt has the last time, and all of a node's status except nodeInfo, the
+condition Ready and the extended resources. Of Helm's Secrets only the metadata is requested, so no secret is read.
+Pods are read only where a caller needs them: those with a node that have not ended, with what they request. A list that
+the account may not read is empty and adds a row to not_readable; nodes that cannot be listed are an error.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 LISTS: dict[str, tuple[str, str | None, str]] = {
     "device_classes": (API_GROUP, None, "deviceclasses"),
     "slices": (API_GROUP, None, "resourceslices"),
+    "compute_domain_cliques": (GROUP, "v1beta1", "computedomaincliques"),
+    # A daemon leaves after the claim of its node, so a claim that is still there is of one that was read.
     "claims": (API_GROUP, None, "resourceclaims"),
     "claim_templates": (API_GROUP, None, "resourceclaimtemplates"),
-    "compute_domains": (GROUP, "v1beta1", "computedomains"),
-    "compute_domain_cliques": (GROUP, "v1beta1", "computedomaincliques"),
     "gpu_clusters": ("nvidia.com", "v1alpha1", "gpuclusters"),
     "cluster_policies": ("nvidia.com", "v1", "clusterpolicies"),
     "daemon_sets": ("apps", "v1", "daemonsets"),
     "deployments": ("apps", "v1", "deployments"),
     "network_policies": ("networking.k8s.io", "v1", "networkpolicies"),
+    "compute_domains": (GROUP, "v1beta1", "computedomains"),
 }
 
 
@@ -79,8 +80,10 @@ def _api_version(groups: Mapping[str, list[str]]) -> str | None:
 
 
 def _slim(item: Object) -> Object:
-    """An object of a list without managedFields and, for a node, without most of its status."""
-    metadata = {key: value for key, value in mapped(item.get("metadata")).items() if key != "managedFields"}
+    """An object of a list with changedAt in place of managedFields and, for a node, without most of its status."""
+    metadata = dict(mapped(item.get("metadata")))
+    times = [str(mapped(row).get("time")) for row in as_list(metadata.pop("managedFields", []))]
+    metadata |= {"changedAt": max(times)} if times else {}
     slim = {**item, "metadata": metadata}
     status = mapped(item.get("status"))
     if "nodeInfo" in status:
@@ -132,12 +135,14 @@ class Reader:
 
         pods: whether to read pods where they may have GPUs that a ComputeDomain cannot use: with a device plugin.
         """
-        self._not_readable = []
         read_at = datetime.datetime.now(datetime.timezone.utc)
         version = self._object("/version").get("gitVersion")
         groups = self._client.served()
         if not isinstance(version, str) or not groups:
             self._client.fail(self._client.url, "is no Kubernetes API server", "write the address of one")
+        # Other lists may have objects of a domain that ends meanwhile, or begins: they are read last, too.
+        before = self._list("compute_domains", groups)
+        self._not_readable = []
         found = {
             "version": version,
             "read_at": read_at,
@@ -149,6 +154,8 @@ class Reader:
             "pods": [],
             "not_readable": self._not_readable,
         }
+        rows = [*before, *as_list(found["compute_domains"])]
+        found["compute_domains"] = list({str(row["metadata"].get("uid")): row for row in rows}.values())
         if pods and found["compute_domains"] and any(map(_has_device_plugin, as_list(found["nodes"]))):
             found["pods"] = [_slim_pod(pod) for pod in self._listed("/api/v1/pods", _ON_NODES)]
         return cast(Snapshot, found)

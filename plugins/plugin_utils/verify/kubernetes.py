@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -25,6 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import ComputeDomains, Failure, failure
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
+STARTING = datetime.timedelta(minutes=5)
+"""In which a ComputeDomain of a new pod or a new controller starts: the role waits as long (dra_driver_wait)."""
 
 
 def check(evidence: Evidence) -> Iterator[Failure]:
@@ -39,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
     yield from _readiness(evidence, evidence.kubernetes, tray_of)
     yield from _slices(evidence, evidence.kubernetes, tray_of)
     yield from _domains(evidence, evidence.kubernetes, tray_of)
-    yield from _driver(evidence.kubernetes, tray_of)
+    yield from _driver(evidence, evidence.kubernetes, tray_of)
 
 
 def compute_domains(evidence: Evidence) -> ComputeDomains | None:
@@ -158,12 +161,14 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
         yield failure("dra_node_outdated", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))
 
 
-def _driver(snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     """The checks of the role dra_driver that need no values of the chart; none without the driver."""
     host_managed = preflight.live_host_managed(snapshot)
     if host_managed is None:
         return
-    for row in [*preflight.kubelets(snapshot, {}), *checks.running(snapshot, host_managed)]:
+    for row in [*preflight.kubelets(snapshot, {}), *checks.running(snapshot, host_managed, STARTING)]:
         trays = [tray_of[node] for node in as_list(mapped(row).get("nodes")) if node in tray_of]
         tray = trays[0] if len(trays) == 1 else None
-        yield failure(row["code"], KUBERNETES, row["message"], tray, trays=trays, severity=row["severity"])
+        cliques = {evidence.fabric.trays[name]["clique"] for name in trays}
+        clique = cliques.pop() if len(cliques) == 1 else None
+        yield failure(row["code"], KUBERNETES, row["message"], tray, clique, trays=trays, severity=row["severity"])

@@ -131,6 +131,12 @@ def claim(
     }
 
 
+def changed(item: dict[str, Any], minutes: int) -> dict[str, Any]:
+    """An object that was last changed so long before NOW."""
+    time = NOW - datetime.timedelta(minutes=minutes)
+    return {**item, "metadata": {**item["metadata"], "changedAt": f"{time:%Y-%m-%dT%H:%M:%SZ}"}}
+
+
 def domain(name: str = "cd", deleted: str | None = None) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "jobs", "uid": f"uid-{name}"}
     return {"metadata": {**metadata, **({"deletionTimestamp": deleted} if deleted else {})}}

@@ -80,6 +80,31 @@ def test_a_snapshot_is_the_cluster() -> None:
     assert "labelSelector=owner%3Dhelm" in secrets.target
 
 
+def test_of_managed_fields_the_time_of_the_last_change_is_kept() -> None:
+    times = ["2026-11-21T11:58:00Z", "2026-11-21T11:59:00Z", "2026-11-21T11:00:00Z"]
+    claim = world.claim("work")
+    claim["metadata"]["managedFields"] = [{"manager": "x", "time": time} for time in times]
+    snapshot, _requests = read(Cluster({**world.installed(), "claims": [claim]}))
+    assert snapshot["claims"] == [world.changed(world.claim("work"), 1)]
+
+
+class Changing(Cluster):
+    """A ComputeDomain ends after the first answer with it, and another begins before the last one."""
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        path = request.target.partition("?")[0]
+        super().__call__(request, reply)
+        if path.endswith("/computedomains"):
+            self.lists[path] = [world.domain("begins")]
+
+
+def test_a_domain_that_begins_or_ends_meanwhile_is_known() -> None:
+    """Other lists may have its objects, which are no leftovers."""
+    snapshot, _requests = read(Changing(world.working()))
+    names = [row["metadata"]["name"] for row in snapshot["compute_domains"]]
+    assert names == ["cd", "begins"]
+
+
 def test_of_the_status_of_a_node_only_what_checks_read_is_kept() -> None:
     node = world.node("r01t01")
     rows = [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "False"}]

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, LAYERS, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     correlation,
     failure,
@@ -465,6 +466,31 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (label_of_a_deleted_compute_domain, "kubernetes", "dra_domain_leftovers", []),
     (compute_domain_over_two_cliques, "kubernetes", "dra_domain_spans", []),
 ]
+
+
+def test_a_compute_domain_or_controller_that_is_starting_is_no_failure(world: World) -> None:
+    """The claims of a new pod are allocated before the daemon there joins."""
+    daemon_not_ready(world)
+    old = world.kubernetes["claims"]
+    world.kubernetes["claims"] = [dra_cluster.changed(row, 1) for row in old]
+    world.kubernetes["deployments"] = [dra_cluster.changed(dra_cluster.controller(0), 1)]
+    assert rows(world.verdict()) == []
+    # The role, which repeats its checks, has no such patience.
+    assert len(checks.running(world.kubernetes, False)) == 2
+    world.kubernetes["claims"] = [dra_cluster.changed(row, 9) for row in old]
+    world.kubernetes["deployments"] = [dra_cluster.changed(dra_cluster.controller(0), 9)]
+    assert [code for _layer, code, _trays in rows(world.verdict())] == ["dra_plugin_unready"] * 2
+
+
+@pytest.mark.parametrize(("nodes", "clique"), [(A[:2], "r01"), ([A[0], B[0]], None)])
+def test_a_failure_of_several_trays_names_their_clique_where_it_is_one(
+    world: World, nodes: list[str], clique: str | None
+) -> None:
+    """A rollout asks for the failures of a tray or of its clique."""
+    claims = [dra_cluster.claim(f"work-{node}", node=node) for node in nodes]
+    world.kubernetes.update(compute_domains=[dra_cluster.domain()], claims=claims)
+    (row,) = world.verdict()["failures"]
+    assert (row["code"], row["tray"], row["clique"], row["trays"]) == ("dra_plugin_unready", None, clique, nodes)
 
 
 def test_no_failure_when_all_layers_agree(world: World) -> None:
