@@ -8,7 +8,6 @@ Helm waits neither for the pods of a DaemonSet nor for what they publish, and ac
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -32,7 +31,6 @@ PLUGIN = "-kubelet-plugin"
 """The suffix of the name of the plugin's DaemonSet, also of GPU Operator's."""
 CONTROLLER = "compute-domain"
 """The container of the driver's controller, also of GPU Operator's."""
-NO_TIME = datetime.timedelta()
 
 
 class Claim(NamedTuple):
@@ -46,15 +44,13 @@ class Claim(NamedTuple):
 
 def claims(snapshot: Snapshot) -> list[Claim]:
     """All claims with a device of this driver, sorted."""
-    return sorted(_claims(snapshot))
-
-
-def _claims(snapshot: Snapshot) -> Iterator[Claim]:
+    found = []
     for item in snapshot["claims"]:
         metadata, drivers = mapped(item.get("metadata")), {row.get("driver") for row in domains.results(item)}
         if drivers & {domains.DOMAIN_DRIVER, device_plugins.GPU_DRIVER}:
             where = (str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")))
-            yield Claim(*where, bool(as_list(mapped(item.get("status")).get("reservedFor"))))
+            found.append(Claim(*where, bool(as_list(mapped(item.get("status")).get("reservedFor")))))
+    return sorted(found)
 
 
 def lost_claims(before: Sequence[Claim], snapshot: Snapshot) -> list[Finding]:
@@ -82,18 +78,18 @@ def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     return found
 
 
-def running(snapshot: Snapshot, host_managed: bool, starting: datetime.timedelta = NO_TIME) -> list[Finding]:
+def running(snapshot: Snapshot, host_managed: bool, starting: int = 0) -> list[Finding]:
     """V5 and V6: what needs no plan, so verify checks it too.
 
-    starting: how long after its last change a claim or the controller may still be starting, for a caller that does not
-    repeat the checks.
+    starting: the minutes after its last change in which a claim or the controller may still be starting, for a caller
+    that does not repeat the checks.
     """
     claims = [row for row in snapshot["claims"] if not domains.is_new(row, snapshot, starting)]
     active = [] if host_managed else domains.check_active({**snapshot, "claims": claims})
     return [*_controller(snapshot, starting), *active, *domains.check_deleted(snapshot)]
 
 
-def _controller(snapshot: Snapshot, starting: datetime.timedelta) -> Iterator[Finding]:
+def _controller(snapshot: Snapshot, starting: int) -> Iterator[Finding]:
     """Helm accepts a controller without a replica."""
     rows = [row for row in snapshot["deployments"] if any(part.get("name") == CONTROLLER for part in containers(row))]
     unknown = any(" deployments;" in sentence for sentence in snapshot["not_readable"])

@@ -58,14 +58,9 @@ def evaluate(
             continue
         others = sorted(owners(crd) - NEUTRAL_MANAGERS - set(managers))
         if others:
-            found.append(
-                finding(
-                    "dra_other_install",
-                    f"The CRD {name} is managed by {' and '.join(others)}, which would revert the change; remove it"
-                    " there, or add the manager to crd_managers to take the CRD over.",
-                    crd=name,
-                )
-            )
+            message = f"The CRD {name} is managed by {' and '.join(others)}, which would revert the change; remove it"
+            message = f"{message} there, or add the manager to crd_managers to take the CRD over."
+            found.append(finding("dra_other_install", message, crd=name))
         difference = _stale(name, crd, (wanted or {}).get(name))
         if difference:
             theirs, remedy = ("chart's", _APPLY) if stand_alone else ("driver's", _UPGRADE_OPERATOR)

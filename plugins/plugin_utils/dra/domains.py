@@ -110,10 +110,10 @@ class Channels:
         return "no daemon has joined"
 
 
-def is_new(item: Object, snapshot: Snapshot, within: datetime.timedelta) -> bool:
-    """Whether an object has changed less than this time before the snapshot; none has within no time."""
+def is_new(item: Object, snapshot: Snapshot, minutes: int) -> bool:
+    """Whether an object has changed less than so many minutes before the snapshot; none has within 0."""
     changed = _time(mapped(item.get("metadata")).get("changedAt"))
-    return changed is not None and abs(snapshot["read_at"] - changed) < within
+    return changed is not None and abs(snapshot["read_at"] - changed) < datetime.timedelta(minutes=minutes)
 
 
 def uid_of(item: Object) -> str:
@@ -144,8 +144,7 @@ def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
     if without:
         nodes = summarize(sorted(without))
         message = f"The daemons of ComputeDomain {name} find no clique on {nodes}, so its workload has no IMEX"
-        message = f"{message} there; repair the fabric of those trays."
-        yield _on(without, finding("dra_clique_unknown", message, domain=name))
+        yield _on(without, finding("dra_clique_unknown", f"{message} there; repair those trays' fabric.", domain=name))
     cliques = {member.clique for member in joined.values()} - {""}
     if len(cliques) > 1:
         message = f"ComputeDomain {name} spans {len(cliques)} cliques without NVLink between them; bind its workload to"
@@ -203,11 +202,8 @@ def check_deleted(snapshot: Snapshot) -> list[Finding]:
             found.append(finding("dra_domain_stuck", f"{message} {more}", domain=name_of(domain)))
     for uid, rows in sorted(remaining.items()):
         message = f"Leftovers of the deleted ComputeDomain {uid} block others: {summarize(sorted(rows))}; the driver"
-        found.append(
-            finding(
-                "dra_domain_leftovers", f"{message} cleans up every 10 minutes, so remove them if they stay longer."
-            )
-        )
+        message = f"{message} cleans up every 10 minutes, so remove them if they stay longer."
+        found.append(finding("dra_domain_leftovers", message))
     return found
 
 

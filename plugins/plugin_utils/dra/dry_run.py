@@ -29,7 +29,6 @@ MAX_REASON = 300
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Statuses with a message of the API server itself; 400 also of a webhook that does not support dry runs, 500 of one
 # that does not answer.
-_READ_STATUSES = (403, 404)
 _WRITE_STATUSES = (201, 400, 403, 404, 405, 409, 422, 500)
 _MISSING_RIGHT = re.compile(r"User \S+ cannot ")
 
@@ -99,7 +98,7 @@ class DryRun:
     def _answer(self, method: str, path: str, body: Any = None) -> tuple[int, Object]:
         url = self._client.url + path
         if method == "GET":
-            answer = self._client.get(url, _READ_STATUSES)
+            answer = self._client.get(url, (403, 404))
         else:
             answer = self._client.send(method, f"{url}?dryRun=All", body, _WRITE_STATUSES)
         return answer.status, mapped(self._client.json(answer))

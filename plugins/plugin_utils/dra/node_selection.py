@@ -32,7 +32,6 @@ _ALWAYS_TOLERATED = frozenset(
     for word in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
 )
 _REQUIRED = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-_BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def labels(node: Object) -> Object:
@@ -87,7 +86,7 @@ def selects(pod: Object, node: Object) -> bool:
 def _untolerated(node: Object, tolerations: Sequence[Any]) -> str | None:
     """The first taint of a node that keeps the pods of a DaemonSet off, as key:effect."""
     for taint in map(mapped, as_list(mapped(node.get("spec")).get("taints"))):
-        blocks = taint.get("effect") in _BLOCKING_EFFECTS and str(taint.get("key")) not in _ALWAYS_TOLERATED
+        blocks = taint.get("effect") in ("NoSchedule", "NoExecute") and str(taint.get("key")) not in _ALWAYS_TOLERATED
         if blocks and not any(_tolerates(mapped(row), taint) for row in tolerations):
             return f"{taint.get('key')}:{taint.get('effect')}"
     return None

@@ -88,8 +88,8 @@ def _root(result: Any) -> bool | None:
 def _plan(options: Arguments, version: versions.Version, snapshot: preflight.Snapshot) -> preflight.Plan:
     blank = preflight.Plan({}, version, options["namespace"], options["release"])
     old_name = preflight.keeps_old_name(snapshot, blank)
-    root = options["kubelet_root"]
-    made = values.build(options["shape"], options["values"], api_version(snapshot), old_name, root)
+    best = api_version(snapshot["groups"])
+    made = values.build(options["shape"], options["values"], best, old_name, options["kubelet_root"])
     same = ("external_label_writer", "cdi_enabled", "crd_managers", "chart_values")
     return replace(
         blank,
@@ -141,7 +141,7 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
         "release_values": plan.values or {},
         "variants": linter.variants(plan.values or {}, plan.chart_values),
         "stand_alone": plan.stand_alone,
-        "api_version": api_version(snapshot),
+        "api_version": api_version(snapshot["groups"]),
         "kubernetes_version": snapshot["version"],
         "nodes": sorted(preflight.expected_nodes(snapshot, trays)),
         "free_nodes": stranded.free_nodes(snapshot, trays),

@@ -206,7 +206,7 @@ def _kubernetes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Findin
 
 def _api(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P2: resource.k8s.io is served."""
-    best = api_version(snapshot)
+    best = api_version(snapshot["groups"])
     configured = str(plan.get("resourceApiVersion", "")).rpartition("/")[2]
     served = snapshot["groups"].get(API_GROUP, [])
     yield from kubelets(snapshot, trays)
@@ -339,8 +339,7 @@ def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
             yield finding("dra_release_old", f"{message} the names of its objects by nameOverride.")
         elif live > plan.version:
             message = f"chart_version: release {plan.release} is of a newer chart, and an older driver cannot read its"
-            remedy = "nodes' checkpoints; set the installed version or a later one."
-            yield finding("dra_release_failed", f"{message} {remedy}")
+            yield finding("dra_release_failed", f"{message} nodes' checkpoints; set the installed version or later.")
 
 
 def _network(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:

@@ -69,12 +69,8 @@ class Snapshot(TypedDict):
     """Sentences without a full stop."""
 
 
-def api_version(snapshot: Snapshot) -> str | None:
-    """The best version of resource.k8s.io that is served, as v1; None if none is."""
-    return _api_version(snapshot["groups"])
-
-
-def _api_version(groups: Mapping[str, list[str]]) -> str | None:
+def api_version(groups: Mapping[str, list[str]]) -> str | None:
+    """The best version of resource.k8s.io of those that are served, as v1; None if none is."""
     served = groups.get(API_GROUP, [])
     return next((version for version in API_VERSIONS if version in served), None)
 
@@ -163,7 +159,7 @@ class Reader:
     def _list(self, key: str, groups: Mapping[str, list[str]]) -> list[Object]:
         """A list of LISTS; empty where its API group is not served."""
         group, fixed, resource = LISTS[key]
-        wanted = fixed or _api_version(groups)
+        wanted = fixed or api_version(groups)
         served = wanted and wanted in groups.get(group, [])
         return self._listed(f"/apis/{group}/{wanted}/{resource}") if served else []
 
@@ -174,9 +170,8 @@ class Reader:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
         answer = self._client.get(self._client.url + path, allowed=(403, 404))
         if answer.status == 403:
-            self._not_readable.append(
-                f"The account may not get customresourcedefinitions; give it the verb get on {name}"
-            )
+            right = f"get customresourcedefinitions; give it the verb get on {name}"
+            self._not_readable.append(f"The account may not {right}")
         return mapped(self._client.json(answer)) if answer.status == 200 else None
 
     def _listed(
@@ -189,8 +184,6 @@ class Reader:
             if needed or error.status not in (403, 404):
                 raise
             if error.status == 403:
-                resource = path.rpartition("/")[2]
-                self._not_readable.append(
-                    f"The account may not list {resource}; give it the verb list in all namespaces"
-                )
+                right = f"list {path.rpartition('/')[2]}; give it the verb list in all namespaces"
+                self._not_readable.append(f"The account may not {right}")
         return []

@@ -9,7 +9,7 @@ no longer has. Findings contain only keys and names, never a value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter
@@ -32,10 +32,7 @@ def compare(
     for path, item, where in linter.leaves(old_values, chart):
         key = ".".join(map(str, path))
         kept = value(new_values, key, _NOTHING)
-        is_kept = kept == item or (
-            isinstance(kept, Mapping) and isinstance(item, Mapping) and merged(kept, item) == kept
-        )
-        if not is_kept:
+        if merged({key: kept}, {key: item}) != {key: kept}:
             remedy = "add it to values if you need it" if path[-1] in where else "the new chart has no such key"
             remedy = "remove it, unless a mirror has the new image there" if key in _IMAGE_KEYS else remedy
             message = f"The old release sets {key}, which {'is dropped' if kept is _NOTHING else 'gets another value'}"

@@ -71,8 +71,7 @@ def build(
     """
     if shape not in SHAPES:
         raise DraError(f"shape: {shown(shape)} is none of {', '.join(SHAPES)}; choose one of them")
-    if own is None:
-        own = {}
+    own = {} if own is None else own
     if not isinstance(own, Mapping):
         raise DraError(f"values: {shown(own)} is not a mapping; write the chart's keys under it")
     if own and shape == "gpu_cluster":

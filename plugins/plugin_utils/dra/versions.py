@@ -53,8 +53,6 @@ def pinned(text: object) -> Version:
     if version is None:
         raise DraError(f"chart_version: {shown(text)} is no exact version; write one, such as 0.5.0")
     if version < MOVED:
-        raise DraError(
-            f"chart_version: {text} is a version of the old chart, which ended with 25.12; write 0.4.0 or later, which"
-            " are newer although their numbers are lower"
-        )
+        remedy = "write 0.4.0 or later, which are newer although their numbers are lower"
+        raise DraError(f"chart_version: {text} is a version of the old chart, which ended with 25.12; {remedy}")
     return version

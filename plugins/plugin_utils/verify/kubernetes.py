@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -26,8 +25,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import ComputeDomains, Failure, failure
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
-STARTING = datetime.timedelta(minutes=5)
-"""In which a ComputeDomain of a new pod or a new controller starts: the role waits as long (dra_driver_wait)."""
+STARTING = 5
+"""Minutes in which a ComputeDomain of a new pod, or the controller, starts; dra_driver_wait is as long."""
 
 
 def check(evidence: Evidence) -> Iterator[Failure]:
