@@ -322,7 +322,7 @@ def test_each_fault_of_a_running_driver_is_reported_in_check_mode_and_not_fixed(
     checked = site.run("--check", check=False)
     assert checked.returncode != 0
     for text in (
-        "The DeviceClass compute-domain-daemon.nvidia.com is missing",
+        "Missing DeviceClass: compute-domain-daemon.nvidia.com;",
         "on node r01t03 the daemon is NotReady",
         f"The label {nodes.CLIQUE} of node r01t04 is other.7, but its GPUs report",
         "Leftovers of the deleted ComputeDomain 0b1c block others: the label of node r01t02",
