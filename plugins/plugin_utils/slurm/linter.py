@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import dropwhile, groupby
+from itertools import dropwhile, groupby, islice
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
@@ -504,7 +504,8 @@ def _node_lines(candidate: Candidate) -> Iterator[tuple[list[str], list[tuple[st
 
 def _node_lines_name_units(candidate: Candidate) -> Iterator[Objection]:
     for nodes, units, line in _node_lines(candidate):
-        for unit, why in _refused_units(candidate, units):
+        # One objection for a line, whose whole value is in each.
+        for unit, why in islice(_refused_units(candidate, units), 1):
             yield "node_line", {"tray": nodes[0], "block": unit, "why": why, **line}
 
 

@@ -312,10 +312,11 @@ def _other_topologies(
         findings.append(host_finding("slurm_topology_foreign", "name", name=name, kind=taken[0]))
     made = [replace(other, cluster_default=other.name == default) for other in desired.others]
     new = {other.name: other for other in made}
+    gone = _gone(observed, desired, name)
     others = [
         new.pop(other.name) if other.name in new else replace(other, cluster_default=other.name == default)
         for other in written
-        if other.name != name and other.name not in _gone(observed, desired, name)
+        if other.name != name and other.name not in gone
     ]
     mine = {other.name for other in made}
     findings += [

@@ -237,11 +237,12 @@ def test_a_site_may_have_any_number_of_nodes_and_jobs(run_action: Any, answer: A
     more = [{**SURVEY["nodes"][0], "NodeName": f"n{number}"} for number in range(20_001)]
     job = {"user": "alice", "partition": "all", "nodes": "n1"}
     jobs = [{**job, "id": str(number)} for number in range(20_001)]
-    topologies = {row["NodeName"]: "other:a" for row in more}
+    topologies = {row["NodeName"]: "other:a,other:b" for row in more}
     survey = {**SURVEY, "nodes": SURVEY["nodes"] + more, "jobs": jobs, "node_topologies": topologies}
     answer(survey={"survey": survey})
     result = run_action(ActionModule, fabric_file=clustered(tmp_path), rehearse="never")
     assert "has no topology 'other' (nvlink)" in result["msg"]
+    assert sum("has no topology" in row["message"] for row in result["findings"]) == 1
 
 
 def test_a_topology_yaml_of_the_site_is_only_read_where_it_is_ours(run_action: Any, answer: Any) -> None:
