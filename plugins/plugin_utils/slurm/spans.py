@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 
@@ -113,7 +114,7 @@ def _rule(base: int, levels: Sequence[int], nodes: int, blocks: int) -> _Rule:
 def _span(counts: Sequence[int], base: int, levels: Sequence[int], nodes: int, retries: bool) -> Span:
     rule = _rule(base, levels, nodes, len(counts))
     largest = sorted(counts, reverse=True)
-    needed = next((number for number in range(1, len(counts) + 1) if sum(largest[:number]) >= nodes), None)
+    needed = next((number for number, trays in enumerate(accumulate(largest), 1) if trays >= nodes), None)
     one = nodes <= base and needed == 1
     segment = None if one else _segment(counts, base, nodes)
     options = _segment_options(counts, rule, nodes, segment) if segment else ()
