@@ -65,9 +65,9 @@ def test_no_failure_when_all_layers_agree(site: Site) -> None:
     assert (suites.get("failures"), suites.get("skipped")) == ("0", "1")
     assert sorted(suite.get("name", "") for suite in suites) == sorted(verdict["layers"])
     # One task on a tray for all layers. On the controller: the names of the run, validation of the arguments, check of
-    # the fabric file, the options, Slurm's blocks, its tiers, the verdict, its text; the task fail is skipped.
+    # the fabric file, Slurm's blocks, its tiers, the verdict, its text; the task fail is skipped.
     tasks = re.findall(r"(?m)^(\S+) +: ok=(\d+) .* skipped=(\d+)", site.output)
-    assert tasks == [("localhost", "8", "1"), *((tray, "1", "0") for tray in TRAYS)]
+    assert tasks == [("localhost", "7", "1"), *((tray, "1", "0") for tray in TRAYS)]
 
 
 def test_five_faults_at_once_are_five_failures(site: Site) -> None:
