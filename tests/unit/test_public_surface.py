@@ -17,6 +17,7 @@ import yaml
 COLLECTION = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (COLLECTION / "plugins" / "modules").glob("[!_]*.py"))
 INTERNAL = "[INTERNAL] "
+GROUPS = yaml.load((COLLECTION / "meta" / "runtime.yml").read_text(), Loader=yaml.CSafeLoader)["action_groups"]
 NOTE = re.compile(r"Used by the (roles|playbooks) of this collection alone; its options may change in any release\.")
 PUBLIC = (
     "dra_driver_info",
@@ -77,3 +78,15 @@ def test_an_option_has_one_type_in_all_public_modules() -> None:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_result_documents_changes_and_findings(name: str) -> None:
     assert {"changes", "findings"} <= _document(name, "RETURN").keys()
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_lists_public_modules_sorted_and_once(group: str) -> None:
+    """Internal modules are in no group: their roles and action plugins set all of their options."""
+    assert sorted(set(GROUPS[group])) == GROUPS[group]
+    assert set(GROUPS[group]) <= set(PUBLIC)
+
+
+def test_module_defaults_of_a_group_apply_to_every_public_module_of_its_place() -> None:
+    assert set(GROUPS["fabric"]) == {name for name in PUBLIC if "fabric_file" in _options(name)}
+    assert set(GROUPS["slurm"]) == {name for name in PUBLIC if name.startswith("slurm_")}

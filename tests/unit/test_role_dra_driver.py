@@ -2,18 +2,76 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The role dra_driver's file of values, which may have secrets: what Helm reads in it, and that none stays."""
+"""The lines that the playbook kubernetes ends with, and the values of the role dra_driver, which may have secrets."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
-TASKS = Path(__file__).resolve().parents[2] / "roles/dra_driver/tasks"
+CHECKOUT = Path(__file__).resolve().parents[2]
+TASKS = CHECKOUT / "roles/dra_driver/tasks"
+NEXT = ". Next: ansible-playbook rackscale.nvlink.verify."
+TOPOLOGY = [{"action": "create", "what": "Topology nvlink of kai.scheduler", "why": ""}]
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(
+    ("registered", "lines"),
+    [
+        (
+            {"dra_driver_released": {"changed": False, "skipped": True}},
+            [f"Kubernetes: no changes{NEXT}"],
+        ),
+        (
+            {"dra_driver_removed": {"changed": True}},
+            [
+                "Removed the DRA driver",
+                "Kubernetes: 1 change. Next: ansible-playbook rackscale.nvlink.imex, which gives IMEX of the trays"
+                " another owner.",
+            ],
+        ),
+        (
+            {
+                "dra_driver_applied": {"changed": True, "results": []},
+                "dra_driver_released": {"changed": True},
+                "k8s_topology_result": {"changed": True, "changes": TOPOLOGY * 40},
+                "ansible_check_mode": True,
+            },
+            [
+                "Applied the CRDs of the DRA driver",
+                "Installed or upgraded the DRA driver",
+                *["create Topology nvlink of kai.scheduler"] * 38,
+                "and 2 more",
+                f"Kubernetes: 42 changes (dry run){NEXT}",
+            ],
+        ),
+    ],
+)
+def test_the_last_task_shows_what_changed(registered: dict[str, Any], lines: list[str]) -> None:
+    path = CHECKOUT / "playbooks" / "phases" / "kubernetes.yml"
+    task = DataLoader().load_from_file(str(path), trusted_as_template=True)[-1]["tasks"][-1]
+    variables = {"ansible_check_mode": False, **task["vars"], **registered}
+    assert Templar(DataLoader(), variables=variables).template(task["ansible.builtin.debug"]["msg"]) == lines
+
+
+def test_the_results_that_it_reads_are_registered() -> None:
+    roles = [path for role in ("dra_driver", "k8s_topology") for path in CHECKOUT.glob(f"roles/{role}/tasks/*.yml")]
+    registered = {
+        task.get("register") for path in roles for task in yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+    }
+    book = yaml.load((CHECKOUT / "playbooks" / "phases" / "kubernetes.yml").read_text(), Loader=yaml.CSafeLoader)
+    variables = book[-1]["tasks"][-1]["vars"]
+    words = set(re.findall(r"\b(?:dra_driver|k8s_topology)_\w+", str(variables)))
+    assert words - variables.keys() <= registered
+    assert len(words - variables.keys()) == 5
 
 
 @pytest.mark.core
