@@ -2,7 +2,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-# helm diff upgrade RELEASE CHART [--version=V] [-f=FILE]: nothing where nothing would change, else what would.
+# helm diff upgrade RELEASE CHART [--version=V] [-f=FILE | --values=FILE]: nothing where nothing would change, else what would.
 set -eu
 release=$2
 chart=$3
@@ -11,7 +11,7 @@ values=/dev/null
 version=
 for word; do
     case $word in
-        -f=*) values=${word#-f=} ;;
+        -f=* | --values=*) values=${word#*=} ;;
         --version=*) version=$word ;;
     esac
 done
