@@ -13,9 +13,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import tempfile
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -69,6 +71,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     ansible_facts,
     expressions,
+    fields,
     kubernetes,
     probe,
     rest,
@@ -372,11 +375,11 @@ def read_node(node: Any) -> None:
 
 
 def read_topograph(text: str) -> None:
-    for block in topograph.read(text):
-        for node in block.nodes[:5]:
-            found = topograph._observation(node, block, None, None, NOW)
-            if found is not None:
-                _placed(found)
+    mapping = {"name": itemgetter("node"), "clique": itemgetter("domain")}
+    for row in itertools.islice(topograph.read(text), 100):
+        found = fields.observation("topograph", row, mapping, NOW)
+        if found is not None:
+            _placed(found)
 
 
 def read_expression(pair: tuple[str, Any]) -> None:

@@ -1,62 +1,32 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source rest: trays from any JSON, at a URL or in a file, mapped by JMESPath expressions.
-
-The results of expressions pass the same checks as the facts of a tray: an invalid value becomes null with a finding. A
-field that is left out, or null, is unknown without a finding.
-"""
+"""Source rest: trays from any JSON, at a URL or in a file, mapped by JMESPath expressions (see fields)."""
 
 from __future__ import annotations
 
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_rest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    DEGRADED,
-    HEALTHY,
-    UNHEALTHY,
-    UNKNOWN,
-    Address,
-    Observation,
-    SourceResult,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import (
     Options,
     SourceError,
     check_options,
     documented,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    CLUSTER_NAME,
-    CLUSTER_UUID,
-    GPU_UUID,
-    NODE_NAME,
-    SERIAL,
-    TIME,
-    VERSION,
-    Object,
-    TooManyValuesError,
-    identity,
-    is_address,
-    json_document,
-    sentence,
-    text,
-    whole,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fields import CHECKS, observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TooManyValuesError, json_document
 
 SOURCE = "rest"
 OPTIONS = documented(source_rest.ModuleDocFragment.DOCUMENTATION, SOURCE)
 LINK = "link"
-MAX_LIST = 1024
 
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LINK_NEXT = re.compile(r'<([^<>]{1,4096})>\s*((?:;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[^\s;,"]+)\s*)*)')
@@ -73,7 +43,7 @@ def discover(options: Any, now: str) -> SourceResult:
         if not isinstance(found, list):
             raise SourceError(f"{SOURCE}: trays returns no list on the page {where}; correct the expression")
         for item in found:
-            trays.add(_observation(item, fields, now))
+            trays.add(observation(SOURCE, item, fields, now))
     return trays.result("correct the expression name, or exclude such items in trays")
 
 
@@ -172,120 +142,7 @@ def _following(client: http.Client, url: str, target: Any) -> str:
 
 def _fields(options: Options) -> dict[str, Expression]:
     where = f"{SOURCE}: fields"
-    expressions = check_options(options.mapping("fields"), ("name", *_CHECKS), where)
+    expressions = check_options(options.mapping("fields"), ("name", *CHECKS), where)
     if "name" not in expressions:
         raise SourceError(f"{where}: name is missing; write the expression for the name of a tray")
     return {str(key): Expression(value, f"{where}: {key}") for key, value in expressions.items() if value is not None}
-
-
-def _observation(item: Any, fields: Mapping[str, Expression], now: str) -> Observation | None:
-    """Convert an item by the expressions; None if it has no usable name."""
-    tray = tray_name(fields["name"](item))
-    if tray is None:
-        return None
-    values: dict[str, Any] = {}
-    findings: list[Finding] = []
-    for field, expression in fields.items():
-        if field == "name":
-            continue
-        raw = expression(item)
-        value = _CHECKS[field](raw) if raw is not None else None
-        if value is not None:
-            values[field] = value
-        elif raw is not None:
-            message = (
-                f"Source {SOURCE} returns an invalid {field} for tray {tray}; correct it there, or its expression."
-            )
-            findings.append(finding("unusable_value", message, tray=tray))
-    problem = values.pop("problem", None)
-    if problem:
-        return Observation(tray, SOURCE, reachable=False, problem=problem, findings=tuple(findings))
-    place = _identity(values)
-    known = {key: value for key, value in values.items() if key not in ("clique", "cluster_uuid", "clique_id")}
-    known["gpu_count"] = max(len(known.get("gpu_uuids", ())), known.get("gpu_count", 0))
-    return Observation(tray, SOURCE, identity=place, findings=tuple(findings), **{"observed_at": now, **known})
-
-
-def _identity(values: Object) -> tuple[str, int] | None:
-    """The clique from its text form, else from its two parts; None for the zero UUID."""
-    if "clique" in values:
-        place: tuple[str, int] = values["clique"]
-        return place
-    uuid, clique_id = values.get("cluster_uuid"), values.get("clique_id")
-    return (uuid, clique_id) if uuid and uuid != ZERO_UUID and clique_id is not None else None
-
-
-def _number(value: Any) -> int | None:
-    """An integer, also in text form, as in many custom fields."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,10}", value):
-        value = int(value)
-    return whole(value)
-
-
-def _serial(value: Any) -> str | None:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**18
-    return text(SERIAL)(str(value) if is_number else value)
-
-
-def _gpu_uuids(value: Any) -> tuple[str, ...] | None:
-    """GPU UUIDs in their order; None if one of them is invalid."""
-    if not isinstance(value, list) or len(value) > MAX_LIST:
-        return None
-    uuids = [text(GPU_UUID)(item) for item in value]
-    return None if None in uuids else tuple(dict.fromkeys(uuid for uuid in uuids if uuid))
-
-
-def _addresses(value: Any) -> tuple[Address, ...] | None:
-    """Addresses from a text, or a list of texts or of objects with address, interface and prefix."""
-    rows = value if isinstance(value, list) else [value]
-    if len(rows) > MAX_LIST:
-        return None
-    found = [_address(row) for row in rows if row is not None]
-    return None if None in found else tuple(address for address in found if address)
-
-
-def _address(row: Any) -> Address | None:
-    fields = row if isinstance(row, Mapping) else {"address": row}
-    value = fields.get("address")
-    if not isinstance(value, str):
-        return None
-    address, _slash, length = value.partition("/")
-    prefix = _number(length) if length else _number(fields.get("prefix"))
-    if not is_address(address) or (length and prefix is None):
-        return None
-    return Address(sentence(fields.get("interface")), address, prefix or 0)
-
-
-def _health(value: Any) -> str | None:
-    word = value.lower() if isinstance(value, str) else None
-    return word if word in (HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN) else None
-
-
-def _lower(check: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
-    return lambda value: check(value.lower() if isinstance(value, str) else value)
-
-
-def _host(value: Any) -> str | None:
-    return str(value) if isinstance(value, str) and is_address(value) else text(NODE_NAME)(value)
-
-
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "clique": identity,
-    "cluster_uuid": _lower(text(CLUSTER_UUID)),
-    "clique_id": _number,
-    "chassis_serial": _serial,
-    "tray_index": _number,
-    "gpu_uuids": _gpu_uuids,
-    "gpu_count": _number,
-    "addresses": _addresses,
-    "driver_version": text(VERSION),
-    "health": _health,
-    "observed_at": text(TIME),
-    "problem": lambda value: sentence(value) or None,
-    "slurm_node": text(NODE_NAME),
-    "kubernetes_node": text(NODE_NAME),
-    "ansible_host": _host,
-    "slurm_cluster": text(CLUSTER_NAME),
-    "kubernetes_cluster": text(CLUSTER_NAME),
-}
-"""Field -> its check."""

@@ -21,19 +21,20 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_topograph
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, logical_lines
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import plain_yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, documented
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fields import observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     Object,
     as_list,
@@ -58,23 +59,17 @@ REMEDIES = {
     "contains no blocks": "run sudo ibnetdiscover on a node: infiniband-bm leaves out cliques that it does not show",
 }
 """Part of the reason why there is no topology -> what to do (pkg/translate of Topograph 1.0)."""
+NO_CLIQUE = (
+    "its block's domain must be a clique: use a provider that reads nvidia-smi or the label nvidia.com/gpu.clique, and "
+    "the format topology.conf"
+)
+"""Remedy for the domain of a block that is no clique."""
 DOMAIN = "accelerator.topograph.run/domain"
 """The label of an instance with its domain, in the answer of the engine graph."""
 
 _REQUEST = re.compile(r"[0-9A-Za-z._-]{1,128}")
 _OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _DOMAIN = re.compile(r"^#[ \t]*([^\s=]{1,256})=(\S{1,256})[ \t]*$", re.MULTILINE)
-
-
-class Block(NamedTuple):
-    """A block of Topograph's topology, or one instance (then without a name).
-
-    nodes: names in Slurm, or the ID of the instance; domain: the ID of its domain, None if not given.
-    """
-
-    name: str
-    nodes: tuple[str, ...]
-    domain: str | None
 
 
 def discover(options: Any, now: str) -> SourceResult:
@@ -86,30 +81,39 @@ def discover(options: Any, now: str) -> SourceResult:
     try:
         text = body.decode("utf-8")
         check_count(text.count(",") + text.count("\n"), max_bytes)
-        blocks = list(read(text))
+        rows = list(read(text))
     except (plain_yaml.YamlError, HostlistError, ValueError, RecursionError) as error:
         why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else sentence(str(error))
         client.fail(url, f"returns a topology that cannot be parsed ({why})", "check Topograph's log")
-    if not blocks:
+    if not rows:
         # The engine slinky, and the others with the parameter topologyConfigPath, answer so.
         if body.strip() == b"OK":
             remedy = "leave out the engine's topologyConfigPath, or read what the engine slinky writes by config_map"
             client.fail(url, "writes its topology elsewhere", remedy)
         client.fail(url, "returns a topology without blocks", "set the engine slurm with the plugin topology/block")
+    fields: dict[str, Any] = {
+        "name": expression or itemgetter("node"),
+        "clique": lambda row: row["domain"] or "",
+        "slurm_node": itemgetter("node"),
+        "slurm_cluster": lambda row: cluster,
+    }
     trays = Collector(SOURCE, "nodes")
-    for block in blocks:
-        for node in block.nodes:
-            trays.add(_observation(node, block, expression, cluster, now))
+    for row in rows:
+        trays.add(observation(SOURCE, row, fields, now, NO_CLIQUE))
     return trays.result("correct tray_name")
 
 
-def read(text: str) -> Iterator[Block]:
-    """Yield the blocks of topology.conf or topology.yaml (none of a tree), or the instances of the engine graph.
+def read(text: str) -> Iterator[dict[str, str | None]]:
+    """Yield node (its name in Slurm, or the ID of an instance), block and domain of each node, null if not given.
 
-    YamlError, HostlistError, ValueError or RecursionError for an invalid text, also for more than MAX_TRAYS nodes.
+    The text is topology.conf, topology.yaml (nothing of a tree) or the instances of the engine graph. YamlError,
+    HostlistError, ValueError or RecursionError for an invalid text, also for more than MAX_TRAYS nodes.
     """
     if text.lstrip().startswith("{"):
-        yield from _instances(text)
+        for row in map(mapped, as_list(mapped(json.loads(text)).get("instances"))):
+            domain = mapped(row.get("labels")).get(DOMAIN)
+            node = str(row.get("id") or "")
+            yield {"node": node, "block": "", "domain": domain if isinstance(domain, str) else None}
         return
     domains = {match[1]: match[2] for match in _DOMAIN.finditer(text)}
     first = next(iter(logical_lines(text)), "")
@@ -121,14 +125,8 @@ def read(text: str) -> Iterator[Block]:
         if total > MAX_TRAYS:
             raise HostlistError(f"its blocks have more than {MAX_TRAYS} nodes")
         # The site may make the domain the block's name (blockName in the engine's parameters).
-        yield Block(name, tuple(nodes), domains.get(name) or (name if identity(name) else None))
-
-
-def _instances(text: str) -> Iterator[Block]:
-    """The instances of the engine graph, each as a block of one node."""
-    for row in map(mapped, as_list(mapped(json.loads(text)).get("instances"))):
-        domain = mapped(row.get("labels")).get(DOMAIN)
-        yield Block("", (str(row.get("id") or ""),), domain if isinstance(domain, str) and domain else None)
+        domain = domains.get(name) or (name if identity(name) else None)
+        yield from ({"node": node, "block": name, "domain": domain} for node in nodes)
 
 
 def _conf_blocks(text: str) -> Iterator[tuple[str, str]]:
@@ -145,32 +143,6 @@ def _yaml_blocks(text: str) -> Iterator[tuple[str, str]]:
             name, hostlist = mapped(row).get("block"), mapped(row).get("nodes", "")
             if isinstance(name, str) and isinstance(hostlist, str):
                 yield name, hostlist
-
-
-def _observation(node: str, block: Block, expression: Any, cluster: str | None, now: str) -> Observation | None:
-    name = expression({"node": node, "block": block.name, "domain": block.domain}) if expression else node
-    tray = tray_name(name)
-    if tray is None:
-        return None
-    place = identity(block.domain)
-    findings: tuple[Finding, ...] = ()
-    if place is None:
-        domain = f"the domain {sentence(block.domain)}" if block.domain else "no domain"
-        message = (
-            f"Topograph returns {domain} for the block of tray {tray}, which is not a clique; use a provider "
-            "that reads "
-            "nvidia-smi or the label nvidia.com/gpu.clique, and the format topology.conf."
-        )
-        findings = (finding("unusable_value", message, tray=tray),)
-    return Observation(
-        tray,
-        SOURCE,
-        observed_at=now,
-        identity=place,
-        findings=findings,
-        slurm_node=tray_name(node),
-        slurm_cluster=cluster,
-    )
 
 
 def _from_request(options: Options) -> tuple[http.Client, str, bytes | bytearray, int]:

@@ -112,7 +112,10 @@ def test_a_domain_that_is_no_clique_gives_no_place(domain: str) -> None:
     (observed,) = found(f"# b1={domain}\nBlockName=b1 Nodes=t1\n")
     assert (observed.tray, observed.reachable, observed.identity) == ("t1", True, None)
     assert [(row["code"], row["tray"]) for row in observed.findings] == [("unusable_value", "t1")]
-    assert "{{" not in observed.findings[0]["message"]
+    assert observed.findings[0]["message"] == (
+        "Source topograph returns an invalid clique for tray t1; its block's domain must be a clique: use a provider "
+        "that reads nvidia-smi or the label nvidia.com/gpu.clique, and the format topology.conf."
+    )
 
 
 def test_topology_yaml_has_no_domains() -> None:
@@ -163,7 +166,7 @@ def test_a_refused_request_hides_the_credentials_of_the_provider() -> None:
     ],
 )
 def test_a_block_topology_without_blocks_has_its_remedy(reason: str, remedy: str) -> None:
-    """Texts of Topograph 1.0, as tests/integration/test_topograph.py gets them from the program itself."""
+    """Texts of pkg/translate of Topograph 1.0."""
     assert f"has no topology ({reason}); {remedy}" in refused(Topograph(f"{reason}\n", status=400))
 
 
