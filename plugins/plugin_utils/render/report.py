@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, view
@@ -82,9 +83,11 @@ def _problems(shown: view.Figure, verdict: Verdict | None) -> list[dict[str, Any
     failures = [{**view.NO_SUBJECT, **row} for row in verdict.failures] if verdict else []
     findings = []
     for row in shown.findings:
-        # A message is `what is wrong; remedy.`
+        # A message is `what is wrong; remedy.`, but for some, whose code has a remedy.
         message, semicolon, remedy = row["message"].rpartition("; ")
-        parts = {"message": f"{message}.", "remediation": remedy} if semicolon else {"remediation": ""}
+        known = CATALOGUE.get(row["code"])
+        general = {"remediation": known.remedy if known else ""}
+        parts = {"message": f"{message}.", "remediation": remedy} if semicolon else general
         findings.append({"layer": "", "cause": "", **row, **parts})
     return sorted([*failures, *findings], key=lambda row: view.severity_rank(row["severity"]))
 

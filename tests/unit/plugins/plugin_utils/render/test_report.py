@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
@@ -113,11 +114,20 @@ def test_without_a_state_the_verdict_is_a_plan_and_simulated_trays_are_named() -
     assert Page(_page(fabric, fabrics.state(fabric, r01t01={"source": "simulation"}))).of_class("tag")
 
 
-def test_a_remedy_has_a_button_that_copies_it() -> None:
+@pytest.mark.parametrize(
+    ("message", "what", "remedy"),
+    [
+        (SICK["message"], "GPU 2 is unhealthy.", "drain it and reset its GPUs."),
+        ("GPU 2 is unhealthy: drain it.", "GPU 2 is unhealthy: drain it.", CATALOGUE["fabric_unhealthy"].remedy),
+    ],
+    ids=["own", "of the code"],
+)
+def test_a_remedy_has_a_button_that_copies_it(message: str, what: str, remedy: str) -> None:
     fabric = fabrics.fabric()
-    page = Page(_page(fabric, fabrics.state(fabric, r02t12={"findings": [SICK]})))
-    assert "GPU 2 is unhealthy." in page.texts["p"]
-    assert "drain it and reset its GPUs." in page.texts["span"]
+    finding = {**SICK, "code": "fabric_unhealthy", "message": message}
+    page = Page(_page(fabric, fabrics.state(fabric, r02t12={"findings": [finding]})))
+    assert what in page.texts["p"]
+    assert remedy in page.texts["span"]
     assert page.texts["button"] == ["Copy remedy"]
 
 
