@@ -52,7 +52,12 @@ class Fleet:
         (folder / "hook.yml").write_text(HOOK)
 
     def run(
-        self, *options: str, away: str = "", book: str | Path = "rackscale.nvlink.rollout", **variables: Any
+        self,
+        *options: str,
+        away: str = "",
+        book: str | Path = "rackscale.nvlink.rollout",
+        settings: dict[str, str] | None = None,
+        **variables: Any,
     ) -> subprocess.CompletedProcess[str]:
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         hosts: dict[str, Any] = {name: dict(local) for name in (*FIRST, *SECOND, *RACK_2, *RACK_3)}
@@ -69,7 +74,7 @@ class Fleet:
         given = {"rollout_hook": str(self.folder / "hook.yml"), "rollout_steps": ["hook"]}
         given.update(rollout_name="hook", changed_trays=str(self.folder / "changed"))
         command = ("ansible-playbook", "-i", inventory, book, "-e", json.dumps(given))
-        return ansible(*command, *options, check=False)
+        return ansible(*command, *options, check=False, **(settings or {}))
 
     @property
     def changed(self) -> list[str]:
@@ -139,6 +144,14 @@ def test_check_mode_changes_nothing_and_a_tray_stands_for_its_clique(fleet: Flee
     assert (fleet.changed, fleet.progress_file.exists()) == ([], False)
     some = fleet.run("-e", "rollout_trays=r01b,r03t01")
     assert (some.returncode, set(fleet.changed)) == (0, {*SECOND, *RACK_3}), "the whole clique of a tray"
+
+
+@pytest.mark.long
+def test_a_wave_has_the_settings_of_verify_where_roles_keep_their_variables(fleet: Fleet) -> None:
+    settings = {"ANSIBLE_PRIVATE_ROLE_VARS": "true"}
+    done = fleet.run("--check", "-e", '{"rollout_steps": ["verify"]}', settings=settings)
+    assert "verify : Compare all layers with the fabric file" in output(done)
+    assert "is undefined" not in output(done)
 
 
 @pytest.mark.long
