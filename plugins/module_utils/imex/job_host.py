@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
@@ -68,10 +70,10 @@ def uncalled(desired: domain.DesiredState) -> list[HostFinding]:
 
 
 def files_of(desired: domain.DesiredState, generation: int) -> dict[str, tuple[bytes | None, int]]:
-    """path -> (content or None for absent, mode), with the wrappers, which Slurm runs, last."""
+    """path -> (content or None for absent, mode). The wrappers, which Slurm runs, come last and go first."""
     if desired.owner != domain.JOB:
         kept = _kept(desired)
-        names = (job_files.PROGRAM, state.SETTINGS_FILE, *job_files.wrappers(desired.job).values())
+        names = (*job_files.wrappers(desired.job).values(), job_files.PROGRAM, state.SETTINGS_FILE)
         return {name: (job_files.NOOP.encode() if name in kept else None, 0o755) for name in names}
     settings = job_files.settings_of(desired, generation, _slurm(desired)[1])
     return {
@@ -99,23 +101,22 @@ def forbid_jobs() -> None:
 def leave(
     desired: domain.DesiredState, made: Mapping[str, tuple[bytes | None, int]], host: Host, allow_jobs: bool
 ) -> None:
-    """Remove IMEX per job, with the daemon of a job where ``allow_jobs``; else Blocked. made: files_of()."""
-    forbids = not allow_jobs and not host.check
-    if forbids:
-        forbid_jobs()
-    wrappers = {name: (atomic.read_regular(name), 0o755) for name in job_files.wrappers(desired.job).values()}
-    write({name: made[name] for name in wrappers}, host)
-    running = _jobs_running()
-    if running and forbids:
-        # It began before its prolog was removed, and needs its epilog.
-        write(wrappers, host)
-        raise Blocked(running[0])
-    write({name: made[name] for name in made if name not in wrappers}, host)
-    for found in running:
-        if host.change(f"stop the daemon of job {found['values']['job']}"):
-            daemon.clear(state.Settings("", (), stop_wait=float(desired.job["stop_wait"])))
-    if os.path.isdir(state.RUN) and host.change(f"remove {state.RUN}"):
-        shutil.rmtree(state.RUN)
+    """Remove IMEX per job, with the daemon of a job where ``allow_jobs``; else Blocked. made: files_of().
+
+    A prolog that runs ends first, since it may not have its daemon yet; one that waits for the lock finds no settings.
+    """
+    with contextlib.ExitStack() as locked:
+        if os.path.exists(state.SETTINGS_FILE) and not host.check:
+            locked.enter_context(state.lock(time.monotonic() + _TIMEOUT))
+        running = _jobs_running()
+        if running and not allow_jobs and not host.check:
+            raise Blocked(running[0])
+        write(made, host)
+        for found in running:
+            if host.change(f"stop the daemon of job {found['values']['job']}"):
+                daemon.clear(state.Settings("", (), stop_wait=float(desired.job["stop_wait"])))
+        if os.path.isdir(state.RUN) and host.change(f"remove {state.RUN}"):
+            shutil.rmtree(state.RUN)
 
 
 def _slurm(desired: domain.DesiredState) -> tuple[str | None, dict[str, list[str]]]:

@@ -77,61 +77,44 @@ def decide(
     generation = _generation(
         sha256, [*records.values(), *(row.get("record") for row in inspected.values())], clique.name
     )
+
+    def has_list(tray: str, known: Mapping[str, Record]) -> bool:
+        return tray in known and known[tray]["sha256"] == sha256
+
+    def blocked(message: str, tray: str | None = None) -> Decision:
+        return Decision(True, generation, (), message, (_partial(clique, message, tray),))
+
     owners = {owner for row in inspected.values() if (owner := row.get("owner")) in domain.LIST_OWNERS}
     if domain.JOB in owners and len(owners) > 1:
-        return _blocked(
-            clique,
-            generation,
-            "imex_clique_partial",
+        return blocked(
             f"Trays of clique {clique.name} have imex_owner {' and '.join(sorted(owners))}, whose lists differ; set one"
-            " owner for all of them.",
-            None,
+            " owner for all of them."
         )
-    if restart:
-        # A daemon that keeps running with another list would stay disconnected until all restart.
-        running = sorted(tray for tray, row in failed.items() if row.get("running") and tray not in allow_outdated)
-        if running:
-            return _blocked(
-                clique,
-                generation,
-                "imex_clique_partial",
-                f"IMEX of clique {clique.name} must restart as a whole, but {running[0]} failed"
-                f" ({sentence(failed[running[0]].get('msg')) or 'no reason'}) while its daemon runs; fix that first,"
-                " stop its daemon, or name it in option allow_outdated.",
-                running[0],
-            )
-        partial = [
-            tray
-            for tray in outside
-            if tray not in allow_outdated and (tray not in records or records[tray]["sha256"] != sha256)
-        ]
-        if partial:
-            return _blocked(
-                clique,
-                generation,
-                "imex_clique_partial",
-                f"IMEX of clique {clique.name} must restart as a whole, but this run leaves out {summarize(partial)};"
-                " run it on the whole clique (serial must not split it), or name trays that may keep an outdated list"
-                " in option allow_outdated.",
-                None,
-            )
-    elif any(tray in records and records[tray]["sha256"] != sha256 and tray not in allow_outdated for tray in outside):
-        other = [tray for tray in outside if tray in records and records[tray]["sha256"] != sha256]
-        return _blocked(
-            clique,
-            generation,
-            "imex_clique_partial",
-            f"Trays of clique {clique.name} that are not part of this run have another node list: {summarize(other)};"
-            " run it on the whole clique, or name them in option allow_outdated.",
-            None,
+    # A daemon that keeps running with another list would stay disconnected until all restart.
+    running = sorted(tray for tray, row in failed.items() if row.get("running") and tray not in allow_outdated)
+    if restart and running:
+        return blocked(
+            f"IMEX of clique {clique.name} must restart as a whole, but {running[0]} failed"
+            f" ({sentence(failed[running[0]].get('msg')) or 'no reason'}) while its daemon runs; fix that first, stop"
+            " its daemon, or name it in option allow_outdated.",
+            running[0],
+        )
+    others = [tray for tray in outside if tray not in allow_outdated and not has_list(tray, records)]
+    if restart and others:
+        return blocked(
+            f"IMEX of clique {clique.name} must restart as a whole, but this run leaves out {summarize(others)}; run it"
+            " on the whole clique (serial must not split it), or name trays that may keep an outdated list in option"
+            " allow_outdated."
+        )
+    others = [tray for tray in others if tray in records]
+    if others:
+        return blocked(
+            f"Trays of clique {clique.name} that are not part of this run have another node list: {summarize(others)};"
+            " run it on the whole clique, or name them in option allow_outdated."
         )
     known = {**records, **{tray: record for tray, row in failed.items() if (record := row.get("record"))}}
-    outdated = tuple(
-        tray
-        for tray in clique.trays
-        if (tray in failed or (tray in unreached and (tray not in outside or tray in allow_outdated)))
-        and not (tray in known and known[tray]["sha256"] == sha256)
-    )
+    missed = [*failed, *(tray for tray in unreached if tray not in outside or tray in allow_outdated)]
+    outdated = tuple(tray for tray in clique.trays if tray in missed and not has_list(tray, known))
     return Decision(restart, generation, outdated, None, tuple(outdated_findings(clique, outdated, generation)))
 
 
@@ -156,13 +139,11 @@ def leaves_partially(
     outside = [tray for tray in outside if tray in records or clique.entry_of(tray) in connected]
     if not outside:
         return None
-    return finding(
-        "imex_clique_partial",
+    return _partial(
+        clique,
         f"Owner {options['owner']} ends the IMEX domain of clique {clique.name}, but this run leaves out"
         f" {summarize(outside)}; run it on the whole clique (serial must not split it), or name trays that may keep an"
         " outdated list in option allow_outdated.",
-        clique=clique.name,
-        tray=None,
     )
 
 
@@ -341,5 +322,5 @@ def _records(clique: Clique, rows: Mapping[str, Stored], outside: Sequence[str],
     return records
 
 
-def _blocked(clique: Clique, generation: int, code: str, message: str, tray: str | None) -> Decision:
-    return Decision(True, generation, (), message, (finding(code, message, clique=clique.name, tray=tray),))
+def _partial(clique: Clique, message: str, tray: str | None = None) -> Finding:
+    return finding("imex_clique_partial", message, clique=clique.name, tray=tray)

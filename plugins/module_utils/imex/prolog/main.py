@@ -90,6 +90,8 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
                 " --exclusive, with all GPUs of its trays (--gpus-per-node), or to a partition of whole nodes",
                 JOB,
             )
+        if not os.path.exists(SETTINGS_FILE):
+            raise Failure("IMEX got another owner on this tray while the prolog waited; run the job again", CLIQUE)
         other = _other_job(job)
         if other:
             raise Failure(

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -58,13 +59,6 @@ def desire(owner: str = "job", members: Any = TRAYS, **options: Any) -> domain.D
     return domain.DesiredState(owner, "r01", entries, nodes=nodes, job={**OPTIONS, **options})
 
 
-GOOD = {
-    "prologflags": ["Alloc"],
-    "prolog": ["/etc/slurm/prolog.d/*"],
-    "epilog": ["/etc/slurm/epilog.d/*"],
-}
-
-
 # The environment of a prolog from real slurmds of 24.11.5 and 26.05.5.
 @pytest.mark.parametrize(
     ("environ", "shares", "whole_blocks"),
@@ -85,6 +79,32 @@ def test_shared_and_exclusive_trays_are_read_from_slurms_environment(
     assert state.holds_whole_blocks(environ) is whole_blocks
 
 
+def _script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def _job(**environ: str) -> state.Job:
+    known = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "r01t01", "SLURM_JOB_NODELIST": "r01t[01-02]"}
+    return state.job_of({**known, "SLURM_JOB_USER": "u", **environ})
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a prolog has done to a daemon; it runs in tmp_path, where a test writes its programs too."""
+    done: list[str] = []
+    for module in (state, daemon):
+        monkeypatch.setattr(module, "RUN", str(tmp_path))
+    (tmp_path / "settings").touch()
+    monkeypatch.setattr(main, "SETTINGS_FILE", str(tmp_path / "settings"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name in ("clear", "stop_daemon", "start_daemon"):
+        monkeypatch.setattr(main, name, lambda *_arguments, name=name: done.append(name))
+    for name in ("remove", "wait_for_peers", "write_text", "log"):
+        monkeypatch.setattr(main, name, lambda *_arguments: None)
+    return done
+
+
 # SLURM_JOB_GPUS of a prolog from real slurmds of 24.11.5 and 26.05.5 (four GPUs a tray); not set without GPUs.
 @pytest.mark.parametrize(
     ("given_gpus", "counted", "expected"),
@@ -98,23 +118,13 @@ def test_shared_and_exclusive_trays_are_read_from_slurms_environment(
     ],
 )
 def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_gpus: str, counted: bool, expected: str
+    tmp_path: Path, begun: list[str], given_gpus: str, counted: bool, expected: str
 ) -> None:
     for number in range(4):
         (tmp_path / "gpus" / f"0000:0{number}").mkdir(parents=True)
     settings = state.Settings("r01", TRAYS, gpus_counted=counted, gpus=str(tmp_path / "gpus"))
-    monkeypatch.setattr(state, "RUN", str(tmp_path))
-    begun: list[Any] = []
-    for name in ("write_state", "stop_daemon"):
-        monkeypatch.setattr(main, name, begun.append)
-    for name in ("remove", "start_daemon", "wait_for_peers", "write_text", "log"):
-        monkeypatch.setattr(main, name, lambda *_arguments: None)
-    environ = {
-        "SLURM_JOB_OVERSUBSCRIBE": "OK",
-        "SLURM_JOB_NUM_NODES": "2",
-        **({"SLURM_JOB_GPUS": given_gpus} if given_gpus else {}),
-    }
-    environ = dict(_job(**environ).environ)
+    gpus = {"SLURM_JOB_GPUS": given_gpus} if given_gpus else {}
+    environ = _job(SLURM_JOB_OVERSUBSCRIBE="OK", SLURM_JOB_NUM_NODES="2", **gpus).environ
     if expected == "cancelled":
         with pytest.raises(state.Failure, match="--gpus-per-node") as found:
             main.prolog(settings, environ)
@@ -124,59 +134,55 @@ def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
     assert bool(begun) is (expected == "domain")
 
 
-@pytest.mark.parametrize("sharing", ["OK", "NO"])
-def test_only_a_job_that_has_the_tray_alone_ends_the_daemon_of_another_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: str
-) -> None:
-    """That of a job whose epilog did not run; a job that shares its one tray runs beside the other."""
-    monkeypatch.setattr(state, "RUN", str(tmp_path))
-    monkeypatch.setattr(main, "read_state", lambda: {"job": "76"})
-    _script(tmp_path / "squeue", "echo 7; echo 77")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    ended: list[state.Settings] = []
-    monkeypatch.setattr(main, "clear", ended.append)
-    job = _job(SLURM_JOB_OVERSUBSCRIBE=sharing, SLURM_JOB_NUM_NODES="1")
-    main.prolog(state.Settings("r01", TRAYS), job.environ)
-    assert bool(ended) is (sharing == "NO")
-
-
-@pytest.mark.parametrize(("trays", "rc"), [("1", 0), ("2", 0), ("2", 1)])
-def test_a_job_that_slurm_still_has_on_the_tray_keeps_its_domain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trays: str, rc: int
-) -> None:
-    """A suspended one: a job that needs a domain too is requeued, without a fault of the tray."""
-    monkeypatch.setattr(state, "RUN", str(tmp_path))
-    state.write_state({"job": "76"})
-    _script(tmp_path / "squeue", f"echo $* > {tmp_path}/called; echo 76; exit {rc}")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    for name in ("clear", "stop_daemon", "start_daemon"):
-        monkeypatch.setattr(main, name, lambda *_arguments: pytest.fail("the daemon is stopped"))
-    job = _job(SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_NUM_NODES=trays)
-    if trays == "1":
+def test_a_prolog_that_waited_for_a_change_of_owner_starts_no_daemon(tmp_path: Path, begun: list[str]) -> None:
+    (tmp_path / "settings").unlink()
+    job = _job(SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_NUM_NODES="2")
+    with pytest.raises(state.Failure, match="IMEX got another owner on this tray") as found:
         main.prolog(state.Settings("r01", TRAYS), job.environ)
-    else:
-        words = "start slurmctld" if rc else "job 76 has its IMEX domain on this tray and is still there"
-        with pytest.raises(state.Failure, match=words) as found:
+    assert (found.value.fault, begun, state.read_state()) == (state.CLIQUE, [], None)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "trays", "known", "rc", "why"),
+    [
+        # The daemon of a job whose epilog did not run.
+        ("NO", "1", "7", 0, ["clear"]),
+        ("OK", "1", "7", 0, []),
+        # A suspended job: one that needs a domain too is requeued, without a fault of the tray.
+        ("NO", "1", "76", 0, []),
+        ("NO", "2", "76", 0, "job 76 has its IMEX domain on this tray and is still there"),
+        ("NO", "2", "76", 1, "start slurmctld"),
+    ],
+)
+def test_a_job_that_slurm_still_has_on_the_tray_keeps_its_domain(
+    tmp_path: Path, begun: list[str], sharing: str, trays: str, known: str, rc: int, why: str | list[str]
+) -> None:
+    state.write_state({"job": "76"})
+    _script(tmp_path / "squeue", f"echo $* > {tmp_path}/called; echo {known}; exit {rc}")
+    job = _job(SLURM_JOB_OVERSUBSCRIBE=sharing, SLURM_JOB_NUM_NODES=trays)
+    if isinstance(why, str):
+        with pytest.raises(state.Failure, match=why) as found:
             main.prolog(state.Settings("r01", TRAYS), job.environ)
-        assert found.value.fault == state.CLIQUE
-    called = "--noheader --nodelist=r01t01 --states=running,suspended,stopped --format=%A\n"
-    assert (tmp_path / "called").read_text() == called
+        assert (found.value.fault, begun) == (state.CLIQUE, [])
+    else:
+        main.prolog(state.Settings("r01", TRAYS), job.environ)
+        assert begun == why
+    if sharing == "NO":
+        called = "--noheader --nodelist=r01t01 --states=running,suspended,stopped --format=%A\n"
+        assert (tmp_path / "called").read_text() == called
     assert state.read_state() == {"job": "76"}
 
 
 def test_the_list_of_a_job_goes_where_config_cfg_names_another_one_since(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state, "RUN", str(tmp_path))
-    monkeypatch.setattr(daemon, "RUN", str(tmp_path))
     monkeypatch.setattr(daemon, "stop_daemon", lambda *_arguments, **_others: None)
     monkeypatch.setattr(files, "PERSIST_FILE", str(tmp_path / "persist"))
     nodes = tmp_path / "nodes"
     nodes.write_text("10.0.0.1\n")
     state.write_state({"job": "77", "list": str(nodes)})
     daemon.clear(state.Settings("r01", TRAYS))
-    assert not nodes.exists()
-    assert state.read_state() is None
+    assert (nodes.exists(), state.read_state()) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -190,12 +196,11 @@ def test_the_list_of_a_job_goes_where_config_cfg_names_another_one_since(
     ],
 )
 def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str, refused: bool
+    tmp_path: Path, begun: list[str], second: str, refused: bool
 ) -> None:
     """By squeue of the leader, which lists every component; no other job asks slurmctld."""
     rows = "".join(f"77+{n} {nodes}\\n" for n, nodes in enumerate(("r01t01", second)))
     _script(tmp_path / "squeue", f"printf '{rows}'; echo $* >> {tmp_path}/called")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     settings = state.Settings("r01", TRAYS)
     main._check_components(settings, {})
     assert not (tmp_path / "called").exists()
@@ -219,7 +224,12 @@ def test_components_of_a_heterogeneous_job_in_one_clique_are_refused(
     ],
 )
 def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str, environ: dict[str, str], called: str
+    tmp_path: Path,
+    begun: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    second: str,
+    environ: dict[str, str],
+    called: str,
 ) -> None:
     """By the job's allocation: the prolog of a tray without GPUs starts no daemon."""
     shown = (
@@ -227,8 +237,6 @@ def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
     )
     _script(tmp_path / "scontrol", f"case $* in *show*) printf '{shown}';; *) echo $* >> {tmp_path}/called;; esac")
     _script(tmp_path / "squeue", "echo 78 COMPLETED; echo 77 RUNNING")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(state, "RUN", str(tmp_path))
     notified: list[str] = []
     monkeypatch.setattr(failure, "_notify", lambda _job, text: notified.append(text))
     settings = state.Settings("r01", TRAYS, policy="requeue", gpus_counted=True)
@@ -250,21 +258,13 @@ def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
     ],
 )
 def test_the_policy_decides_about_job_and_tray(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    policy: str,
-    fault: str,
-    restarts: str,
-    batch: bool,
-    expected: tuple[int, str],
+    tmp_path: Path, begun: list[str], policy: str, fault: str, restarts: str, batch: bool, expected: tuple[int, str]
 ) -> None:
     """The reason is in the job's AdminComment; Slurm requeues batch jobs only."""
     refuses = "" if batch else "case $1 in requeue*) exit 1;; esac"
     _script(tmp_path / "scontrol", f"{refuses}\necho $* >> {tmp_path}/called")
     _script(tmp_path / "scancel", f"echo cancel $* >> {tmp_path}/called")
     _script(tmp_path / "squeue", "echo 77 RUNNING")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(state, "RUN", str(tmp_path))
     job = _job(SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_RESTART_COUNT=restarts)
     settings = state.Settings("r01", TRAYS, policy=policy)
     assert failure.apply_policy(settings, job.environ, state.Failure("why", fault)) == expected[0]
@@ -275,35 +275,37 @@ def test_the_policy_decides_about_job_and_tray(
 
 
 @pytest.mark.parametrize(
-    ("line", "reported"),
+    ("lines", "options", "codes"),
     [
-        ("PartitionName=a Nodes=r01t[01-18]", True),
-        ("PartitionName=a Nodes=cpu[1-9]", False),
-        ("PartitionName=a Nodes=ALL Exclusive=NODE", False),
-        ("PartitionName=a Nodes=ALL OverSubscribe=EXCLUSIVE", False),
-        ("PartitionName=a Nodes=ALL\nGresTypes=gpu", False),
-        ("PartitionName=a Nodes=ALL\nGresTypes=gpu,shard", True),
-        ("PartitionName=DEFAULT Nodes=ALL Exclusive=NODE\nPartitionName=a Exclusive=NO", True),
-        ("PartitionName=a Nodes=ALL\nPartitionName=DEFAULT Exclusive=NODE", True),
+        ("", {}, []),
+        ("PrologFlags=", {}, ["slurm_conf_inconsistent"]),
+        ("PrologFlags=NoSuch", {}, ["slurm_conf_inconsistent"]),
+        ("PrologFlags=contain,serial", {}, []),
+        ("PrologEpilogTimeout=119", {}, ["slurm_conf_inconsistent"]),
+        ("PrologEpilogTimeout=120", {}, []),
+        ("PrologTimeout=90", {}, ["slurm_conf_inconsistent"]),
+        ("EpilogTimeout=49", {}, ["slurm_conf_inconsistent"]),
+        ("", {"policy": "run"}, ["slurm_conf_note"]),
+        ("TaskProlog=/x", {"policy": "run"}, []),
+        # A partition whose jobs of several trays are all held.
+        ("PartitionName=a Nodes=r01t[01-18]", {}, ["slurm_conf_advice"]),
+        ("PartitionName=a Nodes=cpu[1-9]", {}, []),
+        ("PartitionName=a Nodes=ALL Exclusive=NODE", {}, []),
+        ("PartitionName=a Nodes=ALL OverSubscribe=EXCLUSIVE", {}, []),
+        ("PartitionName=a Nodes=ALL\nGresTypes=gpu", {}, []),
+        ("PartitionName=a Nodes=ALL\nGresTypes=gpu,shard", {}, ["slurm_conf_advice"]),
+        ("PartitionName=DEFAULT Nodes=ALL Exclusive=NODE\nPartitionName=a Exclusive=NO", {}, ["slurm_conf_advice"]),
+        ("PartitionName=a Nodes=ALL\nPartitionName=DEFAULT Exclusive=NODE", {}, ["slurm_conf_advice"]),
     ],
 )
-def test_a_partition_whose_multi_tray_jobs_are_all_cancelled_is_a_finding(
-    tmp_path: Path, line: str, reported: bool
+def test_settings_of_slurm_conf_that_imex_per_job_needs_are_findings(
+    tmp_path: Path, lines: str, options: dict[str, Any], codes: list[str]
 ) -> None:
     conf = tmp_path / "slurm.conf"
-    conf.write_text(f"PrologFlags=Alloc\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n{line}\n")
+    conf.write_text(f"PrologFlags=Alloc\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n{lines}\n")
     _path, slurm = slurm_conf.read(str(conf))
-    found = job_files.evaluate(job_files.settings_of(desire(), 0, slurm), slurm, str(conf))
-    assert [entry["code"] for entry in found] == ["slurm_conf_advice"] * reported
-
-
-@given(
-    st.permutations([node for node, _line in TRAYS]).flatmap(lambda names: st.integers(0, 18).map(lambda n: names[:n]))
-)
-def test_every_tray_of_a_job_writes_the_same_list(names: list[str]) -> None:
-    settings = state.Settings("r01", TRAYS)
-    members = state.members_of(settings, [*names, "r02t01"])
-    assert members == tuple(member for member in TRAYS if member[0] in names)
+    found = job_files.evaluate(job_files.settings_of(desire(**options), 0, slurm), slurm, str(conf))
+    assert [entry["code"] for entry in found] == codes
 
 
 @pytest.mark.parametrize("nodelist", ["r01t[01-02", "r01t[x]"])
@@ -331,36 +333,25 @@ def test_settings_are_parsed_as_they_were_written(settings: state.Settings) -> N
     assert state.settings_of(job_files.render_settings(settings)) == settings
 
 
-@given(st.text(max_size=99) | st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps))
+INVALID = [{"policy": "hold"}, {"wait": 0}, {"more": 1}, {"wait": "x"}]
+
+
+@given(
+    st.text(max_size=99)
+    | st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps)
+    | st.sampled_from(INVALID).map(lambda change: json.dumps({**state.Settings("r01", TRAYS)._asdict(), **change}))
+)
 def test_invalid_settings_fail_with_one_sentence(text: str) -> None:
     with pytest.raises(state.Failure, match="run the role on this tray"):
         state.settings_of(text)
 
 
-@pytest.mark.parametrize("change", [{"policy": "hold"}, {"wait": 0}, {"more": 1}, {"wait": "x"}])
-def test_settings_with_invalid_values_fail(change: dict[str, Any]) -> None:
-    data = {**json.loads(job_files.render_settings(state.Settings("r01", TRAYS))), **change}
-    with pytest.raises(state.Failure):
-        state.settings_of(json.dumps(data))
-
-
-def _job(**environ: str) -> state.Job:
-    known = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "r01t01", "SLURM_JOB_NODELIST": "r01t[01-02]"}
-    return state.job_of({**known, "SLURM_JOB_USER": "u", **environ})
-
-
 @pytest.mark.parametrize(("started", "stops"), [("77", True), ("78", False), ("", False)])
-def test_an_epilog_stops_the_daemon_of_its_own_job_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: str, stops: bool
-) -> None:
-    monkeypatch.setattr(state, "RUN", str(tmp_path))
-    cleared: list[state.Settings] = []
-    monkeypatch.setattr(main, "clear", cleared.append)
+def test_an_epilog_stops_the_daemon_of_its_own_job_alone(begun: list[str], started: str, stops: bool) -> None:
     if started:
         state.write_state({"job": started})
-    settings = state.Settings("r01", TRAYS)
-    main.epilog(settings, _job().environ)
-    assert cleared == ([settings] if stops else [])
+    main.epilog(state.Settings("r01", TRAYS), _job().environ)
+    assert begun == ["clear"] * stops
 
 
 def test_slurmds_umask_of_0_makes_no_folder_that_others_can_write(tmp_path: Path) -> None:
@@ -404,9 +395,8 @@ def test_a_tray_that_missed_a_run_is_named_and_no_tray_is_at_fault(offered: str,
     assert ("r01t03 never connected" in str(found)) is not differs
 
 
-def test_a_ctl_that_hangs_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ctl_that_hangs_is_the_reason(tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     _script(tmp_path / "nvidia-imex-ctl", "exec sleep 60")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(wait, "_CTL_TIMEOUT", 0.3)
     assert "gave no answer" in wait._query_ctl(0).problem
 
@@ -447,11 +437,6 @@ def tray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
 def _folders(tray: Path) -> dict[str, str]:
     return {"slurm_conf": f"{tray}/slurm.conf", "prolog_dir": f"{tray}/prolog.d", "epilog_dir": f"{tray}/epilog.d"}
 
@@ -478,11 +463,7 @@ def _start(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _all_below(folder: Path) -> list[Path]:
-    return [folder, *folder.rglob("*")]
-
-
-def test_the_program_is_installed_once_and_starts(tray: Path) -> None:
+def test_the_program_is_installed_once_and_starts(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = _present(tray, check=True)
     assert not list(tray.rglob("nvlink-imex-job"))
     assert _present(tray) == changes
@@ -493,6 +474,8 @@ def test_the_program_is_installed_once_and_starts(tray: Path) -> None:
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert "'SLURM_JOB_ID' is not set; run this program from Prolog or Epilog of Slurm" in done.stderr
     assert _present(tray) == []
+    monkeypatch.setattr(job_files, "_MAIN", f"{job_files._MAIN}# another version\n")
+    assert _present(tray) == [f"change {job_files.PROGRAM}"]
 
 
 def test_a_start_imports_exactly_the_installed_modules_and_the_standard_library(tray: Path) -> None:
@@ -538,7 +521,7 @@ def test_the_user_of_a_job_can_run_the_task_prolog_and_changes_nothing(tray: Pat
         (folder / "user").mkdir()
         for name in ("json.py", "signal.py", "sitecustomize.py", "ansible_collections.py"):
             (folder / "user" / name).write_text("print('hostile')")
-        observed = sorted((str(path), path.stat().st_mtime_ns) for path in _all_below(folder))
+        observed = sorted((str(path), path.stat().st_mtime_ns) for path in [folder, *folder.rglob("*")])
         paths = {"PYTHONPATH": str(folder / "user"), "PYTHONHOME": str(folder / "user"), "HOME": str(folder / "user")}
         done = subprocess.run(
             [program, "task"],
@@ -551,7 +534,7 @@ def test_the_user_of_a_job_can_run_the_task_prolog_and_changes_nothing(tray: Pat
             timeout=60,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        assert sorted((str(path), path.stat().st_mtime_ns) for path in _all_below(folder)) == observed
+        assert sorted((str(path), path.stat().st_mtime_ns) for path in [folder, *folder.rglob("*")]) == observed
     finally:
         os.umask(before)
         shutil.rmtree(folder)
@@ -573,13 +556,6 @@ def test_no_other_user_can_change_the_code_that_root_runs(tray: Path) -> None:
         os.umask(before)
 
 
-def test_a_new_version_replaces_the_program_at_once(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _present(tray)
-    monkeypatch.setattr(job_files, "_MAIN", f"{job_files._MAIN}# other\n")
-    assert _present(tray) == [f"change {job_files.PROGRAM}"]
-    assert _present(tray) == []
-
-
 def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tray: Path) -> None:
     with pytest.raises(files.ImexError, match=r"^/bin/false cannot run the program .*; set imex_job_python"):
         _present(tray, python="/bin/false")
@@ -588,24 +564,30 @@ def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tr
 
 
 @pytest.mark.parametrize(
-    ("conf", "codes"),
+    ("conf", "codes", "lines"),
     [
-        (None, ["slurm_conf_inconsistent"]),
-        ("Prolog={0}/prolog.d/*\nEpilog={0}/epilog.d/*\n", ["slurm_conf_inconsistent"]),
+        (None, ["slurm_conf_inconsistent"], None),
+        ("Prolog={0}/prolog.d/*\nEpilog={0}/epilog.d/*\n", ["slurm_conf_inconsistent"], None),
         # A prolog of the site's own calls the program.
-        ("PrologFlags=Alloc\nProlog={0}/site-prolog\nEpilog={0}/site-epilog\n", []),
+        ("PrologFlags=Alloc\nProlog={0}/site-prolog\nEpilog={0}/site-epilog\n", [], None),
+        # Of stop_and_write, since Slurm fails every job where its Prolog matches no file yet.
+        ("PrologFlags=Alloc\nProlog=/opt/site/prolog.sh\nEpilog={0}/epilog.d/*", [], "Prolog={0}/prolog.d/*"),
+        ("PrologFlags=Alloc\nProlog=/opt/p.sh\nProlog={0}/prolog.d/*\nEpilog={0}/epilog.d/*", [], None),
+        ("PrologFlags=Alloc\nProlog={0}/prolog.d/*\nEpilog={0}/epilog.d/*.sh", [], "Epilog={0}/epilog.d/*"),
     ],
 )
-def test_a_slurm_conf_that_would_not_run_the_program_is_refused(tray: Path, conf: str | None, codes: list[str]) -> None:
+def test_a_slurm_conf_that_would_not_run_the_program_is_a_finding(
+    tray: Path, conf: str | None, codes: list[str], lines: str | None
+) -> None:
     for entry in ("prolog", "epilog"):
         _script(tray / f"site-{entry}", f"{job_files.PROGRAM} {entry}")
-    if conf is None:
-        (tray / "slurm.conf").unlink()
-    else:
+    (tray / "slurm.conf").unlink()
+    if conf:
         (tray / "slurm.conf").write_text(conf.format(tray))
     desired = desire(**_folders(tray), python=sys.executable)
-    found = [*job_host.findings_of(desired, False), *(job_host.uncalled(desired) if conf else [])]
-    assert [note["code"] for note in found] == codes
+    assert [note["code"] for note in job_host.findings_of(desired, False)] == codes
+    missing = [note["values"]["lines"] for note in (job_host.uncalled(desired) if conf else [])]
+    assert missing == ([lines.format(tray)] if lines else [])
 
 
 def test_absent_leaves_nothing(tray: Path) -> None:
@@ -629,34 +611,38 @@ def test_a_file_that_slurm_conf_names_alone_is_emptied(tray: Path) -> None:
 
 def test_a_job_with_its_daemon_blocks_another_owner(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state.write_state({"job": "7"})
-    assert job_host.findings_of(desire("none", **_folders(tray)), False) == []
+    others = desire("none", **_folders(tray))
+    assert job_host.findings_of(others, False) == []
     monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
-    found = job_host.findings_of(desire("none", **_folders(tray)), False)
+    found = job_host.findings_of(others, False)
     assert [(note["code"], note["values"]) for note in found] == [("jobs_running", {"job": "7"})]
-    assert job_host.findings_of(desire("none", **_folders(tray)), True) == []
+    assert job_host.findings_of(others, True) == []
     assert job_host.findings_of(desire(**_folders(tray), python=sys.executable), False) == []
 
 
-@pytest.mark.parametrize("begins", ["while the package is fetched", "while the files are removed"])
-def test_a_job_that_begins_during_a_change_of_owner_keeps_its_daemon(
-    tray: Path, monkeypatch: pytest.MonkeyPatch, begins: str
-) -> None:
+def test_a_prolog_that_has_no_daemon_yet_keeps_its_files(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of owner waits for the prolog, whose job has its daemon then."""
     _present(tray)
     before = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file()}
-    state.write_state({"job": "7"})
-    prolog = tray / "prolog.d" / job_files.NAME
-    runs = begins == "while the package is fetched"
-    monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)] if runs or not prolog.exists() else [])
     monkeypatch.setattr(daemon, "clear", lambda _settings: pytest.fail("the daemon is stopped"))
-    (tray / "slurm.conf").write_text("PrologFlags=Alloc\n")
-    desired = desire("none", **_folders(tray))
+    desired, started = desire("none", **_folders(tray)), threading.Event()
+
+    def prolog() -> None:
+        with state.lock(time.monotonic() + 60):
+            started.set()
+            time.sleep(0.3)
+            state.write_state({"job": "7"})
+            monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
+
+    thread = threading.Thread(target=prolog)
+    thread.start()
+    started.wait(60)
     with pytest.raises(job_host.Blocked) as found:
         job_host.leave(desired, job_host.files_of(desired, 0), Host(False), False)
-    assert [note["code"] for note in found.value.findings] == ["jobs_running"]
-    before[tray / "slurm.conf"] = b"PrologFlags=Alloc\n"
-    left = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file() and path.name != "state.json"}
+    thread.join()
+    assert [(note["code"], note["values"]) for note in found.value.findings] == [("jobs_running", {"job": "7"})]
+    left = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file() and path.parent != Path(state.RUN)}
     assert left == before
-    assert os.access(prolog, os.X_OK)
 
 
 # The unit tests run on hosts without systemd too; with CI=true a skip counts as a failure.
@@ -685,49 +671,8 @@ def test_the_list_of_a_job_that_died_with_the_tray_goes_at_boot(tray: Path, monk
     ],
 )
 def test_channel0_is_created_where_slurm_gives_no_channel(switch: list[str], option: str, expected: bool) -> None:
-    slurm = {**GOOD, "switchtype": switch}
+    slurm = {"switchtype": switch}
     assert job_files.settings_of(desire(channel0=option), 0, slurm).channel0 is expected
-
-
-@pytest.mark.parametrize(
-    ("change", "codes"),
-    [
-        ({}, []),
-        ({"prologflags": []}, ["slurm_conf_inconsistent"]),
-        ({"prologflags": ["Alloc", "NoSuch"]}, ["slurm_conf_inconsistent"]),
-        ({"prologflags": ["contain,serial"]}, []),
-        ({"prologepilogtimeout": ["119"]}, ["slurm_conf_inconsistent"]),
-        ({"prologepilogtimeout": ["120"]}, []),
-        ({"prologtimeout": ["90"]}, ["slurm_conf_inconsistent"]),
-        ({"epilogtimeout": ["49"]}, ["slurm_conf_inconsistent"]),
-    ],
-)
-def test_missing_settings_of_slurm_conf_are_findings(change: dict[str, list[str]], codes: list[str]) -> None:
-    slurm = {**GOOD, **change}
-    found = job_files.evaluate(job_files.settings_of(desire(), 0, slurm), slurm, "/etc/slurm/slurm.conf")
-    assert [note["code"] for note in found] == codes
-
-
-@pytest.mark.parametrize(
-    ("lines", "names"),
-    [
-        ("Prolog=/opt/site/prolog.sh\nEpilog={0}/epilog.d/*", "Prolog={0}/prolog.d/*"),
-        ("Prolog=/opt/site/prolog.sh\nProlog={0}/prolog.d/*\nEpilog={0}/epilog.d/*", ""),
-        ("Prolog={0}/prolog.d/*\nEpilog={0}/epilog.d/*.sh", "Epilog={0}/epilog.d/*"),
-    ],
-)
-def test_a_slurm_conf_that_does_not_run_the_program_is_a_finding(tray: Path, lines: str, names: str) -> None:
-    """Of stop_and_write, since Slurm fails every job where its Prolog matches no file yet."""
-    (tray / "slurm.conf").write_text(f"PrologFlags=Alloc\n{lines.format(tray)}\n")
-    desired = desire(python=sys.executable, **_folders(tray))
-    assert job_host.findings_of(desired, False) == []
-    assert [note["values"]["lines"] for note in job_host.uncalled(desired)] == [names.format(tray)] * bool(names)
-
-
-def test_policy_run_needs_a_task_prolog() -> None:
-    settings = job_files.settings_of(desire(policy="run"), 0, GOOD)
-    assert [note["code"] for note in job_files.evaluate(settings, GOOD, "x")] == ["slurm_conf_note"]
-    assert job_files.evaluate(settings, {**GOOD, "taskprolog": ["/x"]}, "x") == []
 
 
 def test_slurm_conf_is_read_with_includes_and_without_partitions(tmp_path: Path) -> None:
