@@ -32,15 +32,14 @@ options:
         them. slurmctld is started where it does not run. Else it is reconfigured, and restarted only for settings that
         it reads at its start alone. Jobs continue in all cases. If slurmctld refuses the files, the old ones are
         restored, and the task fails.
-      - V(prepare_backup) installs the cluster's key on the host of a backup slurmctld, and fails where its O(state_dir)
-        is not the first one's, because a takeover would then cancel all jobs.
+      - V(install_key) installs the cluster's key on the host of a backup slurmctld.
       - V(read_files) returns the files of the first slurmctld. V(start_backup) writes them on another host and starts
         its slurmctld, which waits until it must take over. It is restarted where C(slurm.conf) changes, and reads the
         other files when it takes over. The files are C(slurm.conf), its includes from the same folder, and the other
         files of that folder that slurmctld reads. None of them contains a secret. Files in other folders are the site's
         to keep equal.
     type: str
-    choices: [prepare_tray, start_tray, configure, prepare_backup, read_files, start_backup]
+    choices: [prepare_tray, start_tray, configure, install_key, read_files, start_backup]
     required: true
   auth:
     description: The authentication of Slurm's daemons (C(AuthType)).
@@ -48,7 +47,7 @@ options:
     choices: [munge, slurm]
     default: munge
   key:
-    description: The cluster's key in Base64, for O(step=prepare_tray) and O(step=prepare_backup). It is never shown.
+    description: The cluster's key in Base64, for O(step=prepare_tray) and O(step=install_key). It is never shown.
     type: str
   conf_servers:
     description: The slurmctlds from which slurmd fetches its configuration, each C(HOST:PORT). Required with
@@ -99,12 +98,6 @@ options:
     type: list
     elements: str
     default: []
-  state_id:
-    description:
-      - Content of the file C(nvlink_state_id) in the first controller's O(state_dir), in Base64, for
-        O(step=prepare_backup).
-    type: str
-    default: ""
   files:
     description: The files that O(step=read_files) returned on the first controller, for O(step=start_backup).
     type: dict
@@ -125,18 +118,10 @@ options:
     description: The template of C(slurm.conf), C(gres.conf) and C(cgroup.conf), by name. The action plugin reads it.
     type: dict
     default: {}
-  user:
-    description: C(SlurmUser), which must have the same UID on all controllers.
-    type: str
-    default: slurm
   conf_dir:
     description: The folder of C(slurm.conf).
     type: path
     default: /etc/slurm
-  state_dir:
-    description: C(StateSaveLocation).
-    type: path
-    default: /var/lib/slurm/slurmctld
   imex:
     description: Whether each job gets its own IMEX channel, by C(switch/nvidia_imex).
     type: bool
@@ -305,13 +290,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, standby, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, standby, tray
 
 STEPS = {
     "prepare_tray": tray.prepare,
     "start_tray": tray.start,
     "configure": cluster.configure,
-    "prepare_backup": standby.prepare_backup,
+    "install_key": keys.install_on_backup,
     "read_files": standby.read_files,
     "start_backup": standby.start_backup,
 }
@@ -334,16 +319,13 @@ ARGUMENTS: dict[str, Specification] = {
     "controllers": {"type": "list", "elements": "str", "default": []},
     "controller_failed": {"type": "bool", "default": False},
     "after": {"type": "list", "elements": "str", "default": []},
-    "state_id": {"type": "str", "default": ""},
     "files": {"type": "dict", "default": {}},
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},
     "observations": {"type": "str"},
     "cluster_name": {"type": "str"},
     "templates": {"type": "dict", "default": {}},
-    "user": {"type": "str", "default": "slurm"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
-    "state_dir": {"type": "path", "default": "/var/lib/slurm/slurmctld"},
     "imex": {"type": "bool", "default": True},
     "imex_channel_count": {"type": "int", "default": 0},
     "gres": {"type": "str", "choices": ["files", "autodetect", "none"], "default": "files"},

@@ -604,7 +604,7 @@ def run(module: AnsibleModule) -> Result:
 def _rehearse(slurm: programs.Slurm, params: Arguments, change: Arguments) -> Result:
     """What stops loading the files: jobs in partitions that go, live changes that it would undo; else a rehearsal."""
     writes = transact.writes(params["conf_dir"], change)
-    busy = tier_apply.jobs_in(slurm, change["leaving"])
+    busy = slurm.jobs_in(change["leaving"])
     reloads = change["reloads"] and (writes or not change["excludes"])
     undone = live.survey(slurm, params["conf_dir"], writes, change["own"]) if reloads else []
     result: Result = {

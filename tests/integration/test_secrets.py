@@ -110,7 +110,7 @@ def test_a_failed_phase_prints_its_arguments_without_the_private_key(run: Run) -
 
 
 def test_the_keys_of_slurm_are_not_among_the_printed_arguments(run: Run) -> None:
-    for step in ("prepare_backup", "prepare_tray"):
+    for step in ("install_key", "prepare_tray"):
         arguments = {"step": step, "key": CANARY, "slurm_conf": "no such option"}
         assert "slurm_conf" in run.task("rackscale.nvlink.slurm_step", arguments)
     assert run.holds(CANARY) == []

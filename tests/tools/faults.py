@@ -86,8 +86,8 @@ FAULTS = (
     Fault("moving_jobs_unchecked", "slurm", "plugins/plugin_utils/slurm/planning.py",
           "if not moving or plan.observed.acting:", "if not moving or not plan.observed.acting:"),
     # A StateSaveLocation without the ID, as that of a share that is not mounted, passes for the shared one.
-    Fault("state_id_absent", "slurm", "plugins/module_utils/slurm/standby.py",
-          "if not state_id or here != state_id:", "if here and here != state_id:"),
+    Fault("state_id_absent", "slurm", "roles/slurm/tasks/shared.yml",
+          "_slurm_state_here.content | default('')", "_slurm_state_here.content | default(_slurm_first_id)"),
     Fault("dbd_password_in_diff", "slurm", "roles/slurm/tasks/database.yml",
           "  diff: false\n", ""),
     Fault("node_list_without_last_newline", "imex", "plugins/module_utils/imex/files.py",

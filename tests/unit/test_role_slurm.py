@@ -130,6 +130,27 @@ def test_the_example_of_a_package_is_nobodys_slurm(rc: int, stdout: str, stderr:
     assert template("{{ _slurm_unmarked_files }}", given) == foreign
 
 
+@pytest.mark.parametrize(
+    ("first", "here", "check", "same"),
+    [
+        ("MQ==", {"content": "MQ=="}, False, True),
+        ("MQ==", {"content": "Mg=="}, False, False),
+        # A folder that is not mounted, and a first controller that has no ID.
+        ("MQ==", {"failed": True}, False, False),
+        ("", {"failed": True}, False, False),
+        ("", {"content": "MQ=="}, False, False),
+        ("", {"failed": True}, True, True),
+        ("MQ==", {"failed": True}, True, False),
+    ],
+)
+def test_another_controller_needs_the_same_state_folder(first: str, here: Any, check: bool, same: bool) -> None:
+    """A takeover without the state of the first one would cancel all jobs."""
+    tasks = DataLoader().load_from_file(str(ROLE / "tasks/shared.yml"))[1]["block"]
+    asserted = next(task["ansible.builtin.assert"] for task in tasks if "another folder" in task["name"])
+    given = {"_slurm_first_id": first, "_slurm_state_here": here, "ansible_check_mode": check}
+    assert template("{{ %s }}" % asserted["that"], given) is same
+
+
 def test_hidden_names_are_no_state_of_a_slurmctld(tmp_path: Path) -> None:
     tasks = DataLoader().load_from_file(str(ROLE / "tasks/foreign.yml"))
     task = next(task for task in tasks if task.get("register") == "_slurm_state_names")

@@ -13,7 +13,7 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
@@ -56,37 +56,13 @@ class Outdated(SlurmError):
     """Another run has changed the node lines from which the files were rendered: render again."""
 
 
-@dataclass(frozen=True)
-class DesiredState:
-    """texts: name of NAMES -> text. made_from: digest of the node lines from which they were rendered, or empty.
-
-    override: gates of GATES that do not object.
-    """
-
-    texts: Mapping[str, str]
-    made_from: str
-    conf_dir: str
-    cluster: str
-    accounting: bool
-    log: str
-    allow_removal: bool = False
-    override: tuple[str, ...] = ()
-
-
 def configure(host: Host, options: Arguments) -> Result:
     """The step configure of slurm_step; without texts only what is on the host."""
     before = present(options["conf_dir"])
     texts = options["texts"]
     if texts is None:
         return {"present": before, "installed": _installed()}
-    names = ("made_from", "conf_dir", "accounting", "log", "allow_removal")
-    desired = DesiredState(
-        texts,
-        cluster=options["cluster_name"],
-        override=tuple(options["override"]),
-        **{name: options[name] for name in names},
-    )
-    changed = apply(host, desired)
+    changed = apply(host, options)
     after = {**texts, CONF: keep_includes(texts[CONF], before.get(CONF, ""))}
     return {"installed": _installed(), "diff": difference(changed, before, after)}
 
@@ -117,39 +93,42 @@ def digest(text: str | None) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if text is not None else ""
 
 
-def apply(host: Host, desired: DesiredState) -> list[str]:
-    """Write the files and have slurmctld load them; returns the changed files' names. A failure rolls back."""
-    override = "" if live.GATE in desired.override else "override (variable slurm_override)"
+def apply(host: Host, options: Arguments) -> list[str]:
+    """Write the files and have slurmctld load them; returns the changed files' names. A failure rolls back.
+
+    options: those of slurm_step. made_from: digest of the node lines from which the texts were rendered, or empty.
+    """
+    conf_dir = options["conf_dir"]
+    override = "" if live.GATE in options["override"] else "override (variable slurm_override)"
+    slurm = Slurm("", host.timeout, conf_dir)
     if host.check:
-        texts, changed = _plan(host, desired, present(desired.conf_dir))
+        texts, changed = _plan(host, options, present(conf_dir))
         if changed and override and host.is_active(UNIT):
-            slurm = Slurm("", host.timeout, desired.conf_dir)
-            live.require_none(slurm, desired.conf_dir, _writes(desired, texts, changed), override)
+            live.require_none(slurm, conf_dir, _writes(conf_dir, texts, changed), override)
         host.run(UNIT)
         return changed
-    atomic.make_folders(desired.conf_dir)
-    with locked(desired.conf_dir, host.timeout):
-        known = stamps(desired.conf_dir)
-        before = present(desired.conf_dir)
-        if digest(before.get(NODES)) != desired.made_from:
+    atomic.make_folders(conf_dir)
+    with locked(conf_dir, host.timeout):
+        known = stamps(conf_dir)
+        before = present(conf_dir)
+        if digest(before.get(NODES)) != options["made_from"]:
             raise Outdated(f"{NODES} was changed by another run meanwhile: run again.")
-        slurm = Slurm("", host.timeout, desired.conf_dir)
-        running = host.is_active(UNIT)
-        texts, changed = _plan(host, desired, before)
+        texts, changed = _plan(host, options, before)
         if changed:
             _check_state(before.get(CONF, ""), texts[CONF])
         # A slurmctld that is down has jobs too, and would drop those of a removed tray at its start; a standby may
         # answer in its place.
-        if changed and not desired.allow_removal and (running or _has_jobs(_state_dir(before.get(CONF, "")))):
+        has_jobs = host.is_active(UNIT) or _has_jobs(_state_dir(before.get(CONF, "")))
+        if changed and not options["allow_removal"] and has_jobs:
             _check_jobs(slurm, before, texts)
         old, new = settings(before.get(CONF, "")), settings(texts[CONF])
         restart = CONF in changed and any(old.get(key) != new.get(key) for key in ONLY_AT_START)
 
         def load(transaction: Transaction) -> str:
-            if desired.accounting:
-                _register(host, slurm, desired.cluster)
-            cursor = LogCursor(desired.log)
-            if host.run(UNIT, restart=restart, log=desired.log):
+            if options["accounting"]:
+                _register(host, slurm, options["cluster_name"])
+            cursor = LogCursor(options["log"])
+            if host.run(UNIT, restart=restart, log=options["log"]):
                 _take_control(host, slurm, cursor)
                 return ""
             return transaction.reconfigure() if changed else ""
@@ -163,19 +142,15 @@ def apply(host: Host, desired: DesiredState) -> list[str]:
                 else ""
             )
 
-        Transaction(
+        transaction_of(
+            host,
             slurm,
-            desired.conf_dir,
-            _writes(desired, texts, changed),
-            what="the new configuration",
+            options,
+            _writes(conf_dir, texts, changed),
             problem=problem,
             restored=lambda: not _missing(slurm, before),
             load=load,
             stamps=known,
-            log=desired.log,
-            like=OWNER_OF_NEW_FILES,
-            seconds=min(host.timeout, 60.0),
-            ran=running,
             restart=restart,
             override=override,
             reloads=bool(changed),
@@ -183,17 +158,35 @@ def apply(host: Host, desired: DesiredState) -> list[str]:
     return changed
 
 
-def _writes(desired: DesiredState, texts: Mapping[str, str], changed: list[str]) -> dict[str, bytes]:
+def transaction_of(
+    host: Host, slurm: Slurm, options: Arguments, files: Mapping[str, bytes | None], **more: Any
+) -> Transaction:
+    """The transaction of the files of a controller. more: further arguments."""
+    return Transaction(
+        slurm,
+        options["conf_dir"],
+        files,
+        what="the new configuration",
+        log=options["log"],
+        like=OWNER_OF_NEW_FILES,
+        # A backup gives the primary some seconds, and waits for the state's heartbeat.
+        seconds=min(host.timeout, 60.0),
+        ran=host.is_active(UNIT),
+        **more,
+    )
+
+
+def _writes(conf_dir: str, texts: Mapping[str, str], changed: list[str]) -> dict[str, bytes]:
     # slurm.conf last: it includes the others.
     names = sorted(changed, key=lambda name: name == CONF)
-    return {os.path.join(desired.conf_dir, name): texts[name].encode() for name in names}
+    return {os.path.join(conf_dir, name): texts[name].encode() for name in names}
 
 
-def _plan(host: Host, desired: DesiredState, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def _plan(host: Host, options: Arguments, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The texts to write, and the names of those that change; the changes are recorded."""
-    texts = dict(desired.texts)
+    texts = dict(options["texts"])
     texts[CONF] = keep_includes(texts[CONF], before.get(CONF, ""))
-    if REMOVED not in desired.override:
+    if REMOVED not in options["override"]:
         _check_removal(before.get(NODES, ""), texts.get(NODES, ""))
     changed = [name for name in NAMES if name in texts and texts[name] != before.get(name)]
     host.changes += [f"{'change' if name in before else 'write'} {name}" for name in changed]
@@ -260,40 +253,26 @@ def _check_removal(before: str, after: str) -> None:
 
 def _check_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Refuse to remove a node or a partition that has jobs: slurmctld would end them."""
-
-    def unanswered(names: set[str], why: str) -> SlurmError:
-        return SlurmError(
-            f"{summarize(sorted(names))} would be removed from slurm.conf, and slurmctld does not list their jobs"
-            f" ({why.rstrip('.')}): run again when it answers, or set allow_removal (variable slurm_allow_removal) to"
-            " end the jobs; nothing was changed."
-        )
-
-    def jobs(option: str, names: set[str]) -> list[str]:
-        shown = slurm.call("squeue", "--all", "--noheader", "--format=%A", f"--{option}={','.join(sorted(names))}")
-        if shown.rc != 0 or shown.timed_out:
-            raise unanswered(names, shown.reason)
-        return sorted(set(shown.stdout.split()))
-
     nodes = set(hardware.parse_nodes(before.get(NODES, ""))) - set(hardware.parse_nodes(after[NODES]))
-    if nodes:
-        try:
-            # A node that slurmctld does not have has no jobs, and with its name squeue would list no job at all.
-            nodes &= slurm.nodes()
-        except SlurmError as error:
-            raise unanswered(nodes, str(error)) from None
-    running = jobs("nodelist", nodes) if nodes else []
+    names = partitions(before.get(CONF, "")) - partitions(after[CONF])
+    try:
+        running = [job.id for job in slurm.jobs() if nodes.intersection(job.nodes)] if nodes else []
+        held = slurm.jobs_in(sorted(names))
+    except SlurmError as error:
+        raise SlurmError(
+            f"{summarize(sorted(nodes | names))} would be removed from slurm.conf, and slurmctld does not list their"
+            f" jobs ({str(error).rstrip('.')}): run again when it answers, or set allow_removal (variable"
+            " slurm_allow_removal) to end the jobs; nothing was changed."
+        ) from None
     if running:
         raise SlurmError(
             f"{summarize(sorted(nodes))} is no longer in the fabric file and still runs job {summarize(running)}: drain"
             " it first, or set allow_removal (variable slurm_allow_removal) to end its jobs."
         )
-    removed = partitions(before.get(CONF, "")) - partitions(after[CONF])
-    running = jobs("partition", removed) if removed else []
-    if running:
+    if held:
         raise SlurmError(
-            f"Partition {summarize(sorted(removed))} is no longer in slurm.conf (variable slurm_partitions) and still"
-            f" has job {summarize(running)}: let its jobs end first, or set allow_removal"
-            " (variable slurm_allow_removal) to end them."
+            f"Partition {summarize(sorted(names))} is no longer in slurm.conf (variable slurm_partitions) and still has"
+            f" {held}: let its jobs end first, or set allow_removal (variable slurm_allow_removal) to end them."
         )
 
 

@@ -16,6 +16,7 @@ import base64
 import binascii
 import os
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 
@@ -37,6 +38,13 @@ def decoded(text: object, option: str = "key") -> bytes:
         return base64.b64decode(str(text or ""), validate=True)
     except (binascii.Error, ValueError):
         raise SlurmError(f"The option {option} is not Base64: pass it as the first controller returned it.") from None
+
+
+def install_on_backup(host: Host, options: Arguments) -> Result:
+    """The step install_key of slurm_step; in check mode there may be no key yet."""
+    if options["key"] or not host.check:
+        install(host, options["auth"], decoded(options["key"]))
+    return {}
 
 
 def install(host: Host, auth: str, key: bytes) -> None:

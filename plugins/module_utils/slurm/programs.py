@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     SlurmError,
     Topology,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # The folders of Slurm's programs outside PATH.
 BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
@@ -154,17 +155,26 @@ class Slurm:
 
     def jobs(self) -> list[Job]:
         """The jobs that have nodes allocated."""
-        result = self.call("squeue", "-a", "-h", "-t", "R,S,CF,CG,SI,SO", "-o", "%A|%u|%P|%N")
-        if result.rc != 0 or result.timed_out:
-            raise SlurmError(f"squeue failed ({result.reason}): check that slurmctld runs and answers.")
         found = []
-        for line in result.stdout.splitlines():
+        for line in self._squeue("-t", "R,S,CF,CG,SI,SO", "-o", "%A|%u|%P|%N"):
             number, _bar, rest = line.strip().partition("|")
             fields = rest.split("|")
             if len(fields) == 3:
                 with contextlib.suppress(HostlistError):
                     found.append(Job(number, fields[0], fields[1], tuple(expand(fields[2]))))
         return found
+
+    def jobs_in(self, partitions: Sequence[str]) -> str:
+        """The jobs in these partitions in words, empty for none: slurmctld would end them with their partition."""
+        lines = self._squeue("-p", ",".join(partitions), "-o", "%A %u %P") if partitions else []
+        jobs = [line.split() for line in lines if len(line.split()) == 3]
+        return summarize((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
+
+    def _squeue(self, *arguments: str) -> list[str]:
+        result = self.call("squeue", "-a", "-h", *arguments)
+        if result.rc != 0 or result.timed_out:
+            raise SlurmError(f"squeue failed ({result.reason}): check that slurmctld runs and answers.")
+        return result.stdout.splitlines()
 
     def reconfigure(self) -> child.Result:
         return self.call("scontrol", "reconfigure")

@@ -6,8 +6,7 @@
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-A slurmctld that starts without the other's state cancels all jobs, so that is checked first: the role writes a random
-ID into StateSaveLocation on the first controller, and a backup must find the same ID there.
+A slurmctld that starts without the other's state cancels all jobs, so the role checks that first (tasks/shared.yml).
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ import os
 from collections.abc import Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, ids, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import Stamps, locked, stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
-ID_FILE = "nvlink_state_id"
 # The other files that slurmctld reads in the folder of slurm.conf: those that it ships to configless trays, and those
 # that it alone reads.
 OTHER_FILES = (
@@ -47,62 +45,63 @@ OTHER_FILES = (
 )
 
 
-# ---------------------------------------------------------------------------------------------- the steps of slurm_step
-
-
-def prepare_backup(host: Host, options: Arguments) -> Result:
-    """Install the cluster's key and check StateSaveLocation; in check mode there may be no key yet."""
-    if options["key"] or not host.check:
-        keys.install(host, options["auth"], keys.decoded(options["key"]))
-    check_state(host, options["state_dir"], options["state_id"], options["user"])
-    return {}
-
-
 def read_files(_host: Host, options: Arguments) -> Result:
-    """The files of the first slurmctld in Base64."""
+    """The step read_files of slurm_step: the files of the first slurmctld in Base64."""
     files = gather(options["conf_dir"])
     return {"files": {name: base64.b64encode(data).decode("ascii") for name, data in files.items()}}
 
 
 def start_backup(host: Host, options: Arguments) -> Result:
-    """Write the files that read_files returned on the first controller, and start slurmctld."""
+    """The step start_backup: write the files of read_files and start slurmctld. A failure rolls back."""
     conf_dir = options["conf_dir"]
     files = {str(name): keys.decoded(text, "files") for name, text in options["files"].items()}
-    before = gather(conf_dir)
-    changed = bring_up(host, files, conf_dir, options["log"])
+    if not host.check and cluster.CONF not in files:
+        raise SlurmError("The first controller has no slurm.conf yet: bring it up first.")
+    with locked(conf_dir, host.timeout, host.check):
+        known = stamps(conf_dir)
+        found = {name: read(os.path.join(conf_dir, name)) for name in {*files, *OTHER_FILES}}
+        before = {name: data for name, data in found.items() if data is not None}
+        # slurm.conf last: it includes the others.
+        changed = sorted(
+            (name for name in found if found[name] != files.get(name)), key=lambda name: (name == cluster.CONF, name)
+        )
+        for name in changed:
+            verb = "remove" if name not in files else "change" if name in before else "write"
+            host.changes.append(f"{verb} {name}")
+        if host.check:
+            host.run(UNIT)
+        else:
+            _load(host, options, {os.path.join(conf_dir, name): files.get(name) for name in changed}, known)
     return {"diff": cluster.difference(changed, _texts(before), _texts(files))}
+
+
+def _load(host: Host, options: Arguments, files: Mapping[str, bytes | None], known: Stamps) -> None:
+    slurm = Slurm("", host.timeout, options["conf_dir"])
+    cursor = LogCursor(options["log"])
+    # slurmctld reads the other files when it takes over.
+    restart = os.path.join(options["conf_dir"], cluster.CONF) in files
+    started = False
+
+    def load(_transaction: Transaction) -> str:
+        nonlocal started
+        started = host.run(UNIT, restart=restart, log=options["log"])
+        return ""
+
+    cluster.transaction_of(
+        host,
+        slurm,
+        options,
+        files,
+        problem=lambda: _problem(host, slurm, cursor) if started else "",
+        restored=slurm.answers,
+        load=load,
+        stamps=known,
+        restart=restart,
+    ).apply()
 
 
 def _texts(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: data.decode("utf-8", "replace") for name, data in files.items()}
-
-
-# ------------------------------------------------------------------------------------------- shared StateSaveLocation
-
-
-def check_state(host: Host, state_dir: str, expected: str, user: str) -> None:
-    """SlurmError unless this host's StateSaveLocation is the first controller's and belongs to SlurmUser here too.
-
-    expected: content of the first controller's ID file as slurp returns it, empty in check mode before there is one.
-    """
-    if host.check and not expected:
-        return
-    state_id = base64.b64decode(expected).decode("ascii", "replace").strip()
-    here = (read(os.path.join(state_dir, ID_FILE)) or b"").decode("ascii", "replace").strip()
-    if not state_id or here != state_id:
-        raise SlurmError(
-            f"{state_dir} is not the same folder as on the first controller, so a takeover would cancel all jobs: mount"
-            " one shared folder there on all controllers, or set state_dir to one."
-        )
-    owner = os.stat(state_dir).st_uid
-    if not host.check and owner != ids(user)[0]:
-        raise SlurmError(
-            f"{state_dir} belongs to UID {owner} and {user} has UID {ids(user)[0]} on this host: give {user} the same"
-            " UID on all controllers."
-        )
-
-
-# ------------------------------------------------------------------------------------------------------- the files
 
 
 def gather(conf_dir: str) -> dict[str, bytes]:
@@ -124,61 +123,6 @@ def gather(conf_dir: str) -> dict[str, bytes]:
     for name in OTHER_FILES:
         load(os.path.join(conf_dir, name))
     return found
-
-
-def bring_up(host: Host, files: Mapping[str, bytes], conf_dir: str, log: str) -> list[str]:
-    """Write all files of the first slurmctld and start the backup; returns the changed files' names.
-
-    files: name in conf_dir -> bytes. log: SlurmctldLogFile. A failure rolls back.
-    """
-    if host.check:
-        changed = _changed(host, files, conf_dir)
-        host.run(UNIT)
-        return changed
-    if cluster.CONF not in files:
-        raise SlurmError("The first controller has no slurm.conf yet: bring it up first.")
-    with locked(conf_dir, host.timeout):
-        known = stamps(conf_dir)
-        changed = _changed(host, files, conf_dir)
-        slurm = Slurm("", host.timeout, conf_dir)
-        cursor = LogCursor(log)
-        # slurmctld reads the other files when it takes over.
-        restart = cluster.CONF in changed
-        started = False
-
-        def load(_transaction: Transaction) -> str:
-            nonlocal started
-            started = host.run(UNIT, restart=restart, log=log)
-            return ""
-
-        names = sorted(changed, key=lambda name: name == cluster.CONF)
-        Transaction(
-            slurm,
-            conf_dir,
-            {os.path.join(conf_dir, name): files.get(name) for name in names},
-            what="the new configuration",
-            problem=lambda: _problem(host, slurm, cursor) if started else "",
-            restored=slurm.answers,
-            load=load,
-            stamps=known,
-            log=log,
-            like=cluster.OWNER_OF_NEW_FILES,
-            # It gives the primary some seconds, and waits for the state's heartbeat.
-            seconds=min(host.timeout, 60.0),
-            ran=host.is_active(UNIT),
-            restart=restart,
-        ).apply()
-    return changed
-
-
-def _changed(host: Host, files: Mapping[str, bytes], conf_dir: str) -> list[str]:
-    names = {*files, *(name for name in OTHER_FILES if os.path.exists(os.path.join(conf_dir, name)))}
-    before = {name: read(os.path.join(conf_dir, name)) for name in sorted(names)}
-    changed = [name for name, data in before.items() if data != files.get(name)]
-    for name in changed:
-        verb = "remove" if name not in files else "write" if before[name] is None else "change"
-        host.changes.append(f"{verb} {name}")
-    return changed
 
 
 def _problem(host: Host, slurm: Slurm, cursor: LogCursor) -> str:

@@ -23,21 +23,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.sacctmgr import Sacctmgr
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # description: in words, empty for a part of another one; do, undo: the arguments of sacctmgr.
 Step = Mapping[str, Sequence[str]]
-
-
-def jobs_in(slurm: Slurm, names: Sequence[str]) -> str:
-    """The jobs in these partitions in words, empty for none: slurmctld would end them with their partition."""
-    if not names:
-        return ""
-    result = slurm.call("squeue", "-a", "-h", "-p", ",".join(names), "-o", "%A %u %P")
-    if result.rc != 0 or result.timed_out:
-        raise SlurmError(f"squeue failed ({result.reason}): start slurmctld, or see why it does not answer.")
-    jobs = [line.split() for line in result.stdout.splitlines() if len(line.split()) == 3]
-    return summarize((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
 
 
 def apply(
@@ -67,7 +55,7 @@ def apply(
         return f"slurmctld does not run the new partitions ({differs})" if differs else ""
 
     def unhindered() -> None:
-        busy = jobs_in(slurm, change["leaving"])
+        busy = slurm.jobs_in(change["leaving"])
         if busy:
             raise SlurmError(f"Jobs have started in partitions that go ({busy}): run again.")
 

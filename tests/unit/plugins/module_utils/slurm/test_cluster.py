@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
@@ -17,6 +17,20 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm
 
 OURS = "ClusterName=x\nInclude nvlink_nodes.conf\nPartitionName=all Nodes=ALL\n"
+BEFORE = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,b,c CPUs=1 RealMemory=1\n"}
+AFTER = {cluster.CONF: OURS, cluster.NODES: "NodeName=a CPUs=1 RealMemory=1\n"}
+
+
+def options(folder: Path, texts: dict[str, str], **more: Any) -> dict[str, Any]:
+    """Those of slurm_step, for texts that were rendered from the present node lines."""
+    made_from = cluster.digest(cluster.present(str(folder)).get(cluster.NODES))
+    usual = {"cluster_name": "x", "accounting": False, "log": "", "allow_removal": False, "override": []}
+    return {"texts": texts, "made_from": made_from, "conf_dir": str(folder), **usual, **more}
+
+
+def write(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).write_text(text)
 
 
 def test_includes_of_the_topology_the_tiers_and_the_site_are_kept_in_order() -> None:
@@ -27,24 +41,20 @@ def test_includes_of_the_topology_the_tiers_and_the_site_are_kept_in_order() -> 
     assert cluster.keep_includes(OURS, kept) == kept
 
 
-def test_settings_leave_out_nodes_and_partitions() -> None:
-    text = "AuthType=auth/munge # x\nNodeName=a CPUs=1\nPartitionName=b AuthType=no\nSlurmctldParameters=a,\\\n  b\n"
-    assert cluster.settings(text)["authtype"] == "auth/munge"
-    assert "cpus" not in cluster.settings(text)
+def test_settings_and_partitions_are_read_apart() -> None:
+    text = "AuthType=auth/munge # x\nNodeName=a CPUs=1\npartitionname=b AuthType=no\n# PartitionName=c\nInclude d\n"
+    assert cluster.settings(text) == {"authtype": "auth/munge"}
+    assert cluster.partitions(text) == {"b"}
 
 
 def test_node_lines_of_a_concurrent_run_are_not_lost(tmp_path: Path) -> None:
     """Two runs configure a rack each: the later one must render again from what the first one wrote."""
-    nodes = tmp_path / cluster.NODES
-    nodes.write_text("NodeName=a CPUs=1 RealMemory=1\n")
-    made_from = cluster.digest(nodes.read_text())
-    nodes.write_text("NodeName=a,b CPUs=1 RealMemory=1\n")
-    texts = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,c CPUs=1 RealMemory=1\n"}
-    desired = cluster.DesiredState(texts, made_from, str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
+    write(tmp_path, {cluster.NODES: AFTER[cluster.NODES]})
+    late = options(tmp_path, AFTER)
+    write(tmp_path, {cluster.NODES: BEFORE[cluster.NODES]})
     with pytest.raises(cluster.Outdated, match="was changed by another run meanwhile"):
-        cluster.apply(Host(check=False), desired)
-    assert nodes.read_text().startswith("NodeName=a,b ")
-    assert not (tmp_path / cluster.CONF).exists()
+        cluster.apply(Host(check=False), late)
+    assert cluster.present(str(tmp_path)) == {cluster.NODES: BEFORE[cluster.NODES]}
 
 
 def test_a_change_of_state_dir_without_its_state_is_refused(tmp_path: Path) -> None:
@@ -52,13 +62,11 @@ def test_a_change_of_state_dir_without_its_state_is_refused(tmp_path: Path) -> N
     for folder in (old, new):
         folder.mkdir()
     (old / "job_state").write_text("")
-    conf = tmp_path / cluster.CONF
-    conf.write_text(f"ClusterName=x\nStateSaveLocation={old}\n")
-    texts = {cluster.CONF: f"ClusterName=x\nStateSaveLocation={new}\n", cluster.NODES: "NodeName=a CPUs=1\n"}
-    desired = cluster.DesiredState(texts, "", str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
+    write(tmp_path, {cluster.CONF: f"ClusterName=x\nStateSaveLocation={old}\n"})
+    texts = {**AFTER, cluster.CONF: f"ClusterName=x\nStateSaveLocation={new}\n"}
     with pytest.raises(SlurmError, match=f"StateSaveLocation would become {new}, which has no state"):
-        cluster.apply(Host(check=False), desired)
-    assert conf.read_text().endswith(f"{old}\n")
+        cluster.apply(Host(check=False), options(tmp_path, texts))
+    assert (tmp_path / cluster.CONF).read_text().endswith(f"{old}\n")
 
 
 def programs(directory: Path, **scripts: str) -> Slurm:
@@ -70,68 +78,52 @@ def programs(directory: Path, **scripts: str) -> Slurm:
     return Slurm(str(directory), 10)
 
 
-BEFORE = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,b,c CPUs=1 RealMemory=1\n"}
-AFTER = {cluster.CONF: OURS, cluster.NODES: "NodeName=a CPUs=1 RealMemory=1\n"}
-KNOWN = "echo NodeName=a; echo NodeName=b"
-# As squeue does: with one name that slurmctld does not have it lists no job at all.
-SQUEUE = 'case "$*" in *,c*) echo "squeue: error: Invalid node name c" >&2; exit 1;; *nodelist=b) echo 7;; esac'
+OF_B = 'case "$*" in *N*) echo "7|alice|all|b";; *) echo 8 bob all;; esac'
+REFUSED = "echo Unable to contact slurm controller >&2; exit 1"
+OTHER_PARTITION = {**BEFORE, cluster.CONF: OURS.replace("PartitionName=all", "PartitionName=gold")}
 
 
-def test_a_tray_that_slurmctld_does_not_have_does_not_hide_the_job_of_another(tmp_path: Path) -> None:
-    slurm = programs(tmp_path, scontrol=KNOWN, squeue=SQUEUE)
-    with pytest.raises(SlurmError, match=r"^b is no longer in the fabric file and still runs job 7: drain it"):
-        cluster._check_jobs(slurm, BEFORE, AFTER)
-
-
-def test_a_partition_with_a_job_is_not_removed(tmp_path: Path) -> None:
-    slurm = programs(tmp_path, squeue='case "$*" in *partition=all) echo 7;; esac')
-    after = {**BEFORE, cluster.CONF: OURS.replace("PartitionName=all", "PartitionName=gold")}
-    with pytest.raises(SlurmError, match=r"^Partition all is no longer in slurm.conf .* and still has job 7: let its"):
+@pytest.mark.parametrize(
+    ("squeue", "after", "refused"),
+    [
+        (OF_B, AFTER, r"^b, c is no longer in the fabric file and still runs job 7: drain it"),
+        (OF_B, OTHER_PARTITION, r"^Partition all is no longer in slurm.conf .* and still has job 8 of bob in all: let"),
+        (REFUSED, AFTER, r"^b, c would be removed from slurm.conf, and .* \(.*Unable to contact .*run ag"),
+        (REFUSED, OTHER_PARTITION, r"^all would be removed from slurm.conf, and .* \(.*Unable to contact .*run ag"),
+    ],
+)
+def test_no_tray_or_partition_is_removed_with_its_jobs_or_while_they_are_not_listed(
+    tmp_path: Path, squeue: str, after: dict[str, str], refused: str
+) -> None:
+    slurm = programs(tmp_path, squeue=squeue)
+    with pytest.raises(SlurmError, match=refused):
         cluster._check_jobs(slurm, BEFORE, after)
-
-
-def test_no_tray_is_removed_while_its_jobs_are_not_listed(tmp_path: Path) -> None:
-    refused = "echo Unable to contact slurm controller >&2; exit 1"
-    for scontrol, names in ((KNOWN, "b"), (refused, "b, c")):
-        slurm = programs(tmp_path, scontrol=scontrol, squeue=refused)
-        with pytest.raises(
-            SlurmError, match=rf"^{names} would be removed from slurm.conf, and .* \(.*Unable to contact .*run ag"
-        ):
-            cluster._check_jobs(slurm, BEFORE, AFTER)
-        cluster._check_jobs(slurm, BEFORE, BEFORE)
+    cluster._check_jobs(slurm, BEFORE, BEFORE)
 
 
 def test_jobs_of_a_slurmctld_that_is_down_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = f"{OURS}StateSaveLocation={tmp_path}\n"
-    for name, text in {**BEFORE, cluster.CONF: conf}.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "job_state").write_text("")
+    write(tmp_path, {**BEFORE, cluster.CONF: conf, "job_state": ""})
     programs(tmp_path, scontrol="exit 1", squeue="exit 1", systemctl="exit 3")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    made_from = cluster.digest(BEFORE[cluster.NODES])
-    desired = cluster.DesiredState(
-        {**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log="", override=cluster.GATES
-    )
+    given = options(tmp_path, {**AFTER, cluster.CONF: conf}, override=cluster.GATES)
     with pytest.raises(SlurmError, match=r"^b, c would be removed from slurm.conf"):
-        cluster.apply(Host(check=False), desired)
+        cluster.apply(Host(check=False), given)
     assert (tmp_path / cluster.NODES).read_text() == BEFORE[cluster.NODES]
 
 
 def test_several_nodes_are_removed_only_by_name(tmp_path: Path) -> None:
-    host, texts = Host(check=True), {**AFTER, cluster.CONF: OURS}
-    desired = cluster.DesiredState(texts, "", str(tmp_path), "x", accounting=False, log="")
-    with pytest.raises(
-        SlurmError,
-        match=(
-            r"^2 of 3 nodes would be removed from nvlink_nodes.conf \(b, c\): .*"
-            r"set override \(variable slurm_override\) to nodes_removed"
-        ),
-    ):
-        cluster._plan(host, desired, BEFORE)
+    host = Host(check=True)
+    given = options(tmp_path, AFTER)
+    refused = (
+        r"^2 of 3 nodes would be removed from nvlink_nodes.conf \(b, c\): .*\(variable slurm_override\) to nodes_re"
+    )
+    with pytest.raises(SlurmError, match=refused):
+        cluster._plan(host, given, BEFORE)
     assert host.changes == []
-    assert cluster._plan(host, replace(desired, override=cluster.GATES), BEFORE)[1]
+    assert cluster._plan(host, options(tmp_path, AFTER, override=cluster.GATES), BEFORE)[1]
     for before in ({}, {**BEFORE, cluster.NODES: BEFORE[cluster.NODES].replace(",b,c", ",b")}):
-        assert cluster._plan(host, desired, before)[1]
+        assert cluster._plan(host, given, before)[1]
 
 
 def test_a_slurmdbd_that_refuses_for_a_moment_is_queried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,28 +135,19 @@ def test_a_slurmdbd_that_refuses_for_a_moment_is_queried_again(tmp_path: Path, m
         cluster._register(Host(check=False), slurm, "nvlink")
 
 
-def test_partitions_leave_out_included_files() -> None:
-    text = "PartitionName=a Nodes=ALL\n# PartitionName=b\npartitionname=c Nodes=x\nNodeName=d\nInclude e.conf\n"
-    assert cluster.partitions(text) == {"a", "c"}
-
-
 @pytest.mark.parametrize("check", [True, False])
 def test_a_bring_up_undoes_no_live_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: bool) -> None:
     fake = FakeSlurm(tmp_path)
     monkeypatch.setenv("PATH", f"{fake.bin_dir}:/usr/bin:/bin")
-    conf = fake.conf_dir / cluster.CONF
-    conf.write_text(OURS)
-    (fake.conf_dir / cluster.NODES).write_text("")
+    write(fake.conf_dir, {cluster.CONF: OURS, cluster.NODES: ""})
     record = {"PartitionName": "all", "State": "UP"}
     monkeypatch.setattr(cluster.live, "loaded", lambda *_arguments: cluster.live.Shown({"all": record}, {}))
     fake.shown.write_text("PartitionName=all State=DRAIN\n")
     texts = {cluster.CONF: f"{OURS}MaxJobCount=9\n", cluster.NODES: ""}
-    made_from = cluster.digest("")
-    desired = cluster.DesiredState(texts, made_from, str(fake.conf_dir), "x", accounting=False, log=str(fake.log))
     lost = r"State of partition all is DRAIN.*override \(variable slurm_override\) to live_changes_lost"
     with pytest.raises(SlurmError, match=lost):
-        cluster.apply(Host(check), desired)
-    assert conf.read_text() == OURS
-    kept = replace(desired, texts={**texts, cluster.CONF: f"ReconfigFlags=KeepPartState\n{texts[cluster.CONF]}"})
-    for allowed in (kept, replace(desired, override=(cluster.live.GATE,))):
-        assert cluster.CONF in cluster.apply(Host(check), allowed)
+        cluster.apply(Host(check), options(fake.conf_dir, texts, log=str(fake.log)))
+    assert (fake.conf_dir / cluster.CONF).read_text() == OURS
+    kept = {**texts, cluster.CONF: f"ReconfigFlags=KeepPartState\n{texts[cluster.CONF]}"}
+    for allowed in (options(fake.conf_dir, kept), options(fake.conf_dir, texts, override=[cluster.live.GATE])):
+        assert cluster.CONF in cluster.apply(Host(check), {**allowed, "log": str(fake.log)})
