@@ -593,7 +593,7 @@ def run(module: AnsibleModule) -> Result:
     apply = tier_apply.apply if params["step"] == "tiers" else transact.apply
     try:
         with conf_folder.locked(conf_dir, params["timeout"]):
-            known = conf_folder.stamps(conf_dir)
+            known = conf_folder.checksums(conf_dir)
             transact.require_unchanged(conf_dir, change["checksums"])
             apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
             return {"changed": True}

@@ -148,7 +148,7 @@ def test_another_controller_needs_the_same_state_folder(first: str, here: Any, c
     tasks = DataLoader().load_from_file(str(ROLE / "tasks/shared.yml"))[1]["block"]
     asserted = next(task["ansible.builtin.assert"] for task in tasks if "another folder" in task["name"])
     given = {"_slurm_first_id": first, "_slurm_state_here": here, "ansible_check_mode": check}
-    assert template("{{ %s }}" % asserted["that"], given) is same
+    assert template(f"{{{{ {asserted['that']} }}}}", given) is same
 
 
 def test_hidden_names_are_no_state_of_a_slurmctld(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import locked, stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import checksums, locked
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -109,7 +109,7 @@ def apply(host: Host, options: Arguments) -> list[str]:
         return changed
     atomic.make_folders(conf_dir)
     with locked(conf_dir, host.timeout):
-        known = stamps(conf_dir)
+        known = checksums(conf_dir)
         before = present(conf_dir)
         if digest(before.get(NODES)) != options["made_from"]:
             raise Outdated(f"{NODES} was changed by another run meanwhile: run again.")
@@ -150,7 +150,7 @@ def apply(host: Host, options: Arguments) -> list[str]:
             problem=problem,
             restored=lambda: not _missing(slurm, before),
             load=load,
-            stamps=known,
+            known=known,
             restart=restart,
             override=override,
             reloads=bool(changed),

@@ -11,49 +11,22 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import fcntl
 import functools
+import hashlib
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # The suffix of the copy of a replaced file that stays, and of one that goes once slurmctld runs the change.
 PREVIOUS, REMOVED = ".previous", ".removed"
-# The largest file of which a message shows the change, and the number of its lines.
-MAX_TEXT, MAX_DIFF = 1 << 20, 10
-# A line with a password, which no message shows.
-SECRET = re.compile("pass", re.IGNORECASE)
 
-Stamp = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Stamps:
-    """The files of a folder at one time: path -> stamp, and the text of the small ones, for the diff of a change."""
-
-    known: Mapping[str, Stamp] = field(default_factory=dict)
-    texts: Mapping[str, bytes] = field(default_factory=dict)
-
-    def require_unchanged(self, path: str) -> None:
-        """Edited, with a diff, where the file is not the one of that time."""
-        if stamp(path) == self.known.get(path):
-            return
-        shown = ""
-        with contextlib.suppress(OSError):
-            old, new = self.texts.get(path, b""), atomic.read(path) or b""
-            if old == new and path in self.texts:
-                return  # written again, with the same content
-            if path in self.texts or path not in self.known:
-                shown = _changes(old, new)
-        raise Edited(f"Another program has changed {path} since it was read{shown}: run again to keep its change.")
+Checksums = Mapping[str, str]
+"""Path -> SHA-256 of each file of a folder at one time."""
 
 
 class Edited(SlurmError):
@@ -90,7 +63,7 @@ def locked(conf_dir: str, timeout: float, check: bool = False) -> Iterator[None]
         os.close(handle)
 
 
-def stamp(path: str) -> Stamp | None:
+def _stamp(path: str) -> tuple[int, int, int] | None:
     """Inode, time and size of a file, which every program that writes it changes; None where there is none."""
     try:
         found = os.stat(path)
@@ -99,35 +72,30 @@ def stamp(path: str) -> Stamp | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def stamps(conf_dir: str) -> Stamps:
+def checksums(conf_dir: str) -> Checksums:
     """Those of all files in a folder; none where it cannot be read."""
-    known: dict[str, Stamp] = {}
-    texts: dict[str, bytes] = {}
+    paths: list[str] = []
     with contextlib.suppress(OSError):
-        for name in os.listdir(conf_dir):
-            path = os.path.join(conf_dir, name)
-            found = stamp(path)
-            if found is None:
-                continue
-            known[path] = found
-            data = atomic.read_regular(path) if found[2] <= MAX_TEXT else None
-            if data is not None:
-                texts[path] = data
-    return Stamps(known, texts)
+        paths = [os.path.join(conf_dir, name) for name in os.listdir(conf_dir)]
+    return {path: _checksum(path) for path in paths}
 
 
-def _changes(old: bytes, new: bytes) -> str:
-    """The changed lines in brackets, without those that may have a password."""
-    before, after = (data.decode("utf-8", "replace").splitlines() for data in (old, new))
-    lines = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if not line.startswith("@@")][2:]
-    shown = summarize((f"{line[0]}..." if SECRET.search(line) else line for line in lines), MAX_DIFF)
-    return f" ({shown})" if shown else ""
+def _checksum(path: str) -> str:
+    """That of a file; empty where there is none."""
+    data = atomic.read_regular(path)
+    return "" if data is None else hashlib.sha256(data).hexdigest()
+
+
+def require_unchanged(path: str, known: Checksums) -> None:
+    """Edited where the file is not the known one."""
+    if _checksum(path) != known.get(path, ""):
+        raise Edited(f"Another program has changed {path} since it was read: run again to keep its change.")
 
 
 class Files:
     """Replaces and removes files one by one and can restore all of them; the old one gets a second name."""
 
-    def __init__(self, like: str, suffix: str = PREVIOUS, known: Stamps | None = None) -> None:
+    def __init__(self, like: str, suffix: str = PREVIOUS, known: Checksums | None = None) -> None:
         self.like = like  # a file whose owner and mode new files get
         self.suffix = suffix
         self.known = known  # a file that is not the known one is not replaced
@@ -140,10 +108,10 @@ class Files:
 
         Edited where it is no longer the known one at the last moment: writing a file to the disk takes a while.
         """
-        check = functools.partial(self.known.require_unchanged, path) if self.known is not None else None
+        check = functools.partial(require_unchanged, path, self.known) if self.known is not None else None
         if data is not None:
             path = os.path.realpath(path)  # a link stays a link, its target changes
-        before, previous = stamp(path), path + self.suffix
+        before, previous = _stamp(path), path + self.suffix
         try:
             if data is not None:
                 atomic.write(path, data, model=self.like, previous=previous, check=check)
@@ -155,7 +123,7 @@ class Files:
                 atomic.sync_folder(os.path.dirname(path))
         finally:
             # Also where it was interrupted after it took effect, but not where another program has written the file.
-            if stamp(path) != before and atomic.read(path) == data:
+            if _stamp(path) != before and atomic.read(path) == data:
                 self.done.append((path, before is not None, data))
 
     def adopt(self, paths: Iterable[str]) -> None:

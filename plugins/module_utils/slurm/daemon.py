@@ -41,7 +41,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import LogCursor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, Edited, Files, Stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import (
+    PREVIOUS,
+    Checksums,
+    Edited,
+    Files,
+    require_unchanged,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -68,7 +74,7 @@ class Transaction:
     problem: reads back what runs; why it is not the new state in a clause, empty if it is. SlurmError: no answer.
     restored: reads back whether slurmctld runs what it ran before. SlurmError: no answer.
     load: has slurmctld read the files and returns why it did not, in a clause; None where nothing is to be loaded.
-    stamps: those of the folder at the time of planning; a file that has changed since is not overwritten.
+    known: checksums of the folder at the time of planning; a file that has changed since is not overwritten.
     log: SlurmctldLogFile. like: the file whose owner and mode new files get, slurm.conf if empty.
     seconds: how long slurmctld may take until it runs what was written.
     ran: whether slurmctld ran before. restart: whether the old files take a restart, not a reconfigure.
@@ -86,7 +92,7 @@ class Transaction:
     problem: Callable[[], str]
     restored: Callable[[], bool]
     load: Callable[[Transaction], str] | None
-    stamps: Stamps | None = None
+    known: Checksums | None = None
     log: str = ""
     like: str = ""
     seconds: float = field(default_factory=lambda: RUNNING_SECONDS)
@@ -101,10 +107,10 @@ class Transaction:
 
     def apply(self) -> None:
         """Apply all or nothing; SlurmError has in one sentence what failed and what was restored."""
-        if self.stamps is not None:
+        if self.known is not None:
             for path in self.files:
-                self.stamps.require_unchanged(path)
-        files = Files(self.like or os.path.join(self.conf_dir, "slurm.conf"), self.keep, self.stamps)
+                require_unchanged(path, self.known)
+        files = Files(self.like or os.path.join(self.conf_dir, "slurm.conf"), self.keep, self.known)
         loading = False
         try:
             # An operator may have changed something since the plan, during a rehearsal of minutes.

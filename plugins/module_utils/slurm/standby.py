@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import Stamps, locked, stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import Checksums, checksums, locked
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -58,7 +58,7 @@ def start_backup(host: Host, options: Arguments) -> Result:
     if not host.check and cluster.CONF not in files:
         raise SlurmError("The first controller has no slurm.conf yet: bring it up first.")
     with locked(conf_dir, host.timeout, host.check):
-        known = stamps(conf_dir)
+        known = checksums(conf_dir)
         found = {name: read(os.path.join(conf_dir, name)) for name in {*files, *OTHER_FILES}}
         before = {name: data for name, data in found.items() if data is not None}
         # slurm.conf last: it includes the others.
@@ -75,7 +75,7 @@ def start_backup(host: Host, options: Arguments) -> Result:
     return {"diff": cluster.difference(changed, _texts(before), _texts(files))}
 
 
-def _load(host: Host, options: Arguments, files: Mapping[str, bytes | None], known: Stamps) -> None:
+def _load(host: Host, options: Arguments, files: Mapping[str, bytes | None], known: Checksums) -> None:
     slurm = Slurm("", host.timeout, options["conf_dir"])
     cursor = LogCursor(options["log"])
     # slurmctld reads the other files when it takes over.
@@ -95,7 +95,7 @@ def _load(host: Host, options: Arguments, files: Mapping[str, bytes | None], kno
         problem=lambda: _problem(host, slurm, cursor) if started else "",
         restored=slurm.answers,
         load=load,
-        stamps=known,
+        known=known,
         restart=restart,
     ).apply()
 

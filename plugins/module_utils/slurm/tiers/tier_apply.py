@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Checksums
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -33,11 +33,11 @@ def apply(
     conf_dir: str,
     change: Arguments,
     files: Mapping[str, bytes | None],
-    stamps: Stamps,
+    known: Checksums,
 ) -> None:
     """Apply all of the change or nothing; SlurmError has in one sentence what failed and what was restored.
 
-    The caller holds the lock. files, stamps: as of Transaction. change, as TierPlan.change() makes it:
+    The caller holds the lock. files, known: as of Transaction. change, as TierPlan.change() makes it:
 
     before, after: the steps in slurmdbd, in their order. columns: those of QoS, to read the records. partitions: [name,
     its settings as [key, value]] of each partition that is to run; removed: the names of those that go; leaving: those
@@ -67,7 +67,7 @@ def apply(
         problem=problem,
         restored=lambda: {record["PartitionName"] for record in _running(slurm)} == before,
         load=Transaction.reconfigure if change["load"] else None,
-        stamps=stamps,
+        known=known,
         override=change["override"],
         unhindered=unhindered,
         own={*(partition.name for partition in desired), *change["removed"]},

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME, MAIN, TIERS_NAME
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Stamps
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Checksums
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, FILE_NAMES, YAML, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -79,7 +79,7 @@ def require_unchanged(conf_dir: str, known: Arguments) -> None:
         raise Outdated(f"Another program has changed {path} since it was read: run again to keep its change.")
 
 
-def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes | None], known: Stamps) -> None:
+def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes | None], known: Checksums) -> None:
     """Write, load, read back. The caller holds the lock.
 
     On any failure the old files are restored and loaded; SlurmError has the reason. Outdated where another run, which
@@ -124,7 +124,7 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
         problem=problem,
         restored=restored,
         load=Transaction.reconfigure if change["load"] else None,
-        stamps=known,
+        known=known,
         override=change["override"],
         unhindered=lambda: _require_no_jobs(slurm, frozenset(change["moving"])),
         log=before.config.get("slurmctldlogfile", ""),

@@ -101,7 +101,7 @@ def change(folder: Path, part: str) -> dict[str, Any]:
 def remove(folder: Path, part: str, slurm: Any = None) -> None:
     made = change(folder, part)
     files = transact.writes(str(folder), made)
-    transact.apply(slurm or Slurmctld(), str(folder), made, files, conf_folder.stamps(str(folder)))
+    transact.apply(slurm or Slurmctld(), str(folder), made, files, conf_folder.checksums(str(folder)))
 
 
 def left(folder: Path, part: str) -> list[str]:

@@ -63,7 +63,7 @@ def apply(tmp_path: Path, *steps: Step, file: str | None = "old\n", after: Seque
     if file is not None:
         include.write_text(file)
     change = changed(before=steps, after=after)
-    slurm, stamps = programs.Slurm(str(tmp_path / "bin"), 2.0, str(tmp_path)), conf_folder.stamps(str(tmp_path))
+    slurm, stamps = programs.Slurm(str(tmp_path / "bin"), 2.0, str(tmp_path)), conf_folder.checksums(str(tmp_path))
     tier_apply.apply(slurm, str(tmp_path), change, {str(include): b"new\n"}, stamps)
 
 

@@ -191,7 +191,7 @@ def test_a_job_that_starts_on_a_moving_tray_meanwhile_stops_the_change(
     path, slurm = str(tmp_path / "topology.yaml"), programs.Slurm(str(tmp_path))
     sentence = r"^1 job has started on trays .* since the plan \(12\): run again; nothing was changed.$"
     with pytest.raises(SlurmError, match=sentence):
-        transact.apply(slurm, str(tmp_path), change, {path: b"new"}, conf_folder.stamps(str(tmp_path)))
+        transact.apply(slurm, str(tmp_path), change, {path: b"new"}, conf_folder.checksums(str(tmp_path)))
     assert not (tmp_path / "topology.yaml").exists()
 
 
