@@ -155,14 +155,6 @@ def test_a_wave_has_the_settings_of_verify_where_roles_keep_their_variables(flee
 
 
 @pytest.mark.long
-def test_a_limit_without_localhost_touches_nothing(fleet: Fleet) -> None:
-    done = fleet.run("--limit", "r02t01")
-    assert "This playbook runs on localhost too: use --limit r02t01,localhost." in output(done)
-    assert done.returncode != 0
-    assert (fleet.changed, fleet.progress_file.exists()) == ([], False)
-
-
-@pytest.mark.long
 def test_a_wave_without_a_plan_and_a_rollout_without_a_hook_are_rejected(fleet: Fleet) -> None:
     book = fleet.folder / "old.yml"
     role = {"role": "rackscale.nvlink.rollout", "rollout_driver": "1"}

@@ -79,13 +79,6 @@ def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(fol
     assert "is not set" not in output
 
 
-@pytest.mark.long
-def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
-    chosen = plays(site(folder, "report"))
-    assert list(chosen) == SHARED
-    assert chosen[SHARED[1]] == [RENDER, "Evaluate the run", "Show the result", "Fail if a phase failed"]
-
-
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [

@@ -21,7 +21,6 @@ NO_TRAYS = (
     "group nvlink: the inventory has no host in it; add an inventory source that reads the fabric file, such as"
     " -i cluster.nvlink.yml, or name the trays with -e imex_hosts=PATTERN."
 )
-LOCALHOST = "This playbook runs on localhost too: use --limit r01t01,localhost."
 
 
 def _broken(site: Path) -> None:
@@ -108,9 +107,7 @@ MISTAKES = [
         "group trays: the inventory has no host in it; put the trays into it, or use -e fabric_hosts=PATTERN.",
     ),
     Mistake("rackscale.nvlink.discover", "inventory: it has no host; name its file with -i", inventory=()),
-    # Limits and tags.
-    Mistake("rackscale.nvlink.discover --limit r01t01", LOCALHOST),
-    *(Mistake(f"rackscale.nvlink.{playbook} --limit r01t01", LOCALHOST, long=True) for playbook in ("verify", "site")),
+    # Limits and tags; test_limit.py has limits without localhost.
     Mistake(
         "rackscale.nvlink.slurm --limit nvlink",
         "--limit nvlink: leaves no host of slurm_controller; add one: --limit nvlink,ctl.",

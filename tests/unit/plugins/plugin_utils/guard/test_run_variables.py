@@ -67,12 +67,6 @@ def test_one_host_of_each_group_and_those_with_a_file_are_read_first(run: Any, t
     assert len(hostvars.read) == run_variables.MAX_HOSTS
 
 
-def test_a_variable_of_one_host_that_is_not_the_first_of_its_group_is_read(run: Any) -> None:
-    assert run(Hostvars({"r007t11": {"imex_onwer": "none"}}))[1] == [
-        "imex_onwer (variable of r007t11) is a variable that nothing reads; did you mean imex_owner?"
-    ]
-
-
 def test_an_extra_variable_is_an_error_and_names_its_file(run: Any) -> None:
     hostvars = Hostvars({"localhost": {"fabric_colour": "red"}})
     assert run(hostvars, {"fabric_colour": "red", "imex_list_port": "abc"}) == (
