@@ -7,7 +7,7 @@ Slurm and Kubernetes results in the form of their readers."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -97,9 +97,25 @@ class World:
             "findings": [],
         }
 
+    @property
+    def blocks(self) -> list[Row]:
+        """The running blocks."""
+        found: list[Row] = self.info["topology"]["blocks"]
+        return found
+
     def block(self, name: str) -> list[str]:
         """The nodes that the running block of that name has."""
-        return next(block["nodes"] for block in self.info["topology"]["blocks"] if block["name"] == name)
+        return next(block["nodes"] for block in self.blocks if block["name"] == name)
+
+    def of_tiers(self, **more: Any) -> None:
+        self.tiers = {"changed": True, "changes": [], "findings": [], **more}
+
+    def connect(self, tray: str, others: Iterable[str], connection: str) -> None:
+        """Let other trays report this state of their connection to a tray."""
+        address = str(self.fabric.trays[tray]["imex_address"])
+        for peer in (peer for other in others for peer in self.trays[other]["imex"]["peers"]):
+            if peer["host"] == address:
+                peer["connection"] = connection
 
     def _kubernetes(self) -> Row:
         nodes, slices = [], []
@@ -127,6 +143,24 @@ class World:
     def node(self, tray: str) -> Row:
         return next(node for node in self.kubernetes["nodes"] if node["metadata"]["name"] == tray)
 
+    def labels(self, tray: str) -> Row:
+        """The labels of a tray's node."""
+        found: Row = self.node(tray)["metadata"]["labels"]
+        return found
+
+    @property
+    def daemons(self) -> list[Row]:
+        """The daemons of the one ComputeDomainClique."""
+        found: list[Row] = self.kubernetes["compute_domain_cliques"][0]["daemons"]
+        return found
+
+    def slice_of_gpus(self, node: str) -> Row:
+        return next(row for row in self.kubernetes["slices"] if row["metadata"]["name"] == f"{node}-gpu.nvidia.com")
+
+    def without_slices(self, node: str) -> None:
+        slices = self.kubernetes["slices"]
+        self.kubernetes["slices"] = [row for row in slices if row["spec"]["nodeName"] != node]
+
     def gpus(self, tray: str) -> list[Row]:
         return list(self.trays[tray]["gpu"]["gpus"])
 
@@ -153,4 +187,4 @@ class World:
         return verify.verify(self.evidence(**changes), NOW)
 
 
-Change = Callable[[World], None]
+Change = Callable[[World], object]
