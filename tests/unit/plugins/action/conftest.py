@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.block import Block
+from ansible.playbook.play import Play
 from ansible.playbook.play_context import PlayContext
 from ansible.playbook.task import Task
 from ansible.plugins.action import ActionBase
@@ -37,7 +39,8 @@ def run_action() -> RunAction:
         **options: Any,
     ) -> dict[str, Any]:
         loader = DataLoader()
-        task = Task.load({"action": "rackscale.nvlink.x", "check_mode": check, "diff": diff})
+        play = Play.load({"hosts": "all", "gather_facts": False})
+        task = Task.load({"action": "rackscale.nvlink.x", "check_mode": check, "diff": diff}, block=Block(play=play))
         task.args = options
         connection = Connection(PlayContext(), shell=ShellModule())
         action = plugin(task, connection, PlayContext(), loader, Templar(loader), None)

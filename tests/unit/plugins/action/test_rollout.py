@@ -11,14 +11,6 @@ from typing import Any
 
 import pytest
 from ansible import constants
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.block import Block
-from ansible.playbook.play import Play
-from ansible.playbook.play_context import PlayContext
-from ansible.playbook.task import Task
-from ansible.plugins.connection.local import Connection
-from ansible.plugins.shell.sh import ShellModule
-from ansible.template import Templar
 from ansible_collections.rackscale.nvlink.plugins.action.rollout import ActionModule
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -26,22 +18,17 @@ TRAYS = ["r01t01", "r01t02", "r02t01", "r02t02"]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Any) -> Any:
     """run(tray, state=..., ...) as a task of one wave with all trays."""
     monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
     path = tmp_path / "fabric.json"
     path.write_text(json.dumps(fabrics.fabric(racks=2, trays=2, split=()).as_dict()))
     hostvars: dict[str, Any] = {"localhost": {}}
-    play = Play.load({"hosts": "all", "gather_facts": False})
+    groups = {"groups": {"all": TRAYS}, "ansible_play_hosts_all": TRAYS}
 
     def start(tray: str, **options: Any) -> dict[str, Any]:
-        task = Task.load({"action": "rackscale.nvlink.x"}, block=Block(play=play))
-        task.args = options
-        loader = DataLoader()
-        connection = Connection(PlayContext(), shell=ShellModule())
-        action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
-        variables = {"inventory_hostname": tray, "ansible_play_hosts_all": TRAYS, "hostvars": hostvars}
-        return action.run(task_vars={**variables, "groups": {"all": TRAYS}})
+        variables = {"inventory_hostname": tray, "hostvars": hostvars, **groups}
+        return run_action(ActionModule, task_vars=variables, **options)
 
     settings = {"steps": ["drain", "imex"], "slurm_controller": "ctl"}
     plan = {"rollout": "imex", "fabric_file": str(path), "progress_file": str(tmp_path / "left.json")}

@@ -15,10 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.playbook.task import Task
 from ansible.utils.context_objects import CLIArgs
 from ansible_collections.rackscale.nvlink.plugins.action import run_check
-
-
-class HostVars(dict[str, Any]):
-    raw_get = dict.__getitem__
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import HostVars
 
 
 @pytest.mark.parametrize("by", ["-e", "group_vars"])

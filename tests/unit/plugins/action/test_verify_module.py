@@ -35,12 +35,6 @@ def test_observations_must_be_a_variable_name(tmp_path: Path, run_action: Callab
         run_action(ActionModule, fabric_file=str(tmp_path / "fabric.json"), observations="tray-facts")
 
 
-class HostVars(dict[str, Any]):
-    """As Ansible's own: raw_get() does not template."""
-
-    raw_get = dict.__getitem__
-
-
 def test_trays_that_do_not_answer_for_the_same_reason_are_one_failure(
     tmp_path: Path, run_action: Callable[..., dict[str, Any]]
 ) -> None:
@@ -50,7 +44,7 @@ def test_trays_that_do_not_answer_for_the_same_reason_are_one_failure(
         name: {"unreachable": True, "msg": f"{ssh}{'** Banner ** ' * 30}\nroot@10.0.0.{number}: Permission denied.\r\n"}
         for number, name in enumerate(("r01t01", "r01t02"))
     }
-    hostvars = HostVars({name: {"seen": result} for name, result in registered.items()})
+    hostvars = fabrics.HostVars({name: {"seen": result} for name, result in registered.items()})
     found = run_action(
         ActionModule,
         task_vars={"hostvars": hostvars},

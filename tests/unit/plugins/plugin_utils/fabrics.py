@@ -20,6 +20,12 @@ GRACE = {
 """What slurmd -C reports of a GB200 tray."""
 
 
+class HostVars(dict[str, Any]):
+    """As Ansible's own: raw_get() does not template."""
+
+    raw_get = dict.__getitem__
+
+
 def fabric(racks: int = 2, trays: int = 18, split: tuple[int, ...] = (2,), first_index: int = 0) -> Fabric:
     """Racks r01, r02, ...; a split one has two cliques of half its trays, named with a and b."""
     domains: dict[str, Any] = {}

@@ -13,13 +13,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 
 from ..dra import dra_cluster as world
+from ..fabrics import HostVars
 
 GOOD = fleet(racks=1, trays_per_rack=2)
-
-
-class HostVars(dict[str, Any]):
-    def raw_get(self, name: str) -> Any:
-        return self[name]
 
 
 def hosts(**more: Any) -> HostVars:

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inv
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
 
-from ..fabrics import fabric
+from ..fabrics import HostVars, fabric
 
 TWO = fabric(racks=1, trays=2, split=())
 WELL = Inventory({"r01t01": "10.0.0.1", "r01t02": "10.0.0.2"}, ["ctl"], {})
@@ -75,11 +75,6 @@ def test_a_run_without_a_phase_is_a_problem() -> None:
     sentence = "--tags, --skip-tags: leave no phase to run; run one of discover, slurm, verify, report"
     assert site.problems(WELL, site.select_by_tags(site.default_phases(WELL), ["all"], site.PHASES), TWO) == [sentence]
     assert site.problems(WELL, site.select_by_tags(site.default_phases(WELL), ["imex"], ()), TWO) == [sentence]
-
-
-class HostVars(dict[str, Any]):
-    def raw_get(self, host: str) -> Any:
-        return self[host]
 
 
 @pytest.mark.parametrize(("path", "misplaced"), [("/srv/fabric.json", set()), ("/srv/other.json", {"fabric_file"})])
