@@ -30,6 +30,17 @@ STRICT = {
 CONFIG = Path(__file__).with_name("ansible.cfg")
 
 
+LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+
+
+def unreachable(folder: Path) -> dict[str, str]:
+    """Variables of a host that nobody reaches; the folder gets the ssh that fails."""
+    nowhere = folder / "ssh-to-nowhere"
+    nowhere.write_text("#!/bin/sh\nexit 255\n")
+    nowhere.chmod(0o755)
+    return {"ansible_connection": "ssh", "ansible_ssh_executable": str(nowhere)}
+
+
 def environment(**more: str) -> dict[str, str]:
     """The environment of a strict run that finds the checkout's collection; `more` wins."""
     collections = os.environ.get("ANSIBLE_COLLECTIONS_PATH") or sysconfig.get_path("purelib")

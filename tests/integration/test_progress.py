@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-from .commands import ansible
+from .commands import LOCAL, ansible, unreachable
 
 PLAYBOOK = Path(__file__).parent / "fixtures" / "progress.yml"
 INVENTORY = """\
@@ -42,14 +41,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cluster.nvlink.yml").write_text(INVENTORY)
     group = folder / "group_vars"
     group.mkdir()
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    (group / "all.json").write_text(json.dumps(local))
+    (group / "all.json").write_text(json.dumps(LOCAL))
     (folder / "host_vars").mkdir()
-    nowhere = folder / "ssh-to-nowhere"
-    nowhere.write_text("#!/bin/sh\nexit 255\n")
-    nowhere.chmod(0o755)
-    unreachable = {"ansible_connection": "ssh", "ansible_ssh_executable": str(nowhere)}
-    (folder / "host_vars" / f"{UNREACHABLE}.json").write_text(json.dumps(unreachable))
+    (folder / "host_vars" / f"{UNREACHABLE}.json").write_text(json.dumps(unreachable(folder)))
     return folder
 
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
-from .commands import ansible, unchanged
+from .commands import LOCAL, ansible, unchanged, unreachable
 from .conftest import CHECKOUT
 from .slurmctld import Slurmctld, sandbox
 
@@ -39,6 +38,7 @@ HOOK = """\
 # The first rack has two cliques of one tray, the others one clique of two.
 FIRST, SECOND = ["r01t01"], ["r01t02"]
 RACK_2, RACK_3 = ["r02t01", "r02t02"], ["r03t01", "r03t02"]
+TRAYS = (*FIRST, *SECOND, *RACK_2, *RACK_3)
 
 
 class Fleet:
@@ -57,24 +57,24 @@ class Fleet:
         away: str = "",
         book: str | Path = "rackscale.nvlink.rollout",
         settings: dict[str, str] | None = None,
+        python: dict[str, Path] | None = None,
+        facts_rank_above: bool = False,
         **variables: Any,
     ) -> subprocess.CompletedProcess[str]:
-        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        hosts: dict[str, Any] = {name: dict(local) for name in (*FIRST, *SECOND, *RACK_2, *RACK_3)}
+        """facts_rank_above: the rollout's variables are not given with -e, which no fact overrides."""
+        hosts: dict[str, Any] = {name: dict(LOCAL) for name in TRAYS}
+        for tray, path in (python or {}).items():
+            hosts[tray]["ansible_python_interpreter"] = str(path)
         if away:
-            nowhere = self.folder / "ssh-to-nowhere"
-            nowhere.write_text("#!/bin/sh\nexit 255\n")
-            nowhere.chmod(0o755)
-            hosts[away] = {"ansible_connection": "ssh", "ansible_ssh_executable": str(nowhere)}
-        inventory = self.folder / "hosts.json"
-        # Variables of group_vars apply to the waves too.
-        inventory.write_text(
-            json.dumps({"all": {"hosts": hosts, "vars": {"fabric_file": str(self.file), **variables}}})
-        )
+            hosts[away] = unreachable(self.folder)
         given = {"rollout_hook": str(self.folder / "hook.yml"), "rollout_steps": ["hook"]}
         given.update(rollout_name="hook", changed_trays=str(self.folder / "changed"))
-        command = ("ansible-playbook", "-i", inventory, book, "-e", json.dumps(given))
-        return ansible(*command, *options, check=False, **(settings or {}))
+        # Variables of group_vars apply to the waves too.
+        values = {"fabric_file": str(self.file), **variables, **(given if facts_rank_above else {})}
+        inventory = self.folder / "hosts.json"
+        inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": values}}))
+        extra = () if facts_rank_above else ("-e", json.dumps(given))
+        return ansible("ansible-playbook", "-i", inventory, book, *extra, *options, check=False, **(settings or {}))
 
     @property
     def changed(self) -> list[str]:
@@ -168,15 +168,12 @@ def test_a_wave_without_a_plan_and_a_rollout_without_a_hook_are_rejected(fleet: 
 
 @pytest.mark.long
 def test_a_wave_that_loses_all_of_its_trays_is_finished_by_the_next(fleet: Fleet) -> None:
-    nowhere = fleet.folder / "ssh-to-nowhere"
     lost = {
         "name": "Lose the first tray",
         "ansible.builtin.command": "true",
         "when": f"inventory_hostname == {RACK_2[0]!r}",
-        "vars": {"ansible_connection": "ssh", "ansible_ssh_executable": str(nowhere)},
+        "vars": unreachable(fleet.folder),
     }
-    nowhere.write_text("#!/bin/sh\nexit 255\n")
-    nowhere.chmod(0o755)
     (fleet.folder / "hook.yml").write_text(HOOK + f"\n- {json.dumps(lost)}\n")
     done = fleet.run(broken=[RACK_2[1]])
     assert (done.returncode != 0, fleet.unfinished) == (True, {"r02": "failed"}), output(done)
@@ -208,11 +205,7 @@ def test_trays_of_a_slurm_with_another_conf_dir_are_drained_and_resumed(fleet: F
     with sandbox("trixie", fleet.folder / "slurm") as slurm:
         slurm.configure(slurm.nodes("r0[1-3]t0[1-2]"), "PartitionName=gpu Nodes=ALL Default=YES")
         slurm.start()
-        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        tree = {
-            "all": {"hosts": dict.fromkeys((*FIRST, *SECOND, *RACK_2, *RACK_3), local)},
-            "slurm_controller": {"hosts": {"ctl": local}},
-        }
+        tree = {"all": {"hosts": dict.fromkeys(TRAYS, LOCAL)}, "slurm_controller": {"hosts": {"ctl": LOCAL}}}
         inventory = fleet.folder / "slurm.json"
         inventory.write_text(json.dumps(tree))
         given = {"fabric_file": str(fleet.file), "rollout_slurm_bin_dir": str(slurm.bin_dir), "drain_trays": "r02"}

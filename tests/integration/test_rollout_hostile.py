@@ -19,9 +19,8 @@ import pytest
 from . import hostile
 from .commands import ansible
 from .conftest import RunningLab
-from .test_rollout import FIRST, RACK_2, RACK_3, SECOND, Fleet, output
+from .test_rollout import FIRST, RACK_2, RACK_3, TRAYS, Fleet, output
 
-TRAYS = (*FIRST, *SECOND, *RACK_2, *RACK_3)
 EVIL = '#!/bin/sh\necho "$0 $*" >>{marker}\nexit 1\n'
 
 
@@ -56,23 +55,8 @@ class Attack:
             "rollout_plan": {"settings": {"steps": ["resume"], "slurm_controller": RACK_3[0]}},
         }
 
-    def run(self, *options: str, python: dict[str, Path] | None = None, **environment: str) -> Any:
-        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        hosts = {name: dict(local) for name in TRAYS}
-        for tray, path in (python or {}).items():
-            hosts[tray]["ansible_python_interpreter"] = str(path)
-        # Not with -e, which no fact overrides.
-        values = {
-            "fabric_file": str(self.fleet.file),
-            "rollout_name": "hook",
-            "rollout_steps": ["hook"],
-            "rollout_hook": str(self.folder / "hook.yml"),
-            "changed_trays": str(self.folder / "changed"),
-        }
-        inventory = self.folder / "hosts.json"
-        inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": values}}))
-        command = ("ansible-playbook", "-i", inventory, "rackscale.nvlink.rollout")
-        return ansible(*command, *options, check=False, **environment)
+    def run(self, python: dict[str, Path] | None = None, **environment: str) -> Any:
+        return self.fleet.run(python=python, settings=environment, facts_rank_above=True)
 
 
 @pytest.fixture

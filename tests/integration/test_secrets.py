@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,10 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.client
     served,
 )
 
-from .commands import ansible
+from .commands import LOCAL, ansible
 
 CANARY = "c4n4ry-of-this-test-and-of-no-other"
 CLIQUE = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01.32766"
-LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 REST_FIELDS = {"name": "name", "clique": "clique", "gpu_uuids": "gpus"}
 TRAY = {"name": "r01t01", "clique": CLIQUE, "gpus": ["GPU-a"]}
 

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import PARTS, PHASES
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-from .commands import ansible
+from .commands import ansible, unreachable
 
 INVENTORY = "plugin: rackscale.nvlink.fabric\nsources: [fabric_file]\nfabric_file: fabric.json\n"
 SHARED = [
@@ -32,12 +32,9 @@ def folder(tmp_path: Path) -> Path:
     (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, split=())))
     (folder / "cluster.nvlink.yml").write_text(INVENTORY)
     (folder / "hosts.yml").write_text("slurm_controller: {hosts: {ctl: {}}}\n")
-    nowhere = folder / "ssh-to-nowhere"
-    nowhere.write_text("#!/bin/sh\nexit 255\n")
-    nowhere.chmod(0o755)
     variables = folder / "group_vars"
     variables.mkdir()
-    (variables / "all.json").write_text(json.dumps({"ansible_ssh_executable": str(nowhere)}))
+    (variables / "all.json").write_text(json.dumps(unreachable(folder)))
     return folder
 
 
