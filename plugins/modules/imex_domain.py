@@ -117,19 +117,14 @@ text:
   sample:
     - "r01t[01-02]: write /etc/nvidia-imex/nodes_config.cfg"
     - "IMEX: 36 trays, 2 changed."
-unchanged:
-  description: Whether the whole clique is in the desired state, so that no further phase has anything to do.
-  returned: with O(phase=stop_and_write), if it is
-  type: bool
-  sample: true
 ok:
   description: Whether every member is ready and connected to every other.
-  returned: with O(phase=verdict), and with RV(unchanged)
+  returned: with O(phase=verdict)
   type: bool
   sample: true
 clique:
   description: The clique that was evaluated.
-  returned: with O(phase=verdict), and with RV(unchanged)
+  returned: with O(phase=verdict)
   type: str
   sample: r01
 pending:

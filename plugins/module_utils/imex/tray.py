@@ -282,8 +282,8 @@ class Tray:
         if self.desired.offers_list and (not active or domain.SOCKET_UNIT in self.host.before):
             if self.host.change(f"start {domain.LIST_SOCKET}", "systemctl", "enable", "--quiet", domain.LIST_SOCKET):
                 self.host.require("systemctl", "restart", domain.LIST_SOCKET)
-        elif not self.desired.offers_list and active and self.host.change(f"stop {domain.LIST_SOCKET}"):
-            self.host.call("systemctl", "stop", domain.LIST_SOCKET)
+        elif not self.desired.offers_list and active:
+            self.host.change(f"stop {domain.LIST_SOCKET}", "systemctl", "stop", domain.LIST_SOCKET)
         if not self.desired.tls and not self.check:
             with contextlib.suppress(OSError):
                 os.rmdir(domain.TLS_FOLDER)

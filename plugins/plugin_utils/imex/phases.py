@@ -180,11 +180,10 @@ class Phases:
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
             self.plan["slurm_nodes"] = list(clique.slurm_nodes)
         if imex_clique.is_up_to_date(own, decision):
-            # The common case needs no second task on the tray, and for a clique that is up as a whole no other phase.
+            # The common case needs no second task on the tray.
             row: Stored = {"sha256": own["sha256"], "running": own["running"], "reload": False}
             self._store("stop_and_write", {**row, "generation": decision.generation, "unchanged": own["approved"]})
-            whole = imex_clique.is_unchanged(clique, inspected, decision, self._runs_service)
-            result: Result = {"unchanged": True, "ok": True, "clique": clique.name} if whole else {}
+            result: Result = {}
         else:
             result = self._on_tray("stop_and_write", "stop_and_write")
         return self._with_findings(result, decision.findings, clique)

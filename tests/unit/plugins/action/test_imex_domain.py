@@ -132,6 +132,16 @@ def inspected(run: Any, tray: str, phase: str = "inspect", **more: Any) -> None:
     imex_run_store.write_row(str(constants.DEFAULT_LOCAL_TMP), run.play, phase, tray, row)
 
 
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments of each run of the module on a tray, which returns nothing."""
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        ActionModule, "_execute_module", lambda *_args, module_args, **_more: made.append(module_args) or {}
+    )
+    return made
+
+
 def recorded(fabric: str, *trays: str) -> dict[str, Any]:
     """The records that a tray reads from others: these are still in the IMEX domain."""
     clique = clique_of(fabric, trays[0])
@@ -151,39 +161,37 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
 
 
 @pytest.mark.parametrize("owner", ["none", "job"])
-def test_a_part_of_a_clique_does_not_leave_its_imex_domain(run: Any, fabric: str, monkeypatch: Any, owner: str) -> None:
-    read: list[str] = []
-    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
+def test_a_part_of_a_clique_does_not_leave_its_imex_domain(
+    run: Any, fabric: str, monkeypatch: Any, calls: list[Any], owner: str
+) -> None:
     change = functools.partial(run, phase="stop_and_write", owner=owner)
     inspected(run, "r01t01", pending=["stop nvidia-imex.service"], peers=recorded(fabric, "r01t02"))
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
     result = change("r01t01")
-    assert (result["failed"], result["changed"], read) == (True, False, [])
+    assert (result["failed"], result["changed"], calls) == (True, False, [])
     assert [entry["code"] for entry in result["findings"]] == ["imex_clique_partial"]
     assert "ends the IMEX domain of clique r01, but this run leaves out r01t02; run it on the whole" in result["msg"]
     # Named, or not in the domain any more.
     change("r01t01", allow_outdated=["r01t02"])
-    assert read == ["tray"]
+    assert len(calls) == 1
     inspected(run, "r01t01", pending=["write a file"], running=False)
     change("r01t01")
-    assert read == ["tray", "tray"]
+    assert len(calls) == 2
 
 
-def test_a_tray_that_missed_the_change_of_its_clique_follows_alone(run: Any, fabric: str, monkeypatch: Any) -> None:
+def test_a_tray_that_missed_the_change_of_its_clique_follows_alone(
+    run: Any, fabric: str, monkeypatch: Any, calls: list[Any]
+) -> None:
     """As on `resume`: it has the record of the domain, which the others have left."""
-    given: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        ActionModule, "_execute_module", lambda *_args, module_args, **_more: given.append(module_args["plan"]) or {}
-    )
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t02"])
     run("r01t02", phase="inspect", owner="none")
     (away,) = recorded(fabric, "r01t01")
-    assert given[0]["outside"] == [away], "its record is read, if it offers one"
+    assert calls[0]["plan"]["outside"] == [away], "its record is read, if it offers one"
     record = {"clique": "r01", "generation": 3, "sha256": "0" * 64}
     change = functools.partial(run, "r01t02", phase="stop_and_write", owner="none")
     inspected(run, "r01t02", pending=["stop nvidia-imex.service"], record=record)
     change()
-    assert len(given) == 2
+    assert len(calls) == 2
     # One that is connected to a tray of the run is in the domain, also without a record.
     clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t02")
     observed = member(clique, facts(1, 2), 1)
@@ -192,7 +200,7 @@ def test_a_tray_that_missed_the_change_of_its_clique_follows_alone(run: Any, fab
     observed["peers"][0]["connection"] = "disconnected"
     inspected(run, "r01t02", pending=["stop nvidia-imex.service"], record=record, facts=observed)
     change()
-    assert len(given) == 3
+    assert len(calls) == 3
 
 
 def test_a_change_that_would_be_refused_is_refused_before_trays_are_drained(
@@ -232,15 +240,13 @@ def test_a_wrong_variable_ends_the_role_before_any_row_counts(run: Any) -> None:
     ],
 )
 def test_only_the_service_with_a_list_of_others_is_an_imex_domain(
-    run: Any, fabric: str, monkeypatch: Any, count: int, owners: list[str], in_domain: bool
+    run: Any, fabric: str, monkeypatch: Any, calls: list[Any], count: int, owners: list[str], in_domain: bool
 ) -> None:
-    read: list[str] = []
-    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
     observed = {**facts(count=count), "owners": [{"owner": owner} for owner in owners]}
     inspected(run, "r01t01", pending=["write a file"], facts=observed, peers=recorded(fabric, "r01t02"))
     run("r01t01", phase="stop_and_write", owner="driver_managed")
-    assert read == ([] if in_domain else ["tray"])
+    assert bool(calls) is not in_domain
 
 
 def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: Any, tmp_path: Path) -> None:
@@ -257,21 +263,19 @@ def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: An
 
 
 def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
-    run: Any, fabric: str, monkeypatch: Any
+    run: Any, fabric: str, monkeypatch: Any, calls: list[Any]
 ) -> None:
-    read: list[str] = []
-    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
     hosts = [f"{tray}.example.com" for tray in TRAYS]
     for tray, host in zip(TRAYS, hosts, strict=True):
         peers = recorded(fabric, *TRAYS)
         inspected(run, tray, host=host, owner="none", pending=["stop nvidia-imex.service"], peers=peers)
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", hosts)
     run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
-    assert read == ["tray"]
+    assert len(calls) == 1
     # Of the other one no row names the host, as after a run without it.
     imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], "r01t02")
     result = run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
-    assert (result["failed"], read) == (True, ["tray"])
+    assert (result["failed"], len(calls)) == (True, 1)
 
 
 def steady(run: Any, fabric: str, **more: Any) -> None:
@@ -293,38 +297,32 @@ def steady(run: Any, fabric: str, **more: Any) -> None:
         inspected(run, tray, **(row | more if tray == TRAYS[-1] else row))
 
 
-def test_a_clique_in_its_desired_state_needs_no_other_phase(run: Any, fabric: str) -> None:
-    steady(run, fabric)
-    unchanged = {**UNCHANGED, "unchanged": True, "ok": True, "clique": "r01"}
-    assert [run(tray, phase="stop_and_write") for tray in TRAYS] == [unchanged, unchanged]
-
-
 def compare(run: Any) -> str:
     return str(run(TRAYS[0], phase="compare")["unchanged_hosts"])
 
 
-def test_all_hosts_of_a_clique_in_its_desired_state_are_unchanged(run: Any, fabric: str) -> None:
-    assert compare(run) == ",,"
-    steady(run, fabric)
-    assert compare(run) == ",host-r01t01,host-r01t02,"
-
-
 @pytest.mark.parametrize(
-    "other",
+    ("other", "hosts"),
     [
-        {"running": False},
-        {"approved": False},
-        {"pending": ["change config.cfg"]},
-        {"facts": None},
-        {"failed": True, "msg": "two owners"},
-        {"fabric_file": "/another.json"},
-        {"record": None},
+        ({}, ",host-r01t01,host-r01t02,"),
+        ({"running": False}, ",,"),
+        ({"approved": False}, ",,"),
+        ({"pending": ["change config.cfg"]}, ",,"),
+        ({"facts": None}, ",,"),
+        ({"failed": True, "msg": "two owners"}, ",,"),
+        ({"fabric_file": "/another.json"}, ",,"),
+        ({"record": None}, ",,"),
+        # It was not reached.
+        (None, ",,"),
     ],
-    ids=lambda other: next(iter(other)),
+    ids=str,
 )
-def test_one_member_that_is_not_ready_leaves_none_unchanged(run: Any, fabric: str, other: dict[str, Any]) -> None:
-    steady(run, fabric, **other)
+def test_a_clique_is_unchanged_where_all_its_members_are(run: Any, fabric: str, other: Any, hosts: str) -> None:
     assert compare(run) == ",,"
+    steady(run, fabric, **(other or {}))
+    if other is None:
+        imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], TRAYS[-1])
+    assert compare(run) == hosts
 
 
 def test_a_wave_compares_its_own_cliques_alone(run: Any, fabric: str, monkeypatch: Any) -> None:
@@ -347,12 +345,6 @@ def test_the_report_of_a_play_names_trays_that_failed_or_were_left_out(run: Any)
     run("r01t02", phase="stop_and_write")
     text = run(TRAYS[1], phase="report", left=["r01t02"])["text"]
     assert text == ["IMEX: 2 trays, none changed; 1 failed: r01t01; 1 left unchanged with their clique: r01t02."]
-
-
-def test_a_member_that_was_not_reached_leaves_none_unchanged(run: Any, fabric: str) -> None:
-    steady(run, fabric)
-    imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], TRAYS[-1])
-    assert compare(run) == ",,"
 
 
 @pytest.mark.parametrize(
@@ -437,18 +429,21 @@ def test_the_controller_fails_a_tray_by_its_findings(
     ],
 )
 def test_imex_per_job_has_one_list_of_members_and_names_a_tray_that_misses_it(
-    run: Any, fabric: str, monkeypatch: Any, hosts: Any, other: Any, allowed: list[str], codes: list[str]
+    run: Any,
+    fabric: str,
+    monkeypatch: Any,
+    calls: list[Any],
+    hosts: Any,
+    other: Any,
+    allowed: list[str],
+    codes: list[str],
 ) -> None:
     """One that the run leaves out is read, and blocks the change where it offers another list."""
-    given: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        ActionModule, "_execute_module", lambda *_args, module_args, **_more: given.append(module_args) or {}
-    )
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", hosts)
     change = functools.partial(run, "r01t01", owner="job", allow_outdated=allowed)
     change(phase="inspect")
     clique = clique_of(fabric)
-    desired, outside = given[0]["desired"], given[0]["plan"]["outside"]
+    desired, outside = calls[0]["desired"], calls[0]["plan"]["outside"]
     assert (desired["nodes"], desired["entries"], desired["own"]) == (
         clique.slurm_nodes,
         clique.entries,
@@ -463,7 +458,7 @@ def test_imex_per_job_has_one_list_of_members_and_names_a_tray_that_misses_it(
     result = change(phase="stop_and_write")
     assert [entry["code"] for entry in result["findings"]] == codes
     changes = codes != ["imex_clique_partial"]
-    assert [entry["phase"] for entry in given[1:]] == ["stop_and_write"] * changes
+    assert [entry["phase"] for entry in calls[1:]] == ["stop_and_write"] * changes
     # It has no daemon to start.
     assert run("r01t01", phase="start", owner="job")["skipped"] is True
 
@@ -477,7 +472,7 @@ def test_an_unchanged_clique_of_imex_per_job_needs_no_other_task(run: Any, fabri
     for tray in TRAYS:
         inspected(run, tray, host=tray, owner="job", **row)
     assert compare(run) == ",r01t01,r01t02,"
-    assert run("r01t01", phase="stop_and_write", owner="job")["unchanged"] is True
+    assert run("r01t01", phase="stop_and_write", owner="job") == UNCHANGED
     inspected(run, "r01t02", host="r01t02", owner="job", **{**row, "pending": ["write a file"]})
     assert compare(run) == ",,"
 

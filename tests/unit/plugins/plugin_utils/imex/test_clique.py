@@ -39,65 +39,64 @@ def decide(rows: dict[str, Any], play: Any = TRAYS, allow_outdated: Any = ()) ->
     return imex_clique.decide(CLIQUE, NEW, rows, play, allow_outdated)
 
 
-def test_a_changed_list_gets_the_next_generation_and_restarts_all() -> None:
-    rows = {tray: row(number, OLD, restart=True) for number, tray in enumerate(TRAYS, 3)}
-    decision = decide(rows)
-    assert (decision.restart, decision.generation) == (True, 7)
+def all_but_d(**change: Any) -> dict[str, Any]:
+    return {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | ({"d": change} if change else {})
 
 
-def test_a_tray_that_comes_back_alone_takes_the_generation_of_its_peers() -> None:
-    records = {"10.0.0.1": record(5, NEW), "10.0.0.2": record(5, NEW)}
-    decision = decide({"d": row(4, OLD, running=False, peers=records)}, play=["d"])
-    assert (decision.restart, decision.generation, decision.outdated, decision.blocked) == (False, 5, (), None)
+BROKEN = {"failed": True, "running": True, "msg": "two owners"}
+HAS_LIST = {tray: row(3, NEW) for tray in TRAYS[:3]}
+OTHER_NAMES = [f"{tray}.example.com" for tray in TRAYS]
 
 
-def test_an_unreachable_tray_is_outdated() -> None:
-    decision = decide({tray: row(3, OLD, restart=True) for tray in TRAYS[:3]})
-    assert decision.outdated == ("d",)
-    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_list_outdated", "d")]
+@pytest.mark.parametrize(
+    ("rows", "play", "allowed", "restart", "generation", "outdated"),
+    [
+        # A changed list gets the next generation and restarts all.
+        ({tray: row(number, OLD, restart=True) for number, tray in enumerate(TRAYS, 3)}, TRAYS, (), True, 7, ""),
+        # A tray that comes back alone takes the generation of its peers.
+        (
+            {"d": row(4, OLD, running=False, peers={f"10.0.0.{number}": record(5, NEW) for number in (1, 2)})},
+            ["d"],
+            (),
+            False,
+            5,
+            "",
+        ),
+        (all_but_d(), TRAYS, (), True, 4, "d"),
+        # One that does not answer is in the run whatever its name in the inventory.
+        (all_but_d(failed=True, unreached=True), OTHER_NAMES, (), True, 4, "d"),
+        ({"a": row(3, OLD, restart=True)}, ["a"], ["b", "c", "d"], True, 4, "bcd"),
+        (all_but_d(failed=True, running=False), TRAYS, (), True, 4, "d"),
+        (HAS_LIST | {"d": BROKEN}, TRAYS, (), False, 3, "d"),
+        (HAS_LIST | {"d": row(3, NEW, failed=True, msg="The disk is full.")}, TRAYS, (), False, 3, ""),
+    ],
+)
+def test_a_clique_restarts_and_names_the_trays_that_miss_its_list(
+    rows: dict[str, Any], play: Any, allowed: Any, restart: bool, generation: int, outdated: str
+) -> None:
+    decision = decide(rows, play, allowed)
+    assert (decision.restart, decision.generation, decision.blocked) == (restart, generation, None)
+    assert decision.outdated == tuple(outdated)
+    assert [(note["code"], note["tray"]) for note in decision.findings] == [
+        ("imex_list_outdated", tray) for tray in outdated
+    ]
 
 
-def test_a_tray_that_does_not_answer_is_in_the_run_whatever_its_name_in_the_inventory() -> None:
-    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "unreached": True}}
-    decision = decide(rows, play=["a.example.com", "b.example.com", "c.example.com", "d.example.com"])
-    assert (decision.blocked, decision.outdated) == (None, ("d",))
-
-
-def test_a_change_of_a_part_of_the_clique_is_blocked() -> None:
-    decision = decide({"a": row(3, OLD, restart=True)}, play=["a"])
-    assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
-    assert "leaves out b, c, d" in str(decision.blocked)
-    assert decide({"a": row(3, OLD, restart=True)}, play=["a"], allow_outdated=["b", "c", "d"]).outdated == (
-        "b",
-        "c",
-        "d",
-    )
-
-
-def test_a_first_tray_does_not_join_members_of_another_list() -> None:
-    records = {"10.0.0.2": record(3, OLD)}
-    decision = decide({"a": row(running=False, peers=records)}, play=["a"])
-    assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
-
-
-def test_a_failed_member_that_runs_blocks_a_restart_only() -> None:
-    broken = {"failed": True, "running": True, "msg": "two owners"}
-    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
-    decision = decide(rows)
-    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_clique_partial", "d")]
-    calm = decide({tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": broken})
-    assert (calm.blocked, calm.restart, calm.outdated) == (None, False, ("d",))
-
-
-def test_a_failed_member_with_the_list_is_not_outdated() -> None:
-    rows = {tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": row(3, NEW, failed=True, msg="The disk is full.")}
-    assert decide(rows).outdated == ()
-
-
-def test_a_failed_member_that_does_not_run_is_outdated() -> None:
-    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "running": False}}
-    decision = decide(rows)
-    assert (decision.blocked, decision.outdated) == (None, ("d",))
+@pytest.mark.parametrize(
+    ("rows", "play", "tray", "words"),
+    [
+        ({"a": row(3, OLD, restart=True)}, ["a"], None, "leaves out b, c, d"),
+        # A first tray does not join members of another list.
+        ({"a": row(running=False, peers={"10.0.0.2": record(3, OLD)})}, ["a"], None, "have another node list: b"),
+        (all_but_d(**BROKEN), TRAYS, "d", "d failed (two owners) while its daemon runs"),
+    ],
+)
+def test_a_change_that_would_split_the_clique_is_blocked(
+    rows: dict[str, Any], play: Any, tray: str | None, words: str
+) -> None:
+    decision = decide(rows, play)
+    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_clique_partial", tray)]
+    assert words in str(decision.blocked)
 
 
 def test_a_change_goes_on_without_a_failing_member_that_is_named() -> None:
@@ -203,10 +202,6 @@ def unchanged() -> dict[str, Any]:
     return {tray: inspected(number) for number, tray in enumerate(MEMBERS.trays)}
 
 
-def test_a_clique_in_the_desired_state_has_no_pending_changes() -> None:
-    assert [pending(unchanged(), tray) for tray in MEMBERS.trays] == [[], [], []]
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -216,11 +211,13 @@ def test_a_clique_in_the_desired_state_has_no_pending_changes() -> None:
         ({"failed": True, "msg": "Two owners."}, "Two owners."),
         ({"facts": {**facts(0, 3), "ready": False}}, "wait until it is connected to the other members"),
         ({"facts": {**facts(0, 3), "domain_state": "degraded"}}, "wait until it is connected to the other members"),
+        # The approval is gone after a boot, and is written again while the daemon runs.
+        ({"approved": False}, None),
     ],
 )
-def test_a_tray_with_a_difference_has_pending_changes(change: dict[str, Any], why: str) -> None:
+def test_a_tray_with_a_difference_has_pending_changes(change: dict[str, Any], why: str | None) -> None:
     rows = {**unchanged(), "t0": inspected(0, **change)}
-    assert pending(rows) == [why]
+    assert pending(rows) == [why] * bool(why)
     assert pending(rows, "t1") == [], "the rollout, not this function, drains the rest of the clique"
 
 
@@ -256,12 +253,6 @@ def test_a_tray_that_missed_a_change_of_port_restarts_alone() -> None:
     assert imex_clique.decide(MEMBERS, NEW, rows, MEMBERS.trays, []).restart is False
 
 
-def test_a_boot_is_not_pending() -> None:
-    """The approval is gone after a boot, and is written again while the daemon runs."""
-    rows = {**unchanged(), "t0": inspected(0, approved=False)}
-    assert pending(rows) == []
-
-
 def test_an_unreachable_tray_is_not_pending_for_the_others() -> None:
     rows = {tray: entry for tray, entry in unchanged().items() if tray != "t2"}
     for entry in rows.values():
@@ -272,11 +263,6 @@ def test_an_unreachable_tray_is_not_pending_for_the_others() -> None:
         entry["facts"].update(peers=lost, domain_state="degraded")
     assert [pending(rows, tray) for tray in rows] == [[], []]
     assert pending({**rows, "t2": inspected(2)}) == ["wait until it is connected to the other members"]
-
-
-def test_a_blocked_change_is_pending() -> None:
-    rows = {"t0": inspected(0, restart_clique=["the list of clique r01"])}
-    assert "leaves out t1, t2" in pending(rows, play=["t0"])[0]
 
 
 @given(
