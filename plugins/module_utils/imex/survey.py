@@ -16,9 +16,8 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, processes
@@ -95,7 +94,8 @@ def _query_ctl(ctl: str, config_path: str, timeout: float) -> dict[str, child.Re
 
 
 def _addresses() -> list[str]:
-    return [entry["address"] for entry in gpu_facts.addresses()[0]]
+    # In a child too, since a faulty network driver can hold the kernel's lock on addresses for ever.
+    return [entry["address"] for entry in child.call(interfaces.read, _SYSTEM_TIMEOUT).value or []]
 
 
 def _changed_at(path: str) -> float | None:
