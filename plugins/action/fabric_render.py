@@ -127,7 +127,6 @@ def _context(options: Arguments) -> RenderContext:
         jobs=None if lines is None else running_jobs(lines),
         earlier=json_file(os.path.join(root, changes.PATH)) if root else None,
         block_sizes=tuple(options["block_sizes"]),
-        aggregate_blocks=options["aggregate_blocks"],
         gpus_by_dra=options["gpus_by_dra"],
         topology=TopologySettings.of_options(options["topology"]),
         site=options["site"],

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -57,7 +57,10 @@ class ActionModule(steps.SteppedAction):
                 predict(result["test_jobs"], result["topology"]["block_sizes"], linter.search_retries(seen.version))
         if fabric is not None:
             with observed.bounded():
-                result["job_spans"] = job_spans(result["topology"], fabric, state, options["job_sizes"], seen.version)
+                nodes = [node.name for node in seen.nodes]
+                result["job_spans"] = job_spans(
+                    result["topology"], fabric, state, options["job_sizes"], seen.version, nodes
+                )
         return result
 
 
@@ -77,22 +80,34 @@ def _state(path: str, task_vars: Variables) -> State:
 
 
 def job_spans(
-    topology: dict[str, Any], fabric: Fabric, state: State, sizes: list[int], version: rules.Version = (26, 5, 0)
+    topology: dict[str, Any],
+    fabric: Fabric,
+    state: State,
+    sizes: list[int],
+    version: rules.Version = (26, 5, 0),
+    nodes: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """The rows of job_spans for the running topology; empty where no tray of it works.
 
-    The blocks are the running ones; the fabric file and its state have the health of their nodes.
+    The blocks are the running ones; the fabric file and its state have the health of their nodes. nodes: all of
+    slurmctld, in its order.
     """
     name_of = {tray["slurm_node"]: name for name, tray in fabric.trays.items()}
-    counts = [
-        sum(spans.works(state.trays.get(name_of.get(node, node))) for node in set(block["nodes"]))
+    position = {node: number for number, node in enumerate(nodes)}
+    order = [
+        sorted(
+            position.get(node, len(nodes))
+            for node in set(block["nodes"])
+            if spans.works(state.trays.get(name_of.get(node, node)))
+        )
         for block in topology["blocks"]
     ]
+    counts = [len(working) for working in order]
     base = next((len(block["nodes"]) for block in topology["blocks"] if block["nodes"]), 0)
     block_sizes = linter.enabled_sizes(topology["block_sizes"], base)
     if not block_sizes or not sum(counts):
         return []
     jobs = spans.sizes_of_interest(counts, block_sizes[0], sizes)
-    rows = spans.spans(counts, block_sizes, jobs, linter.search_retries(version))
+    rows = spans.spans(counts, block_sizes, jobs, linter.search_retries(version), order)
     known = version >= rules.SEGMENT_OPTIONS_SINCE
     return [{**asdict(row), "segment_options": list(row.segment_options) if known else []} for row in rows]

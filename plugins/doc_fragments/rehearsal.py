@@ -45,20 +45,6 @@ options:
         description: Whether the module fails where the job would be pending for ever.
         type: bool
         default: false
-      user:
-        description:
-          - The owner of the job. Where the site has slurmdbd, QoS, accounts and limits apply to a job with a user, as
-            slurmctld has last saved them; where they cannot apply, C(left_out) of the result has the reason.
-        type: str
-        default: ""
-      account:
-        description: The account of that user's job, the user's default one if empty.
-        type: str
-        default: ""
-      qos:
-        description: The QoS of that user's job, the default one if empty.
-        type: str
-        default: ""
   rehearse_timeout:
     description: Seconds that the rehearsal may take.
     type: float

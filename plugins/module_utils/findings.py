@@ -744,13 +744,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_conf_inconsistent.cluster_default": "The cluster's default topology {default} is not in the file"
         " ({known}): correct cluster_default.",
         "slurm_conf_inconsistent.include": "{path} has no line {line}: add it, or set manage_conf to true.",
-        "slurm_conf_inconsistent.own_filter": "{script} is the site's own and stays: add the policy for segments to"
-        " it, or set SBATCH_SEGMENT_SIZE.",
-        "slurm_conf_inconsistent.no_lua": "{folders} has no cli_filter_lua.so: install Slurm with Lua, or set"
-        " SBATCH_SEGMENT_SIZE.",
-        "slurm_conf_inconsistent.copy_filter": "Slurm {version} applies segments where jobs are submitted: copy"
-        " {script} next to slurm.conf on each host that submits jobs, then set CliFilterPlugins={plugins} in"
-        " slurm.conf.",
         "slurm_conf_inconsistent.job_submit": "JobSubmitPlugins={given} in slurm.conf does not load the script for"
         " segments: set JobSubmitPlugins={plugins} there.",
         "slurm_conf_inconsistent.own_script": "{script} is the site's own and does not call {policy}: add the line"
@@ -782,11 +775,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " write: remove the role slurm_topology from the site's playbooks, or set owner to collection.",
         "slurm_topology_other_writer.other": "Another program than slurm_topology wrote {path} last; it begins with"
         " {line}: let only one of them write it, or set owner to other where that program is meant to.",
-        "slurm_blocks_limited": "Slurm works with less than the fabric allows: unequal blocks or groups; set"
+        "slurm_blocks_limited": "Slurm works with less than the fabric allows: small blocks or unequal groups; set"
         " slurm_topology_block_sizes or edit_groups, complete the clique, or correct slurm_topology_other_topologies",
-        "slurm_blocks_limited.unequal": "The block {large} has {most} and {block} {fewest}, so aggregated blocks would"
-        " not be groups of equal cliques and only {sizes} is set: split all domains alike, or set block_sizes"
-        " (variable slurm_topology_block_sizes).",
         "slurm_blocks_limited.no_group": "{names} in no group, so Slurm cannot aggregate the others and the base block"
         " size {base} is set alone: give all cliques a group in the fabric file (playbook accept, edit_groups).",
         "slurm_blocks_limited.aggregates": "The aggregated blocks change, {blocks} are no longer one: keep retired"
@@ -842,6 +832,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " to 26.05.4 or later.",
         "release_old.one_topology": "Slurm {version} with topology.conf has one topology for all nodes, so {others} is"
         " left out: keep nodes without GPUs in partitions of their own, or upgrade to 25.05.",
+        "release_old.segments": "Slurm {version} cannot enforce the segments of {partitions}: set SBATCH_SEGMENT_SIZE"
+        " for their users, or upgrade to 25.11.2.",
     },
     (_FILES, INFO): {
         "slurm_conf_note": "A setting has no effect, or was changed manually; none, or correct what the finding names",

@@ -112,11 +112,6 @@ options:
     type: list
     elements: int
     default: []
-  aggregate_blocks:
-    description:
-      - Whether the doubles of the base block size are block sizes too, as in M(rackscale.nvlink.slurm_topology).
-    type: bool
-    default: false
   site:
     description:
       - The name of the site, for the head of the report.

@@ -141,18 +141,6 @@ options:
           max:
             description: The largest segment that a job may request.
             type: int
-          spread:
-            description:
-              - Whether a job that gets the default segment gets C(--spread-segments) too, which places each segment
-                in a block of its own. From 25.11.2 on.
-            type: bool
-            default: false
-          consolidate:
-            description:
-              - Whether a job that gets the default segment gets C(--consolidate-segments) too, which places all
-                segments in one aggregated block. From 25.11.2 on.
-            type: bool
-            default: false
       options:
         description: Other settings of the partition's line, by their keys in slurm.conf.
         type: dict
@@ -277,11 +265,9 @@ options:
     default: []
   segment_script:
     description:
-      - Whether Slurm applies the policy for segments, from 25.11.2 on by job_submit/lua, before by cli_filter/lua.
+      - Whether Slurm (25.11.2 and later) applies the policy for segments, by job_submit/lua.
       - Writes C(nvlink_segments.lua), C(job_submit.lua) where there is none, and C(JobSubmitPlugins=lua) where it is
         unset.
-      - Before 25.11.2 writes C(cli_filter.lua) where there is none. sbatch, salloc and srun run it, so
-        C(CliFilterPlugins=lua) is set only in a configless cluster, whose hosts all get the script.
     type: bool
     default: false
   timeout:

@@ -68,14 +68,6 @@ options:
     type: list
     elements: int
     default: []
-  aggregate_blocks:
-    description:
-      - Whether the doubles of the base block size are block sizes too, such as 18, 36, 72, so that Slurm aggregates 2,
-        4, 8 ... consecutive blocks, in the order of the fabric file. A job of 19 to 36 trays then gets two neighbours
-        (V(36)), and waits for them. Instead of O(block_sizes).
-      - Has no effect where one clique has twice the trays of another, which is a finding.
-    type: bool
-    default: false
   topology_name:
     description: Name of the topology in C(topology.yaml), which partitions use in C(Topology=).
     type: str
@@ -351,7 +343,6 @@ rehearsal:
           blocks: [r01]
           reason: ""
           required: false
-          user: ""
       contains:
         kind:
           description: Kind of the test job.
@@ -385,9 +376,6 @@ rehearsal:
         required:
           description: Whether the site requires it to run.
           type: bool
-        user:
-          description: User of the job, empty where no accounting records apply.
-          type: str
     left_out:
       description: What the rehearsal could not consider, with the reason, such as the jobs of the last weeks.
       type: list
@@ -461,9 +449,6 @@ survey:
       type: dict
     includes_tiers:
       description: Whether C(slurm.conf) includes C(nvlink_partitions.conf).
-      type: bool
-    has_cli_filter:
-      description: Whether Slurm has cli_filter/lua.
       type: bool
     records:
       description: What sacctmgr prints of slurmdbd's records; nothing where it was not asked.
@@ -556,7 +541,6 @@ ARGUMENTS: dict[str, Specification] = {
     "allow_moving_jobs": {"type": "bool", "default": False},
     "override": {"type": "list", "elements": "str", "choices": list(GATES), "default": []},
     "min_block_size": {"type": "int", "default": 0},
-    "aggregate_blocks": {"type": "bool", "default": False},
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
     "timeout": {"type": "float", "default": 60},

@@ -210,7 +210,6 @@ SLURM_SURVEY = {
     "includes_ours": True,
     "includes_tiers": True,
     "site_partitions": {"all": "slurm.conf"},
-    "has_cli_filter": True,
     "records": {"qos": "gold|5\n", "assoc": "a|||gold\na|b||\n", "tres": "cpu|\ngres|gpu\n"},
     "unanswered": "",
     "texts": {

@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers impor
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
 from .slurm_site import FILE, plan
-from .slurmctld import EACH_SUITE, SUITES, Slurmctld, sandbox
+from .slurmctld import EACH_SUITE, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
 
@@ -141,27 +141,14 @@ def racks_of(slurmctld: Slurmctld, nodes: int, *options: str) -> tuple[set[str],
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("suite", sorted(SUITES))
-def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path: Path) -> None:
-    """On 24.11 cli_filter/lua, on 26.05 job_submit/lua, which also spreads and consolidates the segments."""
-    older = suite == "trixie"
-    with sandbox(suite, tmp_path / "slurm") as slurmctld:
+def test_the_script_sets_the_segment_of_a_job_that_has_none(tmp_path: Path) -> None:
+    with sandbox("forky", tmp_path / "slurm") as slurmctld:
         nodes = [slurmctld.nodes(f"r0{rack}t[01-18]", f"Port=[2{rack}001-2{rack}018]") for rack in range(1, MOST + 1)]
-        partitions = [f"PartitionName={name} Nodes=ALL" for name in ("apart", "near", "wide")]
-        setting = "CliFilterPlugins=lua" if older else "JobSubmitPlugins=lua"
-        lines = (setting, *nodes, f"{partitions[0]} Default=YES", *partitions[1:])
-        slurmctld.configure(*lines, plugin="topology/block" if older else "", select="select/cons_tres")
-        rules_of = {
-            "apart": Segment(9, 18, spread=not older),
-            "near": Segment(18, consolidate=not older),
-            "wide": Segment(0, 9),
-        }
-        if older:
-            (slurmctld.conf_dir / conf.CLIENT_NAME).write_text(segments.client_text(rules_of, "apart"))
-        else:
-            path = slurmctld.conf_dir / conf.POLICY_NAME
-            path.write_text(segments.policy_text(rules_of, str(path)))
-            (slurmctld.conf_dir / conf.SCRIPT_NAME).write_text(segments.script_text(str(path)))
+        partitions = ("PartitionName=apart Nodes=ALL Default=YES", "PartitionName=wide Nodes=ALL")
+        slurmctld.configure("JobSubmitPlugins=lua", *nodes, *partitions, select="select/cons_tres")
+        path = slurmctld.conf_dir / conf.POLICY_NAME
+        path.write_text(segments.policy_text({"apart": Segment(9, 18), "wide": Segment(0, 9)}, str(path)))
+        (slurmctld.conf_dir / conf.SCRIPT_NAME).write_text(segments.script_text(str(path)))
         load(slurmctld, [18] * MOST, [18, 36], running=False)
         slurmctld.start()
 
@@ -178,14 +165,3 @@ def test_the_scripts_set_the_segment_of_a_job_that_has_none(suite: str, tmp_path
         printed = racks_of(slurmctld, 36, "-p", "wide", "--segment=18")[1]
         assert "partition wide takes --segment up to 9" in printed
         assert " to start at " not in printed
-        if older:
-            return
-        # Four segments of 9 would fit in two racks.
-        assert len(racks_of(slurmctld, 36)[0]) == 4
-        assert len(racks_of(slurmctld, 36, "-p", "wide", "--segment=9")[0]) == 2
-        # One aggregated block of two racks; no two of the racks 2, 3 and 5 are one. A chosen segment gets no flag.
-        away = "r01t[01-18],r04t[01-18]"
-        assert racks_of(slurmctld, 36, "-p", "near", "-x", away)[0] == {"r05", "r06"}
-        away += ",r06t[01-18]"
-        assert racks_of(slurmctld, 36, "-p", "near", "-x", away)[0] == set()
-        assert len(racks_of(slurmctld, 36, "-p", "near", "-x", away, "--segment=18")[0]) == 2

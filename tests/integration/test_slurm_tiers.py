@@ -309,40 +309,6 @@ def test_tiers_are_rehearsed_over_the_running_blocks(cluster: Cluster) -> None:
 
 @pytest.mark.long
 @newer
-def test_jobs_of_users_are_rehearsed_with_the_saved_accounting_records(tiers: Cluster) -> None:
-    limited = {**GOLD, "users": MEMBERS, "max_nodes": 2, "partition_qos": {"max_tres_per_user": {"node": 1}}}
-    limited["partition_qos"]["flags"] = ["DenyOnLimit"]
-    tiers.apply([limited, BRONZE])
-    jobs = [
-        {"nodes": 1, "partition": "gold", "qos": "gold", "user": "alice"},
-        {"nodes": 2, "partition": "gold", "qos": "gold", "user": "alice"},
-        {"nodes": 1, "partition": "gold", "qos": "gold", "user": "bob"},
-        {"nodes": 1, "partition": "bronze", "qos": "bronze", "user": "alice"},
-        {"nodes": 2, "partition": "bronze", "qos": "bronze", "account": "students", "user": "bob"},
-    ]
-    changed = [limited, {**BRONZE, "max_nodes": 2}]
-    before = tiers.records()
-    rehearsal = tiers.apply(changed, "--check", rehearse_jobs=jobs)["rehearsal"]
-    outcomes = [(job["user"], job["nodes"], job["outcome"]) for job in rehearsal["outcomes"] if job["kind"] == "site"]
-    assert outcomes == [
-        ("alice", 1, "placed"),
-        ("alice", 2, "refused"),  # a limit of a QoS
-        ("bob", 1, "refused"),  # not granted
-        ("alice", 1, "refused"),
-        ("bob", 2, "placed"),
-    ]
-    assert rehearsal["left_out"] == []
-    # slurmdbd does not have this QoS yet, so slurmctld refuses the partition that names it.
-    coming = [*changed, {"name": "new", "blocks": ["r01a"], "partition_qos": {"max_jobs_per_user": 1}}]
-    rehearsal = tiers.apply(coming, "--check", rehearse_jobs=jobs[:1])["rehearsal"]
-    assert [(job["user"], job["outcome"]) for job in rehearsal["outcomes"] if job["kind"] == "site"] == [("", "placed")]
-    (why,) = rehearsal["left_out"]
-    assert why.startswith("QoS, accounts and limits: slurmctld does not start with its saved records (")
-    assert tiers.records() == before
-
-
-@pytest.mark.long
-@newer
 def test_manual_changes_of_tiers_are_overwritten_and_the_sites_objects_kept(tiers: Cluster) -> None:
     before = tiers.records()
     tiers.shell(
@@ -531,15 +497,13 @@ def test_segments_are_enforced_where_slurm_can(cluster: Cluster) -> None:
     assert [(job["nodes"], job["segment"], job["outcome"]) for job in advised] == [(2, 1, "placed")]
     if cluster.suite == "trixie":
         assert "slurm_segment" in codes(cluster.apply([{**tier, "segment": {"default": 3}}], ok=False))
-        # There the commands run the script, which slurmctld sends to the trays.
-        cluster.racks.exec("r01t05", "test", "-e", "/run/slurm/conf/cli_filter.lua")
+        assert "release_old" in codes(result)
+        return
     assert {"slurm_conf_note", "slurm_conf_inconsistent"}.isdisjoint(codes(result))
     assert not cluster.apply([tier], segment_script=True)["changed"]
     answer = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--segment=3", "--wrap", "true", check=False)
     assert answer.startswith("refused: ")
     assert "takes --segment up to 2" in answer
-    if cluster.suite == "trixie":
-        return  # scontrol prints no segment there; test_slurm_spans.py has the default by where a job is placed
     job = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--wrap", "sleep 900")
     assert "SegmentSize=1" in cluster.run("scontrol", "show", "job", job)
     chosen = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--segment=2", "--wrap", "sleep 900")

@@ -206,12 +206,7 @@ def included(text: str) -> list[str]:
 
 def settings(text: str) -> dict[str, str]:
     """Key in lower case -> value of all lines but nodes and partitions."""
-    found: dict[str, str] = {}
-    for line in syntax.logical_lines(text):
-        pairs = syntax.key_values(line)
-        if pairs and pairs[0][0].lower() not in ("nodename", "partitionname", "nodeset"):
-            found.update((key.lower(), value) for key, value in pairs)
-    return found
+    return syntax.split(syntax.logical_lines(text))[0]
 
 
 def partitions(text: str) -> set[str]:

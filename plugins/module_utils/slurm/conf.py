@@ -27,11 +27,10 @@ INCLUDE_NAME = "nvlink_topology.conf"
 # No folder in the name: only such an Include is shipped to configless nodes.
 TIERS_NAME = "nvlink_partitions.conf"
 TIERS_HEADER = "# Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
-# The scripts of the tiers' policy for --segment: of job_submit/lua, what it calls, and of cli_filter/lua.
+# The scripts of the tiers' policy for --segment: of job_submit/lua, and what it calls.
 SCRIPT_NAME = "job_submit.lua"
 POLICY_NAME = "nvlink_segments.lua"
-CLIENT_NAME = "cli_filter.lua"
-SCRIPTS = (SCRIPT_NAME, POLICY_NAME, CLIENT_NAME)
+SCRIPTS = (SCRIPT_NAME, POLICY_NAME)
 SCRIPT_HEADER = "-- Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
 
 
@@ -51,7 +50,7 @@ class SlurmConf:
     includes_tiers: bool = False
 
 
-_KEYS = ("topologyplugin", "topologyparam", "selecttype", "prologflags", "jobsubmitplugins", "clifilterplugins")
+_KEYS = ("topologyplugin", "topologyparam", "selecttype", "prologflags", "jobsubmitplugins")
 
 
 Reader = Callable[[str], "str | None"]

@@ -99,17 +99,8 @@ class _Files:
 
 def _read(conf_dir: str, writes: Mapping[str, bytes | None]) -> _Files:
     """The files of this folder with these written."""
-
     read = conf.reader(writes)
-    lines: list[str] = []
-    settings: dict[str, str] = {}
-    for _file, line in conf.lines(conf_dir, read):
-        pairs = syntax.key_values(line)
-        first = pairs[0][0].lower() if pairs else ""
-        if first in ("nodename", "partitionname", "nodeset"):
-            lines.append(line)
-        else:
-            settings.update((key.lower(), value) for key, value in pairs)
+    settings, lines = syntax.split(line for _file, line in conf.lines(conf_dir, read))
     kept = [f"{key}={settings[key]}" for key in _KEPT.split() if key in settings]
     kept += [f"{key}=/bin/true" for key in _PROGRAMS if settings.get(key)]
     return _Files("".join(f"{line}\n" for line in [*kept, *lines]), conf.topologies(conf_dir, read), settings)

@@ -71,9 +71,8 @@ class Sandbox:
     slurmctld-wlm.
     """
 
-    def __init__(self, deadline: float, programs: Mapping[str, str], users: Mapping[str, int] | None = None) -> None:
+    def __init__(self, deadline: float, programs: Mapping[str, str]) -> None:
         self.folder = FOLDER
-        self.users = dict(users or {})
         self.deadline = deadline
         self.programs = programs
         self.daemons: list[subprocess.Popen[bytes]] = []
@@ -150,18 +149,16 @@ class Sandbox:
         )
 
 
-def run_inside(
-    work: Callable[[Sandbox], Any], programs: Mapping[str, str], timeout: float, users: Mapping[str, int] | None = None
-) -> Any:
+def run_inside(work: Callable[[Sandbox], Any], programs: Mapping[str, str], timeout: float) -> Any:
     """Call ``work`` in a new sandbox and return its result, which must be JSON, within ``timeout`` + 2 seconds.
 
-    programs: name -> path of what it may run. users: further users that exist inside, name -> UID. Raises
-    SandboxUnavailable where this host does not permit a sandbox, Timeout where ``work`` did not return in time.
+    programs: name -> path of what it may run. Raises SandboxUnavailable where this host does not permit a sandbox,
+    Timeout where ``work`` did not return in time.
     """
     if os.geteuid() != 0:
         raise SandboxUnavailable("it needs root")
     caller = os.getpid()
-    reply = child.call(_in_namespaces, timeout + _MARGIN, work, dict(programs), timeout, caller, dict(users or {}))
+    reply = child.call(_in_namespaces, timeout + _MARGIN, work, dict(programs), timeout, caller)
     if not isinstance(reply.value, dict):
         if reply.result.timed_out:
             raise Timeout("it did not end in time")
@@ -178,7 +175,7 @@ def run_inside(
 
 
 def _in_namespaces(
-    work: Callable[[Sandbox], Any], programs: dict[str, str], timeout: float, caller: int, users: dict[str, int]
+    work: Callable[[Sandbox], Any], programs: dict[str, str], timeout: float, caller: int
 ) -> dict[str, Any]:
     """In a child of the caller: create the namespaces, start their first process and return its reply."""
     deadline = time.monotonic() + timeout
@@ -195,7 +192,7 @@ def _in_namespaces(
     if pid == 0:
         os.close(reply_read)
         os.close(parent_write)
-        _first_process(work, Sandbox(deadline, programs, users), reply_write, parent_read)
+        _first_process(work, Sandbox(deadline, programs), reply_write, parent_read)
     os.close(reply_write)
     os.close(parent_read)
     with os.fdopen(reply_read, "rb") as pipe:
@@ -227,7 +224,7 @@ def _first_process(work: Callable[[Sandbox], Any], sandbox: Sandbox, reply: int,
             os.read(parent, 1)
             os._exit(1)  # the parent ended before the death signal was set
         os.close(parent)
-        _set_up(sandbox.users)
+        _set_up()
         answer = {"value": work(sandbox)}
         sandbox.end()
     except Timeout as error:
@@ -246,7 +243,7 @@ def _first_process(work: Callable[[Sandbox], Any], sandbox: Sandbox, reply: int,
         os._exit(0)
 
 
-def _set_up(users: Mapping[str, int]) -> None:
+def _set_up() -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
     os.nice(10)
@@ -258,7 +255,7 @@ def _set_up(users: Mapping[str, int]) -> None:
     with contextlib.suppress(SandboxUnavailable):  # some containers forbid it
         _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None, "its own /proc")
     os.mkdir(FOLDER, 0o755)
-    for name, text in _names(users).items():
+    for name, text in _names().items():
         path = os.path.join(FOLDER, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -271,10 +268,10 @@ def _set_up(users: Mapping[str, int]) -> None:
     _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "programs without privileges")
 
 
-def _names(further: Mapping[str, int]) -> dict[str, str]:
+def _names() -> dict[str, str]:
     with contextlib.suppress(KeyError):
         pwd.getpwuid(0)  # loads the name service modules before their configuration changes
-    users = (("root", 0), ("nvlink-daemon", DAEMON), ("nvlink-user", USER), *further.items())
+    users = (("root", 0), ("nvlink-daemon", DAEMON), ("nvlink-user", USER))
     return {
         "passwd": "".join(f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in users),
         "group": "".join(f"{name}:x:{number}:\n" for name, number in users),

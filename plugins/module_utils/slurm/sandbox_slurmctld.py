@@ -21,7 +21,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox imp
     DAEMON,
     FOLDER,
     HOST,
-    USER,
     Sandbox,
     Timeout,
 )
@@ -83,9 +82,8 @@ def load(sandbox: Sandbox, text: str, topologies: Mapping[str, str]) -> str:
     return last_error(sandbox) or f"it ended with {daemon.returncode}"
 
 
-def client(sandbox: Sandbox, name: str, *arguments: str, user: str = "") -> subprocess.CompletedProcess[str]:
-    number = sandbox.users.get(user, USER)
-    return sandbox.run(name, *arguments, user=number, SLURM_CONF=sandbox.path("client/slurm.conf"))
+def client(sandbox: Sandbox, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return sandbox.run(name, *arguments, SLURM_CONF=sandbox.path("client/slurm.conf"))
 
 
 def load_records(sandbox: Sandbox, saved: Mapping[str, bytes | None]) -> str:

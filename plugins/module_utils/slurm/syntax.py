@@ -54,6 +54,19 @@ def conf_lines(path: str, read: Callable[[str], str], skip: Collection[str] = ()
     yield from walk(path, 0)
 
 
+def split(lines: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """The single settings of slurm.conf (key in lower case -> value), and its lines of nodes, partitions and sets."""
+    settings: dict[str, str] = {}
+    others = []
+    for line in lines:
+        pairs = key_values(line)
+        if pairs and pairs[0][0].lower() in ("nodename", "partitionname", "nodeset"):
+            others.append(line)
+        else:
+            settings.update((key.lower(), value) for key, value in pairs)
+    return settings, others
+
+
 def include_of(line: str) -> str:
     """The path of an Include line of slurm.conf; empty for another line."""
     words = line.split(None, 1)

@@ -50,6 +50,7 @@ REMOVED = frozenset(
         "rollout_slurm_conf_dir",
         "site_phases",
         "slurm_tiers_conf_dir",
+        "slurm_topology_aggregate_blocks",
         "slurm_topology_conf_dir",
         "slurm_topology_format",
         "slurm_topology_live_update",

@@ -49,7 +49,7 @@ class RenderContext:
 
     Each part is optional.
 
-    block_sizes, aggregate_blocks: the site's settings of the role slurm_topology, for Slurm's files and what jobs span.
+    block_sizes: the site's setting of the role slurm_topology, for Slurm's files and what jobs span.
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.
     gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology: the settings of
@@ -62,7 +62,6 @@ class RenderContext:
     jobs: Mapping[str, tuple[str, ...]] | None = None
     earlier: Mapping[str, Any] | None = field(default=None)
     block_sizes: tuple[int, ...] = ()
-    aggregate_blocks: bool = False
     gpus_by_dra: bool = False
     topology: TopologySettings = field(default_factory=TopologySettings)
     site: str = ""

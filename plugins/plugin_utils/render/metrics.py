@@ -79,7 +79,7 @@ def numbers(fabric: model.Fabric, state: model.State, context: RenderContext) ->
     """All numbers as plain data; docs/monitoring.md describes it."""
     shown = view.figure(fabric, state)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
-    capacities = capacity.capacities(fabric, state, context.block_sizes, context.aggregate_blocks)
+    capacities = capacity.capacities(fabric, state, context.block_sizes)
     return {
         "schema_version": SCHEMA_VERSION,
         "fabric_sha256": fabric_file.digest(fabric_file.serialise(fabric)),

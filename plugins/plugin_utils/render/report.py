@@ -40,7 +40,7 @@ SIMULATION = "simulation"
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
     """Render the page and report.json from a fabric, its state and the optional input."""
     shown = view.figure(fabric, state, context.jobs)
-    capacities = capacity.capacities(fabric, state, context.block_sizes, context.aggregate_blocks)
+    capacities = capacity.capacities(fabric, state, context.block_sizes)
     kept, changed = changes.text_and_changes(shown, capacities, state.written_at, context.earlier)
     problems = _problems(shown, context.verdict)
     style, script = (_asset(name) for name in ("report.css", "report.js"))

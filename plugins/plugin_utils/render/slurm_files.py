@@ -64,4 +64,4 @@ def _clusters(fabric: model.Fabric) -> list[str | None]:
 
 
 def _checked(made: Sequence[Block], style: str, context: RenderContext) -> tuple[linter.Candidate, list[model.Finding]]:
-    return candidate(made, style, context.block_sizes, context.aggregate_blocks)
+    return candidate(made, style, context.block_sizes)

@@ -70,15 +70,15 @@ def of_cluster(known: Mapping[str, T], here: str) -> T:
 
 
 def candidate(
-    made: Sequence[Block], style: str, block_sizes: Sequence[int] = (), aggregate: bool = False
+    made: Sequence[Block], style: str, block_sizes: Sequence[int] = ()
 ) -> tuple[linter.Candidate, list[Finding]]:
     """What the role slurm_topology would write into the file of a style, and the findings about it.
 
-    block_sizes, aggregate: the site's settings; SlurmError where both are set.
+    block_sizes: the site's setting.
     """
     version = RENDERED_FOR[style]
     kept, found = linter.drop_placeholders(made, version)
-    sizes, objections = linter.choose_sizes(kept, version, block_sizes, aggregate)
+    sizes, objections = linter.choose_sizes(kept, version, block_sizes)
     topology = Topology(
         name=TOPOLOGY_NAME if style == YAML else "default",
         blocks=kept,

@@ -54,19 +54,17 @@ class Capacity:
         return best(self.reaches, self.working)
 
 
-def capacities(
-    fabric: model.Fabric, state: model.State, block_sizes: Sequence[int] = (), aggregate: bool = False
-) -> list[Capacity]:
+def capacities(fabric: model.Fabric, state: model.State, block_sizes: Sequence[int] = ()) -> list[Capacity]:
     """The capacity of each Slurm cluster with a working tray.
 
-    block_sizes, aggregate: the site's settings of the role slurm_topology; SlurmError where both are set.
+    block_sizes: the site's setting of the role slurm_topology.
     """
     found = []
     for name in fabric.slurm_clusters or [""]:
         counts = spans.usable(fabric, state, name or None)
         if not sum(counts):
             continue
-        checked, notes = blocks.candidate(blocks.blocks(fabric, name or None), YAML, block_sizes, aggregate)
+        checked, notes = blocks.candidate(blocks.blocks(fabric, name or None), YAML, block_sizes)
         problem = next((note["message"] for note in notes if note["severity"] == "error"), "")
         sizes = () if problem else checked.topology.block_sizes
         jobs = spans.spans(counts, sizes, spans.sizes_of_interest(counts, sizes[0])) if sizes else []

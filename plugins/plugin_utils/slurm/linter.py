@@ -33,7 +33,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     CONF,
     YAML,
     Block,
-    SlurmError,
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
@@ -148,29 +147,10 @@ def auto_block_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ..
     return (max(counts) if version >= YAML_SINCE else min(counts),)
 
 
-def aggregated_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ...]:
-    """The base block size with its doubles up to that of all blocks; the base alone where the fabric is not regular.
-
-    Slurm's aggregated blocks are 2, 4, 8 ... consecutive blocks. Where one block has twice the nodes of another, as a
-    rack has next to the halves of a split one, they are not groups of racks. A rack that lacks some trays is regular.
-    """
-    sizes = auto_block_sizes(blocks, version)
-    counts = [len(set(block.nodes)) for block in blocks if block.nodes]
-    if not sizes or max(counts) >= 2 * min(counts):
-        return sizes
-    covering = (len(blocks) - 1).bit_length()
-    return tuple(size for level in range(min(covering, MAX_LEVEL) + 1) if (size := sizes[0] << level) <= MAX_NODES)
-
-
 def choose_sizes(
-    blocks: Sequence[Block], version: Version, given: Sequence[int] = (), aggregate: bool = False
+    blocks: Sequence[Block], version: Version, given: Sequence[int] = ()
 ) -> tuple[tuple[int, ...], list[HostFinding]]:
-    """The block sizes to write, and findings: those of the site (given), else the base with the levels above it.
-
-    These are the size of a group where all blocks have groups, and with aggregate the doubles of the base.
-    """
-    if given and aggregate:
-        raise SlurmError("block_sizes and aggregate_blocks are both set: give one of them.")
+    """The block sizes to write, and findings: those of the site (given), else the base and the size of a group."""
     base = tuple(given) or auto_block_sizes(blocks, version)
     if len(given) == 1 or not base:
         return base, []
@@ -181,27 +161,7 @@ def choose_sizes(
     number, problem = blocks_of_group(blocks)
     if problem:
         return base, [host_finding("slurm_block_size", "groups", problem=problem, base=base[0])]
-    if given:
-        return base, []
-    sizes = base if number == 1 else (*base, number * base[0])
-    if not aggregate:
-        return sizes, []
-    doubles = aggregated_sizes(blocks, version)
-    counts = sorted((len(set(block.nodes)), block.name) for block in blocks if block.nodes)
-    if len(doubles) > 1 or len(counts) < 2:
-        return tuple(sorted({*sizes, *doubles})), []
-    (fewest, small), (most, large) = counts[0], counts[-1]
-    return sizes, [
-        block_finding(
-            "slurm_blocks_limited",
-            "unequal",
-            block=small,
-            large=large,
-            most=count(most, "node"),
-            fewest=fewest,
-            sizes=", ".join(map(str, sizes)),
-        )
-    ]
+    return base if given or number == 1 else (*base, number * base[0]), []
 
 
 def outside_groups(blocks: Sequence[Block]) -> list[str]:

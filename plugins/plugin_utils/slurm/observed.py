@@ -44,8 +44,7 @@ class Observed:
     settings, node_topologies, includes_ours, includes_tiers: as of conf.SlurmConf. texts: name -> text of the files of
     this collection that exist (surveying.texts). checksums: name -> SHA-256. acting: the active controller, where the
     host is a standby. partition_records: as scontrol shows them. site_partitions: name in lower case -> the file that
-    defines it. has_cli_filter: whether cli_filter/lua is installed. records, unanswered: what sacctmgr has printed, if
-    it was asked, and why it has not.
+    defines it. records, unanswered: what sacctmgr has printed, if it was asked, and why it has not.
     """
 
     conf_dir: str
@@ -67,7 +66,6 @@ class Observed:
     partition_records: tuple[Mapping[str, str], ...] = ()
     site_partitions: Mapping[str, str] = field(default_factory=dict)
     includes_tiers: bool = False
-    has_cli_filter: bool = True
     records: Mapping[str, str] = field(default_factory=dict)
     unanswered: str = ""
 
@@ -100,7 +98,6 @@ class Observed:
                 tuple(partitions),
                 _texts(rows["site_partitions"]),
                 rows["includes_tiers"],
-                rows["has_cli_filter"],
                 _texts(rows["records"]),
                 rows["unanswered"],
             )

@@ -66,7 +66,6 @@ class DesiredState:
     allow_moving_jobs: bool = False
     override: tuple[str, ...] = ()
     min_block_size: int = 0
-    aggregate_blocks: bool = False
 
     @classmethod
     def of(cls, options: Arguments, blocks: Sequence[Block]) -> DesiredState:
@@ -76,7 +75,6 @@ class DesiredState:
             "cluster_default",
             "allow_moving_jobs",
             "min_block_size",
-            "aggregate_blocks",
         )
         given: dict[str, Any] = {option: options[option] for option in same}
         given.update((option, tuple(options[option])) for option in ("block_sizes", "override"))
@@ -191,7 +189,7 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
                 minimum=desired.min_block_size,
             )
         )
-    sizes, found = linter.choose_sizes(blocks, observed.version, desired.block_sizes, desired.aggregate_blocks)
+    sizes, found = linter.choose_sizes(blocks, observed.version, desired.block_sizes)
     findings += found
     # Slurm calls the one topology of a topology.conf "default".
     name = desired.name if observed.style == YAML else "default"

@@ -2,15 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tiers' policy for ``--segment`` as a script of job_submit/lua, or of cli_filter/lua before Slurm 25.11.2. Pure.
+"""The tiers' policy for ``--segment`` as a script of job_submit/lua, which has segments from Slurm 25.11.2 on. Pure.
 
 Only a job without ``--segment`` that is larger than the default and divisible by it gets the default: Slurm would
 refuse the others, and a job within one block needs none. The submitter gets a message. A segment above the maximum is
 refused.
-
-job_submit/lua runs in slurmctld and has segments from 25.11.2 on. cli_filter/lua runs in sbatch, salloc and srun, so
-its script is one file, which slurmctld sends to the hosts of a configless cluster, and other clients, such as REST, do
-without it.
 """
 
 from __future__ import annotations
@@ -57,11 +53,6 @@ function M.submit(job_desc, part_list)
     local rule = #names == 1 and policy[names[1]] or nil
     if rule and rule.default and not segment and nodes and nodes > rule.default and nodes %% rule.default == 0 then
         job_desc.segment_size = rule.default
-        for _, flag in ipairs(rule.flags or {}) do
-            if math.floor(job_desc.bitflags / slurm[flag]) %% 2 == 0 then
-                job_desc.bitflags = job_desc.bitflags + slurm[flag]
-            end
-        end
         slurm.log_user(string.format("partition %%s: --segment=%%d is set for this job", names[1], rule.default))
     end
     return slurm.SUCCESS
@@ -83,43 +74,6 @@ end
 
 return slurm.SUCCESS
 """
-_CLIENT = """\
-local policy = {
-%(rows)s}
-local default_partition = "%(default)s"
-
-function slurm_cli_setup_defaults(options, early_pass)
-    return slurm.SUCCESS
-end
-
-function slurm_cli_pre_submit(options, offset)
-    -- A step of a job has the nodes of its job.
-    if options["type"] == "srun" and os.getenv("SLURM_JOB_ID") then return slurm.SUCCESS end
-    local segment = tonumber(options["segment"] or "")
-    if segment == 0 then segment = nil end
-    local given, names = options["partition"], {}
-    if not given or given == "" then given = default_partition end
-    for name in string.gmatch(given, "[^,]+") do names[#names + 1] = name end
-    for _, name in ipairs(names) do
-        local rule = policy[name]
-        if rule and rule.maximum and segment and segment > rule.maximum then
-            slurm.log_error("partition %%s takes --segment up to %%d", name, rule.maximum)
-            return slurm.ERROR
-        end
-    end
-    local rule = #names == 1 and policy[names[1]] or nil
-    local nodes = tonumber(options["nodes"] or "")  -- nil for a range
-    if rule and rule.default and not segment and nodes and nodes > rule.default and nodes %% rule.default == 0 then
-        options["segment"] = tostring(rule.default)
-        slurm.log_info("partition %%s: --segment=%%d is set for this job", names[1], rule.default)
-    end
-    return slurm.SUCCESS
-end
-
-function slurm_cli_post_submit(offset, job_id, step_id)
-    return slurm.SUCCESS
-end
-"""
 
 
 def policy_text(segments: Mapping[str, Segment], path: str) -> str:
@@ -127,21 +81,10 @@ def policy_text(segments: Mapping[str, Segment], path: str) -> str:
     return f"{SCRIPT_HEADER}\n" + _POLICY % {"path": _quoted(path), "rows": _rows(segments)}
 
 
-def client_text(segments: Mapping[str, Segment], default_partition: str) -> str:
-    """The cli_filter.lua with the policy. Slurm does not give it the partitions, so it has the tiers' default one."""
-    return f"{SCRIPT_HEADER}\n" + _CLIENT % {"rows": _rows(segments), "default": default_partition}
-
-
 def _rows(segments: Mapping[str, Segment]) -> str:
     rows = ""
     for name, rule in sorted(segments.items()):
         limits = [f"{key} = {value}" for key, value in (("default", rule.default), ("maximum", rule.maximum)) if value]
-        flags = [
-            f'"{flag}"'
-            for flag, wanted in (("SPREAD_SEGMENTS", rule.spread), ("CONSOLIDATE_SEGMENTS", rule.consolidate))
-            if wanted
-        ]
-        limits += [f"flags = {{ {', '.join(flags)} }}"] if flags else []
         rows += f'    ["{name}"] = {{ {", ".join(limits)} }},\n'
     return rows
 

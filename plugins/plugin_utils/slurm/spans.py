@@ -64,13 +64,20 @@ def sizes_of_interest(counts: Sequence[int], base: int, more: Iterable[int] = ()
     return sorted(size for size in sizes if size > 0)
 
 
-def spans(counts: Sequence[int], block_sizes: Sequence[int], jobs: Iterable[int], retries: bool = True) -> list[Span]:
+def spans(
+    counts: Sequence[int],
+    block_sizes: Sequence[int],
+    jobs: Iterable[int],
+    retries: bool = True,
+    order: Sequence[Sequence[int]] = (),
+) -> list[Span]:
     """A Span for each job size. counts: working trays of each block in file order; block_sizes: the base first.
 
-    retries: whether slurmctld retries (linter.search_retries).
+    retries: whether slurmctld retries (linter.search_retries). order: the rising positions of each block's working
+    trays among slurmctld's nodes; without it these are in the order of their blocks.
     """
     base, levels = block_sizes[0], _levels(block_sizes)
-    return [_span(counts, base, levels, nodes, retries) for nodes in jobs]
+    return [_span(counts, base, levels, nodes, retries, order) for nodes in jobs]
 
 
 def segments_fit(counts: Sequence[int], nodes: int, segment: int) -> bool:
@@ -111,18 +118,30 @@ def _rule(base: int, levels: Sequence[int], nodes: int, blocks: int) -> _Rule:
     return _Rule(max(blocks, 1) if upper is None else 1 << upper, 1 << lower, -(-nodes // (base << lower)))
 
 
-def _span(counts: Sequence[int], base: int, levels: Sequence[int], nodes: int, retries: bool) -> Span:
+def _span(
+    counts: Sequence[int],
+    base: int,
+    levels: Sequence[int],
+    nodes: int,
+    retries: bool,
+    order: Sequence[Sequence[int]],
+) -> Span:
     rule = _rule(base, levels, nodes, len(counts))
     largest = sorted(counts, reverse=True)
     needed = next((number for number, trays in enumerate(accumulate(largest), 1) if trays >= nodes), None)
     one = nodes <= base and needed == 1
     segment = None if one else _segment(counts, base, nodes)
     options = _segment_options(counts, rule, nodes, segment) if segment else ()
-    return Span(nodes, rule.limit * rule.below, needed, _starts(counts, rule, nodes, retries), segment, options)
+    return Span(nodes, rule.limit * rule.below, needed, _starts(counts, rule, nodes, retries, order), segment, options)
 
 
-def _starts(counts: Sequence[int], rule: _Rule, nodes: int, retries: bool) -> bool:
+def _starts(counts: Sequence[int], rule: _Rule, nodes: int, retries: bool, order: Sequence[Sequence[int]]) -> bool:
     left = list(counts)
+
+    def first(block: int) -> int:
+        """The position of the first tray of a block that is not left out."""
+        return order[block][-left[block]] if order else block
+
     for _try in range(MAX_RETRIES if retries else 1):
         # Slurm tries one group, the last of those with the fewest trays that have room.
         enough = [at for at in range(0, len(left), rule.step) if _room(left[at : at + rule.step], rule) >= nodes]
@@ -133,7 +152,7 @@ def _starts(counts: Sequence[int], rule: _Rule, nodes: int, retries: bool) -> bo
         if not tried:
             return True
         # It then leaves out the first tray that it had found, and tries again.
-        left[start + min(tried)] -= 1
+        left[min((start + at for at in tried), key=first)] -= 1
     return False
 
 

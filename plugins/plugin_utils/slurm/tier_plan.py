@@ -20,7 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
-    CLIENT_NAME,
     POLICY_NAME,
     SCRIPT_NAME,
     TIERS_NAME,
@@ -206,49 +205,16 @@ def _files(made: TierPlan, policy: Policy) -> None:
 
 def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
     """Add the scripts that apply the policy for segments; returns the setting that loads them."""
+    names = summarize(sorted(made.desired.segments))
     if not policy.segment_script:
-        names = summarize(sorted(made.desired.segments))
         made.findings.append(host_finding("slurm_conf_note", "segments", partitions=names))
         return {}
     if made.observed.version < tiers.SEGMENT_SINCE:
-        return _client_script(made)
-    return _scripts(made)
-
-
-def _client_script(made: TierPlan) -> dict[str, str]:
-    """Before 25.11.2: a script of the commands that submit jobs.
-
-    Where CliFilterPlugins=lua is set, sbatch fails on a host without the script, so it is set where slurmctld sends
-    both to all hosts (configless); elsewhere a finding asks for both.
-    """
-    observed = made.observed
-    script = os.path.join(observed.conf_dir, CLIENT_NAME)
-    plugins = _plugins(made, "clifilterplugins")
-    if not segments.is_ours(observed.texts.get(CLIENT_NAME)):
-        made.findings.append(host_finding("slurm_conf_inconsistent", "own_filter", script=script))
+        version = made.observed.version_text
+        made.findings.append(host_finding("release_old", "segments", partitions=names, version=version))
         return {}
-    if not observed.has_cli_filter:
-        folders = observed.config.get("plugindir", "").split(":")
-        made.findings.append(host_finding("slurm_conf_inconsistent", "no_lua", folders=summarize(folders)))
-        return {}
-    default = next((known.name for known in made.desired.partitions if known.get("Default") == "YES"), "")
-    _write(made, CLIENT_NAME, segments.client_text(made.desired.segments, default))
-    if {"lua", "cli_filter/lua"} & set(plugins):
-        return {}
-    if not plugins and "enable_configless" in observed.config.get("slurmctldparameters", "").lower():
-        return {"CliFilterPlugins": "lua"}
-    needed = ",".join([*plugins, "lua"])
-    made.findings.append(
-        host_finding(
-            "slurm_conf_inconsistent", "copy_filter", version=observed.version_text, script=script, plugins=needed
-        )
-    )
-    return {}
-
-
-def _scripts(made: TierPlan) -> dict[str, str]:
     path, script = (os.path.join(made.observed.conf_dir, name) for name in (POLICY_NAME, SCRIPT_NAME))
-    plugins = _plugins(made, "jobsubmitplugins")
+    plugins = [name.strip() for name in made.observed.settings.get("jobsubmitplugins", "").split(",") if name.strip()]
     if plugins and "lua" not in plugins:
         needed = ",".join([*plugins, "lua"])
         made.findings.append(
@@ -262,12 +228,6 @@ def _scripts(made: TierPlan) -> dict[str, str]:
         made.findings.append(host_finding("slurm_conf_inconsistent", "own_script", script=script, policy=POLICY_NAME))
     _write(made, POLICY_NAME, segments.policy_text(made.desired.segments, path))
     return {} if plugins else {"JobSubmitPlugins": "lua"}
-
-
-def _plugins(made: TierPlan, key: str) -> list[str]:
-    """The plugins that slurm.conf names."""
-    names = made.observed.settings.get(key, "").split(",")
-    return [name.strip() for name in names if name.strip()]
 
 
 def _write(made: TierPlan, name: str, text: str) -> None:

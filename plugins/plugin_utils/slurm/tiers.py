@@ -56,15 +56,10 @@ class Grant:
 
 @dataclass(frozen=True)
 class Segment:
-    """The policy of a partition for ``--segment``, in nodes; 0 is none.
-
-    spread, consolidate: whether a job that gets the default gets ``--spread-segments``, ``--consolidate-segments`` too.
-    """
+    """The policy of a partition for ``--segment``, in nodes; 0 is none."""
 
     default: int = 0
     maximum: int = 0
-    spread: bool = False
-    consolidate: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +115,7 @@ def build(
             if any(known.name.lower() == partition.name.lower() for known in partitions):
                 raise SlurmError(f"tiers: two partitions are named {partition.name}, rename one of the tiers.")
             partitions.append(partition)
-        policy = _segment(tier, name, version)
+        policy = _segment(tier, name)
         if policy != Segment():
             segments.update((partition.name, policy) for partition in made)
         grants.update(_grants(tier, name))
@@ -281,27 +276,14 @@ def _grants(tier: Arguments, name: str) -> Iterable[Grant]:
         yield Grant(account, _named(user.get("name"), f"tiers[{name}].users[].name", _LOWER), qos)
 
 
-def _segment(tier: Arguments, name: str, version: rules.Version) -> Segment:
+def _segment(tier: Arguments, name: str) -> Segment:
     given = tier.get("segment") or {}
-    made = Segment(
-        given.get("default") or 0,
-        given.get("max") or 0,
-        bool(given.get("spread")),
-        bool(given.get("consolidate")),
-    )
+    made = Segment(given.get("default") or 0, given.get("max") or 0)
     if min(made.default, made.maximum) < 0 or max(made.default, made.maximum) > 65533:
         raise SlurmError(f"tiers[{name}].segment: give numbers of nodes above 0.")
     if made.maximum and made.default > made.maximum:
         raise SlurmError(
             f"tiers[{name}].segment: default {made.default} is above max {made.maximum}, correct one of them."
-        )
-    placed = [key for key in ("spread", "consolidate") if given.get(key)]
-    if placed and not made.default:
-        raise SlurmError(f"tiers[{name}].segment: {placed[0]} is for jobs that get the default segment: add default.")
-    if placed and version < SEGMENT_SINCE:
-        raise SlurmError(
-            f"tiers[{name}].segment: Slurm {rules.show_version(version)} cannot set --{placed[0]}-segments for a job"
-            f" (25.11.2 can): remove {placed[0]}."
         )
     return made
 

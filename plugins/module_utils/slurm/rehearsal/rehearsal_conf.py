@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, rules, syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slurmctld import NO_DATABASE
 
 # The rehearsal's own partition: all trays of all blocks, without the site's limits.
 OPEN_PARTITION = "nvlink_rehearsal"
@@ -43,8 +42,9 @@ _NOT_OF_PARTITIONS = _words(
     overtimelimit tresbillingweights powerdownonidle suspendtime suspendtimeout resumetimeout
     """
 )
+_LEFT_OUT = {"nodename": _NOT_OF_NODES, "partitionname": _NOT_OF_PARTITIONS, "nodeset": _words("")}
 # What needs the accounting records.
-_OF_RECORDS = _words("qos allowqos denyqos allowaccounts denyaccounts accountingstorageenforce accountingstoragetres")
+_OF_RECORDS = _words("qos allowqos denyqos allowaccounts denyaccounts")
 _OF_TOPOLOGY = frozenset(("topology", "topologyplugin", "topologyparam"))
 
 
@@ -68,44 +68,35 @@ def derive(
     topology: str = "",
     records: Sequence[Mapping[str, str]] = (),
     bare: bool = False,
-    accounting: bool = False,
 ) -> Derived:
     """Derive the rehearsal's slurm.conf from the site's as it would be after ``writes`` (path -> new bytes).
 
     topology: the name for the open partition's Topology=, empty where the version has none. records: the running
     nodes (``scontrol show nodes``); those in no file (dynamic nodes) are added. bare: without any topology, to check
-    whether the rest loads. accounting: with the settings that need accounting records.
+    whether the rest loads.
     """
     read = conf.reader(writes or {})
-    settings: dict[str, str] = {}
-    nodes: list[str] = []
-    partitions: list[str] = []
-    sets: list[str] = []
+    without = _OF_RECORDS | (_OF_TOPOLOGY if bare else frozenset())
+    given, lines = syntax.split(line for _file, line in conf.lines(conf_dir, read))
+    of: dict[str, list[str]] = {"nodename": [], "nodeset": [], "partitionname": []}
     names: set[str] = set()
     future: set[str] = set()
-    without = (_OF_TOPOLOGY if bare else frozenset()) | (frozenset() if accounting else _OF_RECORDS)
-    for _file, line in conf.lines(conf_dir, read):
-        pairs = [pair for pair in syntax.key_values(line) if pair[0].lower() not in without]
-        first = pairs[0][0].lower() if pairs else ""
+    for line in lines:
+        pairs = _but(syntax.key_values(line), without)
+        first = pairs[0][0].lower()
+        more: dict[str, str] = {}
         if first == "nodename":
-            state, found = _state(pairs)
-            nodes.append(_joined(_but(pairs, _NOT_OF_NODES), state))
-            (future if state.get("State") == "FUTURE" else names).update(found)
-        elif first == "partitionname":
-            partitions.append(_joined(_but(pairs, _NOT_OF_PARTITIONS)))
-        elif first == "nodeset":
-            sets.append(_joined(pairs))
-        else:
-            kept = _KEPT | (_OF_RECORDS if accounting else frozenset())
-            settings.update((key.lower(), value) for key, value in pairs if key.lower() in kept)
+            more, found = _state(pairs)
+            (future if more.get("State") == "FUTURE" else names).update(found)
+        of[first].append(_joined(_but(pairs, _LEFT_OUT[first]), more))
     for record in records:
         if record.get("NodeName") and record["NodeName"] not in names | future:
-            nodes.append(_dynamic(record, bare))
+            of["nodename"].append(_dynamic(record, bare))
             names.add(record["NodeName"])
-    text = [f"{key}={_quoted(value)}" for key, value in settings.items()]
-    text += NO_DATABASE if accounting else ()
+    text = [f"{key}={_quoted(value)}" for key, value in given.items() if key in _KEPT - without]
     # Before the site's, whose PartitionName=DEFAULT lines hold for all that follow.
-    text += [*nodes, *sets, *([] if bare else _open_partition(blocks, names, topology)), *partitions]
+    text += [*of["nodename"], *of["nodeset"], *([] if bare else _open_partition(blocks, names, topology))]
+    text += of["partitionname"]
     topologies = {} if bare else conf.topologies(conf_dir, read)
     return Derived("".join(f"{line}\n" for line in text), topologies, frozenset(names))
 

@@ -23,16 +23,14 @@ from __future__ import annotations
 
 import math
 import os
-import pwd
 import re
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
     HostFinding,
@@ -53,10 +51,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox imp
     run_inside,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slurmctld import (
-    RECORDS,
     client,
     load,
-    load_records,
     read,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -81,8 +77,7 @@ class TestJob:
     kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``larger`` (one tray
     more than a block), ``all`` (all trays), ``partition`` (a partition's own sizes), ``past`` (as those of the last
     weeks), ``site`` (the site's list). block: the block under test. trays, without: nodes that the job requires or
-    excludes. required: its refusal is an error. user: the job's owner, with account and qos; the accounting records
-    apply to such a job alone.
+    excludes. required: its refusal is an error.
     """
 
     __test__ = False  # not a test class of pytest
@@ -95,19 +90,11 @@ class TestJob:
     trays: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     required: bool = False
-    user: str = ""
-    account: str = ""
-    qos: str = ""
 
     def arguments(self) -> list[str]:
         """The arguments of sbatch."""
         made = ["--test-only", "--exclusive", f"--nodes={self.nodes}", "--chdir=/", "--output=/dev/null"]
-        for option, value in (
-            ("partition", self.partition),
-            ("segment", str(self.segment or "")),
-            ("account", self.account),
-            ("qos", self.qos),
-        ):
+        for option, value in (("partition", self.partition), ("segment", str(self.segment or ""))):
             made += [f"--{option}={value}"] if value else []
         for option, nodes in (("nodelist", self.trays), ("exclude", self.without)):
             made += [f"--{option}={fold(nodes)}"] if nodes else []
@@ -128,7 +115,6 @@ class Outcome:
     blocks: list[str] = field(default_factory=list)
     reason: str = ""
     required: bool = False
-    user: str = ""
 
 
 @dataclass
@@ -136,7 +122,7 @@ class Rehearsal:
     """The result of a rehearsal; ``ran`` is false where it was not possible, ``why`` is the reason then.
 
     loaded: slurmctld accepted the files; fatal: its error message where it did not. seconds: duration of the whole.
-    left_out: what of the accounting records could not be considered, and why, a clause each.
+    left_out: what could not be considered, and why, a clause each.
     """
 
     ran: bool
@@ -161,8 +147,7 @@ class Candidate:
     """The configuration to rehearse: ``conf_dir`` as it would be after ``writes`` (path -> bytes), and the test jobs.
 
     topology: the one under test. style: format of the topology file (files.CONF, files.YAML). records: running nodes
-    (``scontrol show nodes``). state_dir: the StateSaveLocation with slurmctld's saved accounting records. no_history:
-    why the jobs of the last weeks are unknown. only_jobs: submit ``jobs`` alone.
+    (``scontrol show nodes``). no_history: why the jobs of the last weeks are unknown. only_jobs: submit ``jobs`` alone.
     """
 
     conf_dir: str
@@ -172,14 +157,8 @@ class Candidate:
     writes: Mapping[str, bytes | None] = field(default_factory=dict)
     jobs: tuple[TestJob, ...] = ()
     records: tuple[Mapping[str, str], ...] = ()
-    state_dir: str = ""
     no_history: str = ""
     only_jobs: bool = False
-
-    @property
-    def users(self) -> dict[str, int]:
-        """The owners of the test jobs with their UIDs, which slurmctld's accounting records contain too."""
-        return {job.user: _uid(job.user) for job in self.jobs if job.user}
 
 
 def shown_nodes(hostlist: str) -> str:
@@ -199,9 +178,6 @@ OPTIONS: dict[str, Specification] = {
             "segment": {"type": "int", "default": 0},
             "partition": {"type": "str", "default": ""},
             "required": {"type": "bool", "default": False},
-            "user": {"type": "str", "default": ""},
-            "account": {"type": "str", "default": ""},
-            "qos": {"type": "str", "default": ""},
         },
     },
     "rehearse_timeout": {"type": "float", "default": 120},
@@ -230,7 +206,6 @@ def before_apply(
         writes=writes,
         jobs=(*jobs, *(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)),
         records=tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes"))),
-        state_dir=config.get("statesavelocation", ""),
         no_history=no_history,
     )
     rehearsal = rehearse(slurm, candidate, params["rehearse_timeout"])
@@ -247,21 +222,6 @@ def _check(jobs: Iterable[TestJob], timeout: float) -> None:
                 f"rehearse_jobs has a job of {job.nodes} nodes with segment {job.segment}: use at least one node, and 0"
                 " for no segment."
             )
-        if (job.account or job.qos) and not job.user:
-            raise SlurmError("rehearse_jobs has a job with an account or a QoS and no user: set user.")
-        if job.user and not _uid(job.user):
-            raise SlurmError(
-                f"rehearse_jobs has a job of user {job.user!r}, who is root or does not exist on this host: set user to"
-                " another one."
-            )
-
-
-def _uid(user: str) -> int:
-    """The UID of a user of this host; 0 for root and for a user that does not exist."""
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except (KeyError, ValueError):
-        return 0
 
 
 def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
@@ -289,17 +249,7 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
     try:
         # The present files, without any topology.
         bare = rehearsal_conf.derive(candidate.conf_dir, records=candidate.records, bare=True)
-        accounting = derived
-        if candidate.users:
-            accounting = rehearsal_conf.derive(
-                candidate.conf_dir, candidate.writes, blocks, topology, candidate.records, accounting=True
-            )
-        saved = {name: host.read(os.path.join(candidate.state_dir, name)) for name in RECORDS if candidate.users}
-
-        def work(sandbox: Sandbox) -> dict[str, Any]:
-            return _work(sandbox, derived, bare, accounting, saved, candidate)
-
-        reply = run_inside(work, programs, timeout, candidate.users)
+        reply = run_inside(lambda sandbox: _work(sandbox, derived, bare, candidate), programs, timeout)
     except Timeout as error:
         rehearsal.why, rehearsal.complete = str(error), False
     except SandboxUnavailable as error:
@@ -314,8 +264,6 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
         rehearsal.fatal = reply["fatal"] if rehearsal.ran else reply["control"]
         rehearsal.complete = reply.get("complete", True)
         rehearsal.outcomes = [Outcome(**outcome) for outcome in reply.get("outcomes", ())]
-        if reply.get("records"):
-            rehearsal.left_out.append(f"QoS, accounts and limits: {reply['records']}")
     rehearsal.seconds = time.monotonic() - started
     return rehearsal
 
@@ -324,12 +272,7 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
 
 
 def _work(
-    sandbox: Sandbox,
-    derived: rehearsal_conf.Derived,
-    bare: rehearsal_conf.Derived,
-    accounting: rehearsal_conf.Derived,
-    saved: Mapping[str, bytes | None],
-    candidate: Candidate,
+    sandbox: Sandbox, derived: rehearsal_conf.Derived, bare: rehearsal_conf.Derived, candidate: Candidate
 ) -> dict[str, Any]:
     fatal = _load(sandbox, derived)
     if fatal:
@@ -337,24 +280,11 @@ def _work(
         return {"loaded": False, "fatal": fatal, "control": _load(sandbox, bare)}
     partitions = _partitions(sandbox)
     jobs = list(candidate.jobs) if candidate.only_jobs else make_jobs(candidate, partitions, derived.nodes)
-    outcomes = _submit(sandbox, [job for job in jobs if not job.user], candidate.topology)
-    personal = [job for job in jobs if job.user]
-    why = ""
-    if personal:
-        sandbox.end()
-        why = load_records(sandbox, saved)
-        if not why:
-            fatal = _load(sandbox, accounting)
-            why = f"slurmctld does not start with its saved records ({fatal})" if fatal else ""
-        if why:
-            sandbox.end()
-            _load(sandbox, derived)
-            personal = [replace(job, user="", account="", qos="") for job in personal]
-        outcomes += _submit(sandbox, personal, candidate.topology)
+    outcomes = _submit(sandbox, jobs, candidate.topology)
     complete = all(outcome.outcome != "unanswered" for outcome in outcomes)
     # vars(), since asdict() copies deeply: little time is left to return thousands of outcomes after the limit.
     rows = [vars(outcome) for outcome in outcomes]
-    return {"loaded": True, "fatal": "", "complete": complete, "outcomes": rows, "records": why}
+    return {"loaded": True, "fatal": "", "complete": complete, "outcomes": rows}
 
 
 def _load(sandbox: Sandbox, derived: rehearsal_conf.Derived) -> str:
@@ -374,7 +304,7 @@ def _submit(sandbox: Sandbox, jobs: Sequence[TestJob], topology: Topology) -> li
         if sandbox.left <= 0:
             return evaluate(job, None, "", where)
         try:
-            done = client(sandbox, "sbatch", *job.arguments(), user=job.user)
+            done = client(sandbox, "sbatch", *job.arguments())
         except (subprocess.TimeoutExpired, OSError):
             return evaluate(job, None, "", where)
         return evaluate(job, done.returncode, f"{done.stdout}\n{done.stderr}", where)
@@ -399,9 +329,7 @@ _TESTED = re.compile(r"Job \d+ to start at (\S+)(?: a)? using \d+ processors on 
 
 def evaluate(job: TestJob, status: int | None, output: str, where: Mapping[str, str]) -> Outcome:
     """Parse the output of ``sbatch --test-only``; status None where it did not end in time. where: node -> block."""
-    outcome = Outcome(
-        job.kind, job.nodes, job.partition, job.segment, job.block, "unanswered", required=job.required, user=job.user
-    )
+    outcome = Outcome(job.kind, job.nodes, job.partition, job.segment, job.block, "unanswered", required=job.required)
     found = _TESTED.search(output)
     if found and status == 0:
         outcome.outcome, outcome.on = "placed", found[2]
@@ -523,8 +451,6 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
     job = f"a job of {count(outcome.nodes, 'tray')}"
     if outcome.segment:
         job += f" with --segment={outcome.segment}"
-    if outcome.user:
-        job += f" of user {outcome.user}"
     if outcome.kind == "block":
         outside = [block for block in outcome.blocks if block != outcome.block]
         if outcome.outcome == "refused" or outside:

@@ -41,7 +41,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.sacct
 # Of slurm.conf, which may have passwords, no more than these leave the host.
 _SETTINGS = """
 topologyplugin topologyparam selecttype prologflags suspendtime clustername accountingstoragetype
-accountingstorageenforce preempttype priorityweightqos slurmctldparameters plugindir
+accountingstorageenforce preempttype priorityweightqos
 """
 
 
@@ -90,7 +90,6 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
             records = Sacctmgr(slurm, config.get("clustername", "").lower()).records(change["columns"])
         except SlurmError as error:
             unanswered = str(error)
-    folders = config.get("plugindir", "").split(":")
     return {
         "conf_dir": conf_dir,
         "version": rules.show_version(version),
@@ -105,8 +104,6 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
         "includes_ours": read.includes_ours,
         "includes_tiers": read.includes_tiers,
         "site_partitions": dict(read.partitions),
-        "has_cli_filter": folders == [""]
-        or any(os.path.exists(os.path.join(folder, "cli_filter_lua.so")) for folder in folders),
         "records": records,
         "unanswered": unanswered,
         "texts": texts(conf_dir, change["files"]),

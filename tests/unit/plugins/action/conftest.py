@@ -71,7 +71,6 @@ SURVEY = {
     "includes_ours": False,
     "includes_tiers": False,
     "site_partitions": {},
-    "has_cli_filter": True,
     "records": {},
     "unanswered": "",
     "texts": {},

@@ -187,12 +187,10 @@ def test_an_unhealthy_tray_does_not_fail_and_is_in_the_report(bench: Bench) -> N
 def test_slurms_files_have_the_block_sizes_of_the_site(bench: Bench) -> None:
     bench.write(fabrics.fabric(racks=4, split=()))
     conf = bench.out / "slurm" / "topology.conf"
-    bench.render(renderers=["slurm"], aggregate_blocks=True)
-    assert conf.read_text().endswith("BlockSizes=18,36,72\n")
+    bench.render(renderers=["slurm"])
+    assert conf.read_text().endswith("BlockSizes=18\n")
     bench.render(renderers=["slurm"], block_sizes=[9, 36])
     assert conf.read_text().endswith("BlockSizes=9,36\n")
-    with pytest.raises(AnsibleActionFail, match=r"^block_sizes and aggregate_blocks are both set: give one of them\.$"):
-        bench.render(block_sizes=[9], aggregate_blocks=True)
 
 
 def test_the_domain_map_is_returned_without_writing_anything(

@@ -72,24 +72,24 @@ def test_a_job_of_all_trays_of_split_racks_needs_a_segment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "aggregate", "groups", "sizes", "starts"),
+    ("given", "groups", "sizes", "starts"),
     [
-        ([], False, {}, (18,), True),
-        ([], True, {}, (18, 36, 72, 144), True),
-        ([], False, {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (18,), True),
-        ([18], False, {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (18,), True),
-        ([18, 20], False, {}, (), False),
+        ([], {}, (18,), True),
+        ([18, 36, 72, 144], {}, (18, 36, 72, 144), True),
+        ([], {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (18,), True),
+        ([18], {"east": ["r01", "r02"], "west": ["r03", "r04"]}, (18,), True),
+        ([18, 20], {}, (), False),
     ],
 )
 def test_jobs_span_blocks_of_the_sizes_that_the_role_writes(
-    given: list[int], aggregate: bool, groups: dict[str, list[str]], sizes: tuple[int, ...], starts: bool
+    given: list[int], groups: dict[str, list[str]], sizes: tuple[int, ...], starts: bool
 ) -> None:
     fabric, _lines = editing.group(fabrics.fabric(racks=5, split=()), groups)
-    (found,) = capacity.capacities(fabric, State(), given, aggregate)
+    (found,) = capacity.capacities(fabric, State(), given)
     assert found.block_sizes == sizes
     assert [row.starts for row in found.jobs if row.nodes == 90] == ([starts] if sizes else [])
     assert bool(found.problem) is not bool(sizes)
-    written = slurm_files.render(fabric, State(), RenderContext(block_sizes=tuple(given), aggregate_blocks=aggregate))
+    written = slurm_files.render(fabric, State(), RenderContext(block_sizes=tuple(given)))
     lines = "".join(f"      - {size}\n" for size in sizes)
     assert bool(written) is bool(sizes)
     assert f"block_sizes:\n{lines}    blocks:" in written.get("slurm/topology.yaml", "") or not sizes

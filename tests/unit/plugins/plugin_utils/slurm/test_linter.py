@@ -90,27 +90,6 @@ def test_the_base_size_is_that_of_the_cliques(
 
 
 @pytest.mark.parametrize(
-    ("version", "sizes", "expected"),
-    [
-        (NEW, (18, 17, 16, 18), (18, 36, 72)),
-        (OLD, (18, 17, 16, 18), (16, 32, 64)),
-        # A rack next to the halves of a split one.
-        (NEW, (18, 9, 9), (18,)),
-        (NEW, (18, 18), (18, 36)),
-        (NEW, (18,) * 576, tuple(18 << level for level in range(11))),
-        (NEW, (1,) * 65536, tuple(1 << level for level in range(16))),
-    ],
-)
-def test_the_aggregated_sizes_are_the_doubles_of_the_base(
-    version: rules.Version, sizes: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
-    blocks = [
-        Block(f"b{number}", tuple(f"b{number}t{tray}" for tray in range(size))) for number, size in enumerate(sizes)
-    ]
-    assert linter.aggregated_sizes(blocks, version) == expected
-
-
-@pytest.mark.parametrize(
     ("groups", "number", "problem"),
     [
         ("", 1, ""),
@@ -130,7 +109,6 @@ def test_a_group_is_a_power_of_two_of_blocks_that_stand_together(groups: str, nu
 def test_the_sites_block_sizes_are_kept_with_groups() -> None:
     blocks = [Block(f"b{at}", (f"t{at}",), group=group) for at, group in enumerate("aabb")]
     assert linter.choose_sizes(blocks, NEW) == ((1, 2), [])
-    assert linter.choose_sizes(blocks, NEW, aggregate=True) == ((1, 2, 4), [])
     assert linter.choose_sizes(blocks, NEW, (1, 4)) == ((1, 4), [])
     _given, found = linter.choose_sizes(blocks[:3], NEW, (1, 4))
     assert [row["code"] for row in found] == ["slurm_block_size"]

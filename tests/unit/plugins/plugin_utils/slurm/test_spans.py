@@ -74,6 +74,15 @@ def test_a_block_without_nodes_ends_the_search_before_25_11(counts: list[int], s
     assert (old.starts, new.starts) == (False, True)
 
 
+def test_the_tray_that_a_search_leaves_out_is_the_first_of_slurmctld() -> None:
+    # A random case that 26.05.5 placed: the first trays are in the last block.
+    counts, order = [4, 4, 3, 6, 3, 8, 0, 8], [[14], [32], [11], [18], [8], [24], [], [0]]
+    trays = [[*range(first[0], first[0] + count)] if first else [] for count, first in zip(counts, order, strict=True)]
+    [by_block] = spans.spans(counts, [3, 6, 48], [35])
+    [by_tray] = spans.spans(counts, [3, 6, 48], [35], True, trays)
+    assert (by_block.starts, by_tray.starts) == (False, True)
+
+
 @given(
     st.lists(st.integers(0, 18), min_size=1, max_size=12),
     st.integers(1, 18),

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
-    CLIENT_NAME,
     POLICY_NAME,
     SCRIPT_NAME,
     TIERS_NAME,
@@ -223,38 +222,9 @@ def test_the_script_for_segments_is_added_to_the_sites(
         assert ("JobSubmitPlugins=lua" in made.writes[made.path]) is (job_submit is None)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "cli_filter", "there", "set_by_us", "codes"),
-    [
-        ("idle_on_node_suspend,enable_configless", None, None, True, []),
-        ("enable_configless", "lua", None, False, []),
-        # On a host without the script sbatch would fail.
-        ("", None, None, False, ["slurm_conf_inconsistent"]),
-        ("enable_configless", "lua", "", None, ["slurm_conf_inconsistent"]),
-    ],
-)
-def test_before_25_11_2_the_policy_is_a_script_of_the_commands_that_submit(
-    parameters: str, cli_filter: str | None, there: str | None, set_by_us: bool | None, codes: list[str]
-) -> None:
-    texts = {} if there is None else {CLIENT_NAME: there}
-    settings = {"clifilterplugins": cli_filter or ""}
-    present = survey(OLD, settings=settings, config={"slurmctldparameters": parameters}, texts=texts)
-    made = planned(present, {**GOLD, "default": True, "segment": {"default": 1}}, segment_script=True)
-    script = f"/etc/slurm/{CLIENT_NAME}"
-    assert [found["code"] for found in made.findings] == codes
-    assert (script in made.writes) is (there is None)
-    assert ("CliFilterPlugins=lua" in made.writes[made.path]) is (set_by_us is True)
-    if there is None:
-        assert 'default_partition = "gold"' in made.writes[script]
-        # Written before the file that loads it.
-        assert list(made.writes) == [script, made.path]
-
-
-def test_a_slurm_without_lua_gets_no_script() -> None:
-    present = survey(OLD, config={"plugindir": "/usr/lib/slurm:/opt/slurm"}, has_cli_filter=False)
-    made = planned(present, {**GOLD, "segment": {"default": 1}}, segment_script=True)
-    assert list(made.writes) == [made.path]
-    assert [found["code"] for found in made.findings] == ["slurm_conf_inconsistent"]
+def test_a_release_whose_job_submit_has_no_segments_gets_no_script() -> None:
+    made = planned(survey(OLD), {**GOLD, "segment": {"default": 1}}, segment_script=True)
+    assert (list(made.writes), [found["code"] for found in made.findings]) == ([made.path], ["release_old"])
 
 
 def test_a_manual_grant_is_kept() -> None:

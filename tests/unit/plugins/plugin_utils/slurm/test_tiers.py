@@ -328,16 +328,3 @@ def test_the_policy_names_each_partition_and_its_path() -> None:
     assert 'dofile("/etc/slurm/nvlink_segments.lua")' in text
     assert "%%" not in text
     assert segments.script_text('/a"b').count('\\"') == 1
-
-
-def test_spread_and_consolidated_segments_need_a_default_and_a_release() -> None:
-    tier = {"name": "gold", "all": True, "segment": {"default": 2, "spread": True, "consolidate": True}}
-    made = build(tier)
-    assert made.segments["gold"] == Segment(2, 0, True, True)
-    assert '{ default = 2, flags = { "SPREAD_SEGMENTS", "CONSOLIDATE_SEGMENTS" } },' in segments.policy_text(
-        made.segments, "/p"
-    )
-    with pytest.raises(SlurmError, match=r"spread is for jobs that get the default segment: add default"):
-        build({**tier, "segment": {"max": 2, "spread": True}})
-    with pytest.raises(SlurmError, match=r"Slurm 25.11.1 cannot set --consolidate-segments .*25.11.2 can"):
-        build({**tier, "segment": {"default": 2, "consolidate": True}}, version=(25, 11, 1))

@@ -47,7 +47,6 @@ def test_what_places_jobs_is_kept(tmp_path: Path) -> None:
         "PartitionName=p Nodes=n[1-2] MaxNodes=2",
     ]
     assert made.nodes == {"n1", "n2"}
-    assert "PartitionName=p Nodes=n[1-2] MaxNodes=2 QOS=gold\n" in derive(tmp_path, text, accounting=True).text
 
 
 def test_includes_are_read_in_place_and_with_the_new_files(tmp_path: Path) -> None:
