@@ -109,5 +109,4 @@ def job_spans(
         return []
     jobs = spans.sizes_of_interest(counts, block_sizes[0], sizes)
     rows = spans.spans(counts, block_sizes, jobs, linter.search_retries(version), order)
-    known = version >= rules.SEGMENT_OPTIONS_SINCE
-    return [{**asdict(row), "segment_options": list(row.segment_options) if known else []} for row in rows]
+    return [asdict(row) for row in rows]

@@ -149,7 +149,7 @@ job_spans:
   returned: when a fabric file is given
   type: list
   elements: dict
-  sample: [{nodes: 72, allowed: 4, needed: 5, starts: false, segment: 12, segment_options: [--spread-segments]}]
+  sample: [{nodes: 72, allowed: 4, needed: 5, starts: false, segment: 12}]
   contains:
     nodes:
       description: The job's size in nodes.
@@ -168,13 +168,6 @@ job_spans:
         - The largest C(--segment) with which Slurm can place it, so that groups of this size share a clique.
         - Null where one block can hold the whole job, or where no segment above 1 fits.
       type: int
-    segment_options:
-      description:
-        - The options of sbatch, from Slurm 25.11 on, with each of which Slurm can place the job with that segment too.
-        - C(--spread-segments) has each segment in a block of its own, C(--consolidate-segments) all of them in one
-          aggregated block. Empty in other releases.
-      type: list
-      elements: str
 test_jobs:
   description: The jobs that slurmctld would not place as its blocks promise; null if no block topology runs.
   returned: when O(test_seconds) is above 0

@@ -22,7 +22,9 @@ import imex
 import kubernetes_labels as labels
 import kubernetes_nodes as nodes
 import live
+import payload
 import placing
+import questions
 import rehearsal
 import runs
 import slurm_playbook
@@ -49,6 +51,10 @@ def main() -> int:
     parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=ssh_help)
     parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld only (root)")
     parser.add_argument("--slurm", action="store_true", help="measure the playbook slurm with slurmctld only (root)")
+    questions_help = "measure the test jobs of verify next to this many running jobs only (root)"
+    parser.add_argument("--questions", type=int, metavar="JOBS", help=questions_help)
+    parser.add_argument("--payload", action="store_true", help="measure what each module carries to a host only")
+    parser.add_argument("--topology", action="store_true", help="measure Slurm's topology files only")
     parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server only (root)")
     parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing node labels only (root)")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
@@ -70,7 +76,8 @@ def main() -> int:
     # As for users: the warm-up round keeps the byte code.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
-        rounds = 1 if name in (inventory.GROWN, runs.NAME, slurm_playbook.NAME) else options.rounds
+        once = name in (inventory.GROWN, runs.NAME, slurm_playbook.NAME, questions.NAME, payload.NAME)
+        rounds = 1 if once else options.rounds
         best = options.live or options.rehearsal or options.imex or options.verify
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
@@ -91,6 +98,12 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
     elif options.slurm:
         yield slurm_playbook.NAME, slurm_playbook.table(options.racks, scratch / slurm_playbook.NAME)
+    elif options.questions:
+        yield questions.NAME, questions.table(options.questions, scratch / questions.NAME)
+    elif options.payload:
+        yield payload.NAME, payload.table()
+    elif options.topology:
+        yield topology.NAME, topology.table(options.racks, options.rounds, scratch / topology.NAME)
     elif options.imex:
         yield imex.NAME, imex.table(options.rounds)
     elif options.verify:

@@ -124,12 +124,10 @@ def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None
         for outcome in rehearsal["outcomes"]
     }
     for block, full in (("r01", 18), ("r02a", 9), ("r02b", 9)):
-        for size in (1, full // 2, full):
-            outcome = outcomes["block", block, size, 0]
-            assert outcome["outcome"] == "placed"
-            assert outcome["blocks"] == [block]
+        outcome = outcomes["block", block, full, 0]
+        assert (outcome["outcome"], outcome["blocks"]) == ("placed", [block])
     # The partition's own limits count; that it is down for now does not.
-    assert outcomes["partition", "small", 4, 0]["outcome"] == "placed"
+    assert outcomes["partition", "small", 1, 0]["outcome"] == "placed"
     assert outcomes["partition", "small", 9, 0]["outcome"] == "refused"
     assert "max nodes" in outcomes["partition", "small", 9, 0]["reason"]
     assert len(outcomes["partition", "gpu", 19, 0]["blocks"]) > 1
@@ -293,13 +291,13 @@ def leaves_nothing(stage: Stage, before: object) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("stage", ["forky"], indirect=True, scope="module")
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
-    """The limit leaves slurmctld a minute to start on a busy machine; jobs of 18 trays have no answer."""
+    """The limit leaves slurmctld a minute to start on a busy machine; jobs that leave out trays have no answer."""
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
     programs = stage.code / "unanswered"
     programs.mkdir()
     for name in ("scontrol", "slurmctld"):
         (programs / name).symlink_to(f"/usr/{'sbin' if name == 'slurmctld' else 'bin'}/{name}")
-    hang = 'case "$*" in *--nodes=18*) exec sleep 600;; esac'
+    hang = 'case "$*" in *--exclude=*) exec sleep 600;; esac'
     (programs / "sbatch").write_text(f'#!/bin/sh\n{hang}\nexec /usr/bin/sbatch "$@"\n')
     (programs / "sbatch").chmod(0o755)
     before = stage.traces()

@@ -22,7 +22,6 @@ OLDEST: Version = (24, 5, 0)
 YAML_SINCE: Version = (25, 5, 0)
 NODE_RANK_SINCE: Version = (25, 11, 0)
 RETRIES_SINCE: Version = (25, 11, 0)
-SEGMENT_OPTIONS_SINCE: Version = (25, 11, 0)  # --spread-segments, --consolidate-segments
 MAX_NODES = 65536  # MaxNodeCount's limit
 
 

@@ -28,7 +28,6 @@ class Span:
     allowed: the number of blocks of base size that Slurm lets it use; needed: the fewest blocks with as many working
     trays, None where all blocks have too few; starts: whether Slurm can place it without --segment; segment: the
     largest --segment with which Slurm can place it, None where one block can hold it, or only with a segment of 1.
-    segment_options: the options of 25.11 and later with each of which that segment can be placed too.
     """
 
     nodes: int
@@ -36,7 +35,6 @@ class Span:
     needed: int | None
     starts: bool
     segment: int | None
-    segment_options: tuple[str, ...] = ()
 
 
 def usable(fabric: model.Fabric, state: model.State, cluster: str | None = None) -> list[int]:
@@ -131,8 +129,7 @@ def _span(
     needed = next((number for number, trays in enumerate(accumulate(largest), 1) if trays >= nodes), None)
     one = nodes <= base and needed == 1
     segment = None if one else _segment(counts, base, nodes)
-    options = _segment_options(counts, rule, nodes, segment) if segment else ()
-    return Span(nodes, rule.limit * rule.below, needed, _starts(counts, rule, nodes, retries, order), segment, options)
+    return Span(nodes, rule.limit * rule.below, needed, _starts(counts, rule, nodes, retries, order), segment)
 
 
 def _starts(counts: Sequence[int], rule: _Rule, nodes: int, retries: bool, order: Sequence[Sequence[int]]) -> bool:
@@ -201,14 +198,3 @@ def _preference(lower: Sequence[int], at: int, nodes: int) -> tuple[bool, int, t
 
 def _segment(counts: Sequence[int], base: int, nodes: int) -> int | None:
     return next((size for size in range(min(base, nodes), 1, -1) if segments_fit(counts, nodes, size)), None)
-
-
-def _segment_options(counts: Sequence[int], rule: _Rule, nodes: int, segment: int) -> tuple[str, ...]:
-    """The options: each segment in a block of its own; all in the smallest aggregated block that could hold the job."""
-    wanted, options = nodes // segment, []
-    if sum(count >= segment for count in counts) >= wanted:
-        options.append("--spread-segments")
-    held = (sum(count // segment for count in counts[at : at + rule.step]) for at in range(0, len(counts), rule.step))
-    if max(held, default=0) >= wanted:
-        options.append("--consolidate-segments")
-    return tuple(options)

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, nodes, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import (
@@ -165,7 +165,9 @@ def report(slurm: Slurm, conf_dir: str, info: Mapping[str, Any], seconds: float)
 def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> None:
     slurm.program("sbatch")
     topology = candidate.topology
-    usable = {name for name, node in nodes.survey(slurm).items() if not node.words & _UNAVAILABLE}
+    records = tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes")))
+    states = {record.get("NodeName", ""): record.get("State", "").upper().split("+") for record in records}
+    usable = {name for name, state in states.items() if _UNAVAILABLE.isdisjoint(state)}
     blocks = {block.name: tuple(node for node in block.nodes if node in usable) for block in topology.blocks}
     where = {node: name for name, members in blocks.items() for node in members}
     asker = _Asker(slurm, answers, where, until)
@@ -212,7 +214,6 @@ def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> 
     left = until - time.monotonic()
     if wrong and left > MIN_REHEARSAL:
         some = wrong[:MAX_REHEARSED]
-        records = tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes")))
         again = replace(candidate, jobs=tuple(job for job, _row in some), only_jobs=True, records=records)
         rehearsal = rehearse(slurm, again, left)
         for (job, row), outcome in zip(some, rehearsal.outcomes):

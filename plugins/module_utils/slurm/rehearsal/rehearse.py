@@ -26,6 +26,7 @@ import os
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -57,9 +58,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slu
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
-# Up to this many blocks or partitions each is tested with every size. Above it, each is tested with its full size, and
-# one of each shape with the other sizes.
-MAX_DETAILED = 64
 MAX_WORKERS = 4
 # Refused jobs whose reason is looked up in slurmctld's log.
 _MAX_EXPLAINED = 20
@@ -74,10 +72,9 @@ _POWER_SAVING = "SuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=
 class TestJob:
     """A test job: its nodes and segment (0: none) in a partition.
 
-    kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``larger`` (one tray
-    more than a block), ``all`` (all trays), ``partition`` (a partition's own sizes), ``past`` (as those of the last
-    weeks), ``site`` (the site's list). block: the block under test. trays, without: nodes that the job requires or
-    excludes. required: its refusal is an error.
+    kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``all`` (all trays),
+    ``partition`` (a partition's own sizes), ``past`` (as those of the last weeks), ``site`` (the site's list). block:
+    the block under test. trays, without: nodes that the job requires or excludes. required: its refusal is an error.
     """
 
     __test__ = False  # not a test class of pytest
@@ -381,44 +378,27 @@ def make_jobs(candidate: Candidate, partitions: Sequence[rules.Partition], known
 
 
 def _of_blocks(names: Sequence[str], blocks: Sequence[tuple[str, ...]]) -> Iterable[TestJob]:
-    few = sum(1 for nodes in blocks if nodes) <= MAX_DETAILED
-    shapes: set[int] = set()
     for name, nodes in zip(names, blocks):
-        full = len(nodes)
-        every = few or full not in shapes
-        for size in sorted({1, full // 2, full} - {0}):
-            if nodes and (size == full or every):
-                yield TestJob("block", size, OPEN_PARTITION, block=name, trays=nodes[:size])
-        shapes.add(full)
+        if nodes:
+            yield TestJob("block", len(nodes), OPEN_PARTITION, block=name, trays=nodes)
+    sizes = {len(nodes) for nodes in blocks if nodes}
     total = sum(len(nodes) for nodes in blocks)
-    for size in sorted(shapes - {0}):
-        if size < total:
-            yield TestJob("larger", size + 1, OPEN_PARTITION)
+    for size in sorted(sizes):
         # Exclude trays of each block until none has `size` left: only several together have.
         taken = tuple(node for nodes in blocks for node in nodes[size - 1 :])
         if size > 1 and total - len(taken) >= size:
             yield TestJob("spread", size, OPEN_PARTITION, without=taken)
-    if total and total not in shapes:
+    if total and total not in sizes:
         yield TestJob("all", total, OPEN_PARTITION)
 
 
 def _of_partitions(partitions: Sequence[rules.Partition], topology: Topology) -> Iterable[TestJob]:
     where = {node: block.name for block in topology.blocks for node in block.nodes}
-    shapes: set[tuple[int, ...]] = set()
     for partition in partitions:
-        counts: dict[str, int] = {}
-        for node in partition.nodes:
-            if node in where:
-                counts[where[node]] = counts.get(where[node], 0) + 1
-        if not counts:
-            continue
-        full = max(counts.values())
-        shape = tuple(sorted(counts.values()))
-        every = len(partitions) <= MAX_DETAILED or shape not in shapes
-        shapes.add(shape)
-        for size in sorted({1, full // 2, full, full + 1} - {0}):
-            if every or size == full:
-                yield TestJob("partition", size, partition.name)
+        counts = Counter(where[node] for node in partition.nodes if node in where)
+        full = max(counts.values(), default=0)
+        for size in sorted({1, full, full + 1}) if full else ():
+            yield TestJob("partition", size, partition.name)
 
 
 # ----------------------------------------------------------------------------------------------------------- verdict

@@ -13,7 +13,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology_info import ActionModule, job_spans
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology, documents
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from .conftest import SURVEY
@@ -71,13 +71,6 @@ def test_a_node_name_is_mapped_to_its_tray() -> None:
     assert job_spans({**running, "block_sizes": [0, -2]}, fabric, State(), []) == job_spans(
         running, fabric, State(), []
     )
-
-
-def test_the_options_of_segments_are_those_of_the_release() -> None:
-    running = {"block_sizes": [2], "blocks": [{"name": name, "nodes": [f"{name}1", f"{name}2"]} for name in "ab"]}
-    for version, expected in (((25, 11, 0), ["--spread-segments", "--consolidate-segments"]), ((25, 5, 0), [])):
-        row = next(row for row in job_spans(running, Fabric(), State(), [], version) if row["nodes"] == 4)
-        assert (row["segment"], row["segment_options"]) == (2, expected)
 
 
 def test_what_the_host_warns_of_is_in_the_result(run_action: Any, answer: Any) -> None:

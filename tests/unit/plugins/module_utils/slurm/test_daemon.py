@@ -55,26 +55,6 @@ def test_the_reported_error_is_the_refused_setting_and_not_the_crash() -> None:
     assert daemon.last_fatal(dying).startswith("assoc_mgr_lock")
 
 
-@pytest.mark.parametrize(
-    ("output", "started_unit", "started"),
-    [
-        ("LoadState=loaded\nActiveState=failed", True, True),
-        ("LoadState=loaded\nActiveState=active", False, False),
-        ("LoadState=not-found\nActiveState=inactive", False, False),
-    ],
-)
-def test_only_an_inactive_unit_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, started_unit: bool, started: bool
-) -> None:
-    log = tmp_path / "calls"
-    script = tmp_path / "systemctl"
-    script.write_text(f"#!/bin/sh\necho \"$*\" >> {log}\ncat <<'END'\n{output}\nEND\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert daemon.start_if_exited(5) is started_unit
-    assert ("start slurmctld.service" in log.read_text()) is started
-
-
 # ---------------------------------------------------------------------------------------------------- the transaction
 
 

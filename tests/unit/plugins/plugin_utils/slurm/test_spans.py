@@ -115,18 +115,3 @@ def test_only_working_trays_count() -> None:
     assert spans.usable(fabric, state) == [2, 2, 1]
     # Without a state file nothing is known against any.
     assert spans.usable(fabric, State()) == [4, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("counts", "sizes", "expected"),
-    [
-        ([18, 18, 18, 18], [18, 36], ["--spread-segments", "--consolidate-segments"]),
-        # A free pair only across the aggregated blocks of two.
-        ([1, 18, 18, 1], [18, 36], ["--spread-segments"]),
-        # Without sizes above the base all blocks are one.
-        ([1, 18, 18, 1], [18], ["--spread-segments", "--consolidate-segments"]),
-    ],
-)
-def test_the_options_with_which_a_segment_fits(counts: list[int], sizes: list[int], expected: list[str]) -> None:
-    (span,) = spans.spans(counts, sizes, [36])
-    assert (span.segment, list(span.segment_options)) == (18, expected)

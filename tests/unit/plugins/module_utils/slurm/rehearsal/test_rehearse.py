@@ -126,19 +126,14 @@ def known(rehearsed: Candidate) -> frozenset[str]:
     return frozenset(node for block in rehearsed.topology.blocks for node in block.nodes)
 
 
-def test_small_sites_get_every_size_of_job() -> None:
+def test_each_block_gets_a_job_of_its_size() -> None:
     rehearsed = candidate({"a": 4, "b": 2, "c": 0}, jobs=(TestJob("site", 3),))
     jobs = rehearse.make_jobs(rehearsed, [], known(rehearsed))
     assert [(job.kind, job.block, job.nodes, len(job.without)) for job in jobs] == [
-        ("block", "a", 1, 0),
-        ("block", "a", 2, 0),
         ("block", "a", 4, 0),
-        ("block", "b", 1, 0),
         ("block", "b", 2, 0),
-        ("larger", "", 3, 0),
         # With one tray left in each block, two together have two.
         ("spread", "", 2, 4),
-        ("larger", "", 5, 0),
         ("spread", "", 4, 1),
         ("all", "", 6, 0),
         ("site", "", 3, 0),
@@ -158,7 +153,6 @@ def test_only_partitions_on_this_topology_get_jobs() -> None:
     jobs = [job for job in rehearse.make_jobs(rehearsed, partitions, known(rehearsed)) if job.kind == "partition"]
     assert [(job.partition, job.nodes, job.segment) for job in jobs] == [
         ("gpu", 1, 0),
-        ("gpu", 2, 0),
         ("gpu", 4, 0),
         ("gpu", 5, 0),
         ("mine", 1, 0),
@@ -233,7 +227,7 @@ def verdict(outcome: Outcome | None = None, base: int = 4, **more: Any) -> list[
         (Outcome("spread", 4, "p", 0, "", "refused"), 4, []),
         (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 4, [("error", "slurm_rehearsal_refused")]),
         (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 2, [("warning", "slurm_clique_above_base")]),
-        (Outcome("larger", 5, "p", 0, "", "refused"), 4, []),
+        (Outcome("partition", 5, "p", 0, "", "refused"), 4, []),
         (Outcome("all", 8, "p", 0, "", "refused"), 4, [("warning", "slurm_rehearsal_job")]),
         (Outcome("site", 9, "p", 3, "", "refused"), 4, [("warning", "slurm_rehearsal_job")]),
         (Outcome("site", 9, "", 0, "", "refused", required=True), 4, [("error", "slurm_rehearsal_refused")]),
