@@ -8,15 +8,54 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
+
+COUNT: Schema = {"type": "integer", "minimum": 0}
+TEXT: Schema = {"type": "string"}
+TEXT_OR_NONE: Schema = {"type": ["string", "null"]}
+
+
+def form(**fields: Schema) -> Schema:
+    """A mapping that has these keys."""
+    return {"type": "object", "required": [*fields], "properties": fields}
+
+
+def rows(**fields: Schema) -> Schema:
+    """A list of such mappings."""
+    return {"type": "array", "items": form(**fields)}
+
+
+def fits(check: schemas.Check, value: Any) -> bool:
+    """Whether a part of an answer is well-formed: none of a tray may stop the verdict on the others."""
+    try:
+        check(value)
+    except ValueError:
+        return False
+    return True
+
+
+# What verify reads of nvlink_imex.
+_IMEX = schemas.compiled(
+    form(
+        ready={"type": "boolean"},
+        running={"type": "boolean"},
+        state=TEXT_OR_NONE,
+        version=TEXT_OR_NONE,
+        nodes=form(entries={"type": "array", "items": TEXT}, sha256=TEXT_OR_NONE, own_id={}),
+        peers=rows(host=TEXT, connection=TEXT_OR_NONE),
+        findings=rows(code=TEXT, severity=TEXT, message=TEXT),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +117,7 @@ class Evidence:
     def imex(self) -> dict[str, Facts | None]:
         """Tray -> its IMEX facts, None where they could not be read; of trays that answered."""
         parts = {tray: self.part(tray, "imex") for tray in self.trays}
-        return {tray: part if part is not None and _is_imex(part) else None for tray, part in parts.items()}
+        return {tray: cast(Facts, part) if fits(_IMEX, part) else None for tray, part in parts.items()}
 
     def part(self, tray: str, name: str) -> Object | None:
         """A part of a tray's facts (gpu, imex, channels, versions, links); None where it could not be read."""
@@ -92,28 +131,3 @@ def tray_parts(result: Object) -> Object | None:
     if result.get("failed") or not any(name in facts for name in FACTS.values()):
         return None
     return {**{subset: facts.get(name) for subset, name in FACTS.items()}, "findings": result.get("findings")}
-
-
-def _is_imex(part: Object) -> TypeGuard[Facts]:
-    """Whether these are well-formed IMEX facts: no answer of a tray may stop the verdict on the others."""
-    nodes = mapped(part.get("nodes"))
-    return (
-        all(isinstance(part.get(key), bool) for key in ("ready", "running"))
-        and all(part.get(key) is None or isinstance(part.get(key), str) for key in ("state", "version"))
-        and isinstance(nodes.get("entries"), list)
-        and all(isinstance(entry, str) for entry in nodes["entries"])
-        and (nodes.get("sha256") is None or isinstance(nodes["sha256"], str))
-        and all(key in nodes for key in ("sha256", "own_id"))
-        and all(key in part for key in ("state", "version"))
-        and _are(part.get("peers"), ("host",))
-        and all("connection" in peer for peer in part["peers"])
-        and all(peer["connection"] is None or isinstance(peer["connection"], str) for peer in part["peers"])
-        and _are(part.get("findings"), ("code", "severity", "message"))
-    )
-
-
-def _are(rows: Any, keys: Sequence[str]) -> bool:
-    """Whether these are mappings with a string under each key."""
-    return isinstance(rows, list) and all(
-        isinstance(row, Mapping) and all(isinstance(row.get(key), str) for key in keys) for row in rows
-    )

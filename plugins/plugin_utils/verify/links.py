@@ -15,15 +15,24 @@ was reported was logged, by the tray's clock. Pure functions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, cast
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import HARDWARE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.links import LOG_DAYS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
+    COUNT,
+    TEXT,
+    Evidence,
+    fits,
+    form,
+    rows,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 PRODUCT_SPEEDS = {"GB200": 53125, "GB300": 53125}
@@ -38,6 +47,32 @@ class Known(TypedDict):
 
     gpus: dict[str, Links]
     xid_at: float
+
+
+_COUNT_OR_NONE: Schema = {"type": ["integer", "null"], "minimum": 0}
+_GPU = schemas.compiled(
+    form(
+        uuid=TEXT,
+        index=COUNT,
+        link_count=COUNT,
+        unknown_counters={"type": "array"},
+        counters=rows(link=COUNT, recoveries=_COUNT_OR_NONE),
+        links=rows(state={}, speed=_COUNT_OR_NONE, links={"type": "array", "items": COUNT}),
+    )
+)
+_XID = schemas.compiled(
+    form(
+        xid=COUNT,
+        last_at={"type": "number"},
+        pci_bus_id=TEXT,
+        fatal={"type": "boolean"},
+        gpu=_COUNT_OR_NONE,
+        link=_COUNT_OR_NONE,
+    )
+)
+_KNOWN_LINKS = schemas.compiled(
+    {"type": "object", "propertyNames": {"pattern": r"\A[0-9]{1,4}\Z"}, "additionalProperties": COUNT}
+)
 
 
 class Growth(NamedTuple):
@@ -158,59 +193,18 @@ def counters(gpu: Object) -> dict[str, int | None]:
 def _known(before: Object, tray: str) -> Known:
     """What the verdict file has of a tray, without what is malformed: a person may have edited it."""
     row = mapped(before.get(tray))
-    gpus = {
-        str(uuid): dict(links)
-        for uuid, links in mapped(row.get("gpus")).items()
-        if isinstance(links, Mapping) and all(_is_link(str(link)) and _is_count(links[link]) for link in links)
-    }
+    gpus = {str(uuid): dict(links) for uuid, links in mapped(row.get("gpus")).items() if fits(_KNOWN_LINKS, links)}
     at = row.get("xid_at")
     return {"gpus": gpus, "xid_at": at if isinstance(at, (int, float)) and not isinstance(at, bool) else 0}
 
 
-def _is_link(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 5
-
-
 def _gpus(part: Object) -> list[Object]:
-    """The GPUs that were read and are well-formed: no answer of a tray may stop the verdict on the others."""
-    return [gpu for gpu in map(mapped, as_list(part.get("gpus"))) if _is_gpu(gpu)]
-
-
-def _is_gpu(gpu: Object) -> bool:
-    of_gpu, rows = gpu.get("links"), gpu.get("counters")
-    return (
-        isinstance(gpu.get("uuid"), str)
-        and _is_count(gpu.get("index"))
-        and _is_count(gpu.get("link_count"))
-        and isinstance(gpu.get("unknown_counters"), list)
-        and isinstance(rows, list)
-        and all(isinstance(row, Mapping) and _is_count(row.get("link")) for row in rows)
-        and all(row.get("recoveries") is None or _is_count(row["recoveries"]) for row in rows)
-        and isinstance(of_gpu, list)
-        and all(map(_is_row, of_gpu))
-    )
-
-
-def _is_row(row: Any) -> bool:
-    """Whether these are the links of one state and speed."""
-    return (
-        isinstance(row, Mapping)
-        and {"state", "speed"} <= row.keys()
-        and (row["speed"] is None or _is_count(row["speed"]))
-        and _are_counts(row.get("links"))
-    )
+    """The GPUs that were read and are well-formed."""
+    return [gpu for gpu in as_list(part.get("gpus")) if fits(_GPU, gpu)]
 
 
 def _xids(part: Object) -> list[Object]:
-    return [
-        xid
-        for xid in map(mapped, as_list(part.get("xids")))
-        if _is_count(xid.get("xid"))
-        and isinstance(xid.get("last_at"), (int, float))
-        and isinstance(xid.get("pci_bus_id"), str)
-        and isinstance(xid.get("fatal"), bool)
-        and all(xid.get(key) is None or _is_count(xid[key]) for key in ("gpu", "link"))
-    ]
+    return [xid for xid in as_list(part.get("xids")) if fits(_XID, xid)]
 
 
 def _xid_text(xid: Object) -> str:
@@ -218,11 +212,3 @@ def _xid_text(xid: Object) -> str:
     gpu = f"GPU {xid['gpu']}" if xid.get("gpu") is not None else f"the GPU at {sentence(xid['pci_bus_id'])[:40]}"
     link = "" if xid.get("link") is None else f" link {xid['link']}"
     return f"Xid {xid['xid']} of {gpu}{link}{' (fatal)' if xid['fatal'] else ''}"
-
-
-def _are_counts(values: Any) -> bool:
-    return isinstance(values, Sequence) and not isinstance(values, str) and all(map(_is_count, values))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
