@@ -97,11 +97,6 @@ MISTAKES = [
         long=True,
     ),
     Mistake(ACCEPT, "fabric.proposed.json: there is no proposal; run discover first"),
-    Mistake(
-        f"{ACCEPT} -e fabric_proposal={'0' * 64}",
-        "fabric.proposed.json: there is no proposal; run discover first",
-        long=True,
-    ),
     # Reports.
     Mistake(
         f"{REPORT} -e fabric_proposal_file=/lost/fabric.proposed.json",

@@ -18,17 +18,19 @@ def broken(site: Path) -> None:
     (site / "fabric.json").write_text("{")
 
 
-_TEARDOWN = "This removes blocks, tiers and IMEX from all trays: confirm with -e teardown=yes, and name the fabric file"
 # With Ansible's own callback, which would print the failure of each tray.
 _ONCE = [
-    Mistake("rackscale.nvlink.teardown", _TEARDOWN, long=True),
     Mistake(
         "rackscale.nvlink.imex -e fabric_file={site}/none.json",
         "none.json: cannot be read (No such file or directory); name",
     ),
 ]
 _PROGRESS = [
-    Mistake("rackscale.nvlink.teardown", _TEARDOWN, core=True),
+    Mistake(
+        "rackscale.nvlink.teardown",
+        "This removes blocks, tiers and IMEX from all trays: confirm with -e teardown=yes, and name the fabric file",
+        core=True,
+    ),
     Mistake(
         "rackscale.nvlink.teardown -e teardown=yes", "localhost: Read the fabric file: ", prepare=broken, long=True
     ),

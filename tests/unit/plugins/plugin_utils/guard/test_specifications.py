@@ -30,9 +30,6 @@ def test_a_playbook_reads_the_variables_of_its_roles_and_of_what_it_imports() ->
     assert site["render_dir"]["type"] == "path"
     assert "imex_list_port" not in discover
     assert specifications.read_by("of_a_site") == {}
-
-
-def test_the_roles_of_a_role_are_found() -> None:
     assert {"roles/rollout", "roles/imex", "roles/verify"} < set(specifications.runs("rollout"))
     assert specifications.runs("demo") == ["playbooks/demo", "playbooks/discover", "playbooks/render"]
 

@@ -166,26 +166,23 @@ def test_the_page_loads_and_links_nothing() -> None:
     assert "@import" not in text
 
 
-def test_hostile_texts_are_escaped() -> None:
+def test_hostile_texts_are_escaped_and_control_characters_removed() -> None:
     fabric = fabrics.fabric(racks=1)
     evil = "</title></td><script>alert(1)</script>{{ 7*7 }}\" onload='x'"
     fabric.trays["r01t01"]["why"] = evil
     fabric.domains["r01"]["cluster_uuid"] = evil
     fabric.cliques["r01"]["block"]["name"] = evil
-    finding = {"code": evil, "severity": "warning", "message": evil, "gpu": None}
-    state = fabrics.state(fabric, r01t02={"findings": [finding]})
+    rows = [
+        {"code": evil, "severity": "warning", "message": message, "gpu": None}
+        for message in (evil, "GPU \x1b[2J\u202e is\nlost.")
+    ]
+    state = fabrics.state(fabric, r01t02={"findings": rows})
     text = _page(fabric, state)
     page = Page(text)
     assert len([tag for tag, _attrs in page.elements if tag == "script"]) == 1
     assert "alert(1)</script>" not in text
     assert "{{ 7*7 }}" in text
     assert all("onload" not in attrs for _tag, attrs in page.elements)
-
-
-def test_control_characters_are_removed() -> None:
-    fabric = fabrics.fabric()
-    finding = {"code": "gpu_lost", "severity": "error", "message": "GPU \x1b[2J\u202e is\nlost.", "gpu": 1}
-    text = _page(fabric, fabrics.state(fabric, r01t07={"findings": [finding]}))
     assert "GPU  [2J  is\nlost." in text
     assert all(char.isprintable() or char == "\n" for char in text)
 
