@@ -55,7 +55,6 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         words=view.counts((tray.word for tray in shown.trays), view.WORST_FIRST),
         few=len(shown.domains) <= FEW,
         problems=problems,
-        severities=view.counts((row["severity"] for row in problems), view.SEVERITIES),
         placed=fabric.trays,
         capacities=capacities,
         base_sizes=[_base_size(fabric, found, context) for found in capacities],
