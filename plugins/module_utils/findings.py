@@ -47,6 +47,7 @@ class Subject(TypedDict, total=False):
     domain: str | None
     block: str | None
     node: str
+    nodes: list[str]
     crd: str
     key: str
 

@@ -11,7 +11,7 @@ status, so after a node is lost its entry and the domain stay Ready: the Node's 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -26,12 +26,6 @@ KEY = f"{GROUP}/computeDomain"
 CLEANUP_TIME = datetime.timedelta(minutes=20)
 """Twice the interval of the driver's cleanup."""
 READY = "Ready"
-
-
-class OfNodes(Finding, total=False):
-    """A finding, with the nodes where it is about some."""
-
-    nodes: list[str]
 
 
 class Member(NamedTuple):
@@ -127,10 +121,6 @@ def check_active(snapshot: Snapshot) -> list[Finding]:
     return [row for domain in active for row in _check(channels, domain)]
 
 
-def _on(nodes: Iterable[str], row: Finding) -> OfNodes:
-    return {**row, "nodes": sorted(nodes)}
-
-
 def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
     name, joined = name_of(domain), channels.members(domain)
     allocated, missing = channels.allocated(domain), channels.pending(domain)
@@ -139,12 +129,12 @@ def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
         node, reason = min(missing.items())
         message = f"ComputeDomain {name} has {ready} ready: on node {node} {reason}; see kubectl describe"
         message = f"{message} and the log of the driver's pods there."
-        yield _on(missing, finding("dra_plugin_unready", message, domain=name))
-    without = [node for node, member in joined.items() if not member.clique]
+        yield finding("dra_plugin_unready", message, domain=name, nodes=sorted(missing))
+    without = sorted(node for node, member in joined.items() if not member.clique)
     if without:
-        nodes = summarize(sorted(without))
-        message = f"The daemons of ComputeDomain {name} find no clique on {nodes}, so its workload has no IMEX"
-        yield _on(without, finding("dra_clique_unknown", f"{message} there; repair those trays' fabric.", domain=name))
+        message = f"The daemons of ComputeDomain {name} find no clique on {summarize(without)}, so its workload has no"
+        message = f"{message} IMEX there; repair those trays' fabric."
+        yield finding("dra_clique_unknown", message, domain=name, nodes=without)
     cliques = {member.clique for member in joined.values()} - {""}
     if len(cliques) > 1:
         message = f"ComputeDomain {name} spans {len(cliques)} cliques without NVLink between them; bind its workload to"

@@ -228,7 +228,8 @@ def kubelets(snapshot: Snapshot, trays: Trays) -> Iterator[Finding]:
             old.setdefault(version, []).append(name)
     for version, names in old.items():
         message = f"The kubelet {version} of {summarize(sorted(names))} cannot read the ResourceClaims of an API server"
-        yield finding("dra_kubernetes_too_old", f"{message} {snapshot['version']}; upgrade it to 1.34 or later.")
+        message = f"{message} {snapshot['version']}; upgrade it to 1.34 or later."
+        yield finding("dra_kubernetes_too_old", message, nodes=sorted(names))
 
 
 def _not_readable(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:

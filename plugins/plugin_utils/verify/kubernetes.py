@@ -166,7 +166,7 @@ def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
     if host_managed is None:
         return
     for row in [*preflight.kubelets(snapshot, {}), *checks.running(snapshot, host_managed, STARTING)]:
-        trays = [tray_of[node] for node in as_list(mapped(row).get("nodes")) if node in tray_of]
+        trays = [tray_of[node] for node in row.get("nodes", ()) if node in tray_of]
         tray = trays[0] if len(trays) == 1 else None
         cliques = {evidence.fabric.trays[name]["clique"] for name in trays}
         clique = cliques.pop() if len(cliques) == 1 else None

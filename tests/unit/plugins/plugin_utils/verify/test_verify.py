@@ -371,7 +371,7 @@ SIMPLE: list[tuple[str, Change, str, str, list[str]]] = [
     ("controller_without_a_replica", lambda w: w.kubernetes.update(deployments=[dra_cluster.controller(0)]),
      "kubernetes", "dra_plugin_unready", []),
     ("old_kubelet", lambda w: w.node(B[0])["status"].update(nodeInfo={"kubeletVersion": "v1.33.9"}),
-     "kubernetes", "dra_kubernetes_too_old", []),
+     "kubernetes", "dra_kubernetes_too_old", B[:1]),
     ("stuck", lambda w: w.kubernetes.update(compute_domains=[dra_cluster.domain(deleted="2026-11-21T11:30:00Z")]),
      "kubernetes", "dra_domain_stuck", []),
     ("label_of_a_deleted_compute_domain", lambda w: w.labels(B[0]).update({dra_cluster.KEY: "uid-gone"}),
