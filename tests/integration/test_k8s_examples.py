@@ -21,10 +21,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import mod
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, workloads
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.render.test_schedulers import pods_of
-from nvlab.kubernetes import chart, domains, nodes
+from nvlab.kubernetes import chart, domains, nodes, programs
+from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
 from .conftest import OLDEST_KUBERNETES
+from .test_k8s_topology import read, serve
 from .test_kubernetes_lab import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long, OLDEST_KUBERNETES]
@@ -45,6 +47,7 @@ PATHS = {
     "Service": f"api/v1/{NAMESPACE}/services",
     "StatefulSet": f"apis/apps/v1/{NAMESPACE}/statefulsets",
 }
+STRICT = "?dryRun=All&fieldValidation=Strict"
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
@@ -185,15 +188,20 @@ def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> N
     assert imex_domains(api, 2, of=name) == {(name, R01): 1, (name, R02): 1}
 
 
-def test_the_server_accepts_the_pods_of_every_example(api: Any) -> None:
-    """Strictly, so an unknown field is an error; a template of pods as a PodTemplate."""
-    strict = "?dryRun=All&fieldValidation=Strict"
+def test_the_server_accepts_every_object_of_the_examples(api: Any) -> None:
+    """Strictly, by the operators' own definitions, so an unknown field is an error; pods also as PodTemplates."""
+    served = {**PATHS, **dict(serve(api, [read(path) for path in programs.definitions()]))}
     rows = [row for name in workloads.WORKLOADS for row in objects(name)]
+    # No module has KAI's queues.
+    assert {row["kind"] for row in rows} - served.keys() == {"Queue"}
     for row in rows:
-        if row["kind"] in PATHS:
-            api.create(f"{PATHS[row['kind']]}{strict}", row)
+        if row["kind"] in served:
+            api.create(f"{served[row['kind']]}{STRICT}", row)
+    typo = {**objects("jobset", "JobSet")[0], "spec": {"replicatedJob": []}}
+    with pytest.raises(ApiError, match=r'unknown field "spec\.replicatedJob"'):
+        api.create(f"{served['JobSet']}{STRICT}", typo)
     templates = [template for row in rows for template in pods_of(row)]
     assert len(templates) > 10
     for index, template in enumerate(templates):
         body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": f"t{index}"}, "template": template}
-        api.create(f"{PATHS['PodTemplate']}{strict}", body)
+        api.create(f"{PATHS['PodTemplate']}{STRICT}", body)

@@ -3,17 +3,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The action that brings an object to its desired state: none, create, update or delete.
 
-Pure. Only objects with the collection's label are managed; others are never changed. No update can change an immutable
-field, so a person deletes the object, since workloads that name it wait until it exists again.
+Pure. Only objects with the collection's label are managed; others are never changed. Which fields are immutable the
+scheduler's own definition decides, by release: the API server rejects the dry run of such an update. A person then
+deletes the object, since workloads that name it wait until it exists again.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import re
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import HOSTNAME, MANAGED_BY, OWNER
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import MANAGED_BY, OWNER
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 CREATE, UPDATE, DELETE = "create", "update", "delete"
 KUEUE = "kueue.x-k8s.io"
@@ -25,6 +27,7 @@ _DELETE = {
     "its workloads have ended; delete it, of a Topology first the ResourceFlavors that name it, run again, then add "
     "the flavor and clear stopPolicy",
 }
+_IMMUTABLE = re.compile(r"HTTP 422: [^)]*? is invalid: (.*mutable.*)\);")
 _SERVER_FIELDS = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 
 
@@ -48,28 +51,6 @@ def content(live: Object) -> Object:
     return {**rest, "metadata": metadata}
 
 
-def unchangeable(live: Object, desired: Object) -> str | None:
-    """The immutable field that differs, by the rules in the schedulers' own definitions; None without one."""
-    kind, group = str(desired["kind"]), str(desired["apiVersion"]).partition("/")[0]
-    old, new = mapped(live.get("spec")), mapped(desired.get("spec"))
-    before, after = _labels(old), _labels(new)
-    if (group, kind) == ("kai.scheduler", "Topology") and before != after:
-        return "the labels of spec.levels"
-    if (group, kind) == (KUEUE, "Topology") and before != after:
-        hosts = before[-1:] == [HOSTNAME] and after[-1:] == [HOSTNAME]
-        if not hosts or str(desired["apiVersion"]).endswith("/v1beta1"):
-            return "spec.levels"
-    if (group, kind) == (KUEUE, "ResourceFlavor"):
-        name = old.get("topologyName")
-        if name and name != new.get("topologyName"):
-            return "spec.topologyName"
-    return None
-
-
-def _labels(spec: Object) -> list[Any]:
-    return [mapped(level).get("nodeLabel") for level in as_list(spec.get("levels"))]
-
-
 def step(live: Object | None, desired: Object) -> tuple[str | None, list[Finding]]:
     """(CREATE or UPDATE, findings); None with findings where nothing may be done.
 
@@ -84,9 +65,15 @@ def step(live: Object | None, desired: Object) -> tuple[str | None, list[Finding
             f"{what} exists without the label {MANAGED_BY}={OWNER}, so it is not changed: set name to another one."
         )
         return None, [finding("object_unmanaged", message)]
-    field = unchangeable(live, desired)
-    if field is None:
-        return UPDATE, []
+    return UPDATE, []
+
+
+def immutable(desired: Object, error: str) -> Finding | None:
+    """The finding for an update that the API server rejects because of an immutable field; None for another error."""
+    match = _IMMUTABLE.search(error)
+    if match is None:
+        return None
+    group = str(desired["apiVersion"]).partition("/")[0]
+    what = f"{desired['kind']} {desired['metadata']['name']} of {group}"
     remedy = _DELETE.get(group, "delete it when no running workload names it, and run again")
-    message = f"{what} must be deleted and created again to change {field}: {remedy}."
-    return None, [finding("jobs_running", message)]
+    return finding("jobs_running", f"{what} must be deleted and created again ({match[1]}): {remedy}.")

@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import plan as k8s_plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
@@ -214,7 +215,14 @@ class Planner:
                 continue
             before = k8s_plan.content(existing) if existing else None
             apply = partial(self._cluster.apply, kind, desired, OWNER, force=True)
-            after = k8s_plan.content(apply(dry_run=True))
+            try:
+                after = k8s_plan.content(apply(dry_run=True))
+            except HttpError as error:
+                refused = k8s_plan.immutable(desired, str(error)) if existing else None
+                if refused is None:
+                    raise
+                self._plan.findings.append(refused)
+                continue
             if after != before:
                 step = Step(action, f"{kind.name} {desired['metadata']['name']} of {kind.group}")
                 self._add(step, before, after, apply)

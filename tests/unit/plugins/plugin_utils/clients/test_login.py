@@ -180,10 +180,7 @@ def test_settings_of_the_cluster(tmp_path: Path) -> None:
     kept = made.pool.connection_pool_kw
     assert (kept["server_hostname"], kept["ssl_context"].verify_mode) == (None, ssl.CERT_REQUIRED)
     assert not isinstance(made.pool, urllib3.ProxyManager)
-
-
-def test_a_text_does_not_turn_verification_off(tmp_path: Path) -> None:
-    """For the client it would: not "false" is False."""
+    # A text does not turn verification off. For the client it would: not "false" is False.
     made = read(kubeconfig(tmp_path, {}, **{"insecure-skip-tls-verify": "false"}))
     assert made.pool.connection_pool_kw["ssl_context"].verify_mode == ssl.CERT_REQUIRED
 
@@ -256,6 +253,7 @@ def test_a_plugin_is_asked_again_when_its_token_expires(tmp_path: Path) -> None:
         ("echo Unable to locate credentials >&2; exit 255", "process returned 255. Unable to locate credentials"),
         ("yes text | head -c 100000 >&2; echo the last words >&2; exit 1", "the last words"),
         (f"echo password={SECRET} >&2; echo $MY_TOKEN >&2; exit 1", "password=***"),
+        ("", "[Errno 2] No such file or directory"),
         ("echo not JSON", "failed to decode process output"),
         (r"printf '\377\376'", "can't decode byte"),
         ("echo '{}'", "missing key 'apiVersion'"),
@@ -266,16 +264,8 @@ def test_a_plugin_is_asked_again_when_its_token_expires(tmp_path: Path) -> None:
 )
 def test_a_plugin_that_fails_is_named(tmp_path: Path, script: str, reported: str) -> None:
     user = plugin(tmp_path, script, env=[{"name": "MY_TOKEN", "value": SECRET}])
-    check_failure(tmp_path, user, reported)
-
-
-def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:
-    user = plugin(tmp_path, "exit")
-    (tmp_path / "plugin").unlink()
-    check_failure(tmp_path, user, "[Errno 2] No such file or directory")
-
-
-def check_failure(tmp_path: Path, user: dict[str, Any], reported: str) -> None:
+    if not script:
+        (tmp_path / "plugin").unlink()
     message = refused(kubeconfig(tmp_path, user))
     assert f"logs in as user u by {tmp_path}/plugin, which failed (" in message
     assert reported in message

@@ -21,10 +21,9 @@ HELM = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.timezone.utc)
 KEY = "resource.nvidia.com/computeDomain"
 SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
-# Values of the tests' chart, which are those of the real one (test_kubernetes_chart.py).
-CHART = yaml.safe_load(
-    (Path(__file__).resolve().parents[4] / "lab" / "kubernetes" / "chart" / "values.yaml").read_text()
-)
+# The tests' chart, whose values and definitions are those of the real one (test_kubernetes_chart.py).
+FOLDER = Path(__file__).resolve().parents[4] / "lab" / "kubernetes" / "chart"
+CHART = yaml.safe_load((FOLDER / "values.yaml").read_text())
 LABELLED = values.merged(
     values.build("compute_domains", {}, "v1"),
     {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}},

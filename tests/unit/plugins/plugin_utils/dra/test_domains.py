@@ -169,13 +169,6 @@ def test_compute_domains_beside_free_nodes_of_their_clique_are_named() -> None:
     assert stranded.beside(cluster, world.trays()) == {}
 
 
-def test_a_node_with_an_allocated_channel_is_not_free_before_it_has_the_label() -> None:
-    cluster = world.working()
-    for number in range(2):
-        label(cluster, world.KEY, None, number)
-    assert stranded.free_nodes(cluster, world.trays()) == {}
-
-
 # The upgrade from 25.x.
 
 NEW = "kind: DaemonSet\nmetadata: {name: nvidia-dra-driver-gpu-kubelet-plugin}\n"

@@ -14,21 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, linter, values, versions
 from hypothesis import given
 from hypothesis import strategies as st
 
 from .dra_cluster import CHART
 
-ROOT = Path(__file__).resolve().parents[5]
-SAMPLES = ROOT.parent / "shared" / "samples" / "dra-chart"
 NEW = versions.pinned("0.5.0")
 BEFORE = versions.pinned("0.4.1")
 # Shape 1, the values that no rule has anything against.
 GOOD = values.build("compute_domains", {}, "v1")
-
-shared = pytest.mark.skipif(not SAMPLES.is_dir(), reason="shared/samples is not next to the checkout")
 
 
 def check_values(own: Mapping[str, Any], shape: str = "compute_domains") -> list[dict[str, Any]]:
@@ -191,39 +186,28 @@ def test_the_gpu_plugins_own_rules(own: dict[str, Any], keys: list[str]) -> None
     assert {row["code"] for row in found} <= {"dra_value_refused"}
 
 
+def ports(**more: Any) -> dict[str, Any]:
+    return {"kubeletPlugin": more}
+
+
 @pytest.mark.parametrize(
     ("own", "key"),
     [
-        ({"kubeletPlugin": {"containers": {"gpus": {"healthcheckPort": 51515}}}}, "containers.gpus.healthcheckPort"),
-        (
-            {"kubeletPlugin": {"containers": {"computeDomains": {"healthcheckPort": 8081}}}},
-            "metrics.computeDomainHttpEndpoint",
-        ),
-    ],
-)
-def test_both_plugins_listen_on_ports_of_their_own(own: dict[str, Any], key: str) -> None:
-    """They are in one pod, and exit where they cannot listen (startHealthcheck, RunPrometheusMetricsServer)."""
-    (found,) = check_values(own, "all_dra")
-    assert found["key"] == f"kubeletPlugin.{key}"
-    assert "are in one pod; set another port." in found["message"]
-
-
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"kubeletPlugin": {"containers": {"gpus": {"healthcheckPort": -1}, "computeDomains": {"healthcheckPort": -1}}}},
-        {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "", "computeDomainHttpEndpoint": ""}}},
-        {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": ":8081", "enabled": False}}},
-        {
-            "kubeletPlugin": {"metrics": {"gpuHttpEndpoint": ":8081"}},
-            "resources": {"computeDomains": {"enabled": False}},
-        },
+        (ports(containers={"gpus": {"healthcheckPort": 51515}}), "containers.gpus.healthcheckPort"),
+        (ports(containers={"computeDomains": {"healthcheckPort": 8081}}), "metrics.computeDomainHttpEndpoint"),
+        (ports(containers={"gpus": {"healthcheckPort": -1}, "computeDomains": {"healthcheckPort": -1}}), None),
+        (ports(metrics={"gpuHttpEndpoint": "", "computeDomainHttpEndpoint": ""}), None),
+        (ports(metrics={"gpuHttpEndpoint": ":8081", "enabled": False}), None),
+        ({**ports(metrics={"gpuHttpEndpoint": ":8081"}), "resources": {"computeDomains": {"enabled": False}}}, None),
         # The controller is a pod of its own.
-        {"controller": {"metrics": {"httpEndpoint": ":8081"}}},
+        ({"controller": {"metrics": {"httpEndpoint": ":8081"}}}, None),
     ],
 )
-def test_ports_that_no_other_program_of_the_pod_has(own: dict[str, Any]) -> None:
-    assert check_values(own, "all_dra") == []
+def test_both_plugins_listen_on_ports_of_their_own(own: dict[str, Any], key: str | None) -> None:
+    """They are in one pod, and exit where they cannot listen (startHealthcheck, RunPrometheusMetricsServer)."""
+    found = check_values(own, "all_dra")
+    assert [row["key"] for row in found] == ([f"kubeletPlugin.{key}"] if key else [])
+    assert all("are in one pod; set another port." in row["message"] for row in found)
 
 
 @pytest.mark.parametrize(
@@ -260,16 +244,15 @@ def test_what_the_chart_accepts_is_no_fault(own: dict[str, Any]) -> None:
     assert check_values(own) == []
 
 
-def test_gates_of_0_5_are_unknown_before() -> None:
-    found = linter.check_start(values.build("host_managed", {}, "v1"), BEFORE)
-    assert [row["key"] for row in found] == ["featureGates.HostManagedIMEXDaemon"]
-    assert linter.check_start(GOOD, BEFORE) == []
-
-
-def test_a_gate_of_a_later_chart_is_not_refused() -> None:
-    gates: dict[str, Any] = {"featureGates": {"NewGate": True}}
-    assert [row["key"] for row in linter.check_start(gates, versions.pinned("0.5.1"))] == ["featureGates.NewGate"]
-    assert linter.check_start(gates, versions.pinned("0.6.0-rc.1")) == []
+def test_gates_are_those_of_the_chart_and_of_a_later_one_unknown() -> None:
+    host_managed, later = values.build("host_managed", {}, "v1"), {"featureGates": {"NewGate": True}}
+    for made, version, keys in (
+        (host_managed, BEFORE, ["featureGates.HostManagedIMEXDaemon"]),
+        (GOOD, BEFORE, []),
+        (later, versions.pinned("0.5.1"), ["featureGates.NewGate"]),
+        (later, versions.pinned("0.6.0-rc.1"), []),
+    ):
+        assert [row["key"] for row in linter.check_start(made, version)] == keys
 
 
 def test_the_chart_is_asked_about_each_key_that_its_values_lack() -> None:
@@ -346,10 +329,7 @@ def test_a_key_that_lost_a_letter_is_never_accepted(path: str, data: st.DataObje
     assert [row["key"] for row in linter.variants(nested(path, {}), CHART)] == [""]
 
 
-@shared
-def test_the_real_charts_own_defaults_are_no_fault() -> None:
-    real = yaml.safe_load((SAMPLES / "values.yaml").read_text())
-    assert [*linter.check_kinds(real, real), *linter.check_start(real, NEW)] == []
-    assert len(linter.variants(real, real)) == 1
-    assert real.keys() == CHART.keys()
-    assert set(linter.FORMS) <= paths(real)
+def test_the_charts_own_defaults_are_no_fault() -> None:
+    assert [*linter.check_kinds(CHART, CHART), *linter.check_start(CHART, NEW)] == []
+    assert len(linter.variants(CHART, CHART)) == 1
+    assert set(linter.FORMS) <= paths(CHART)

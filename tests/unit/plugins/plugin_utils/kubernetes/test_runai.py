@@ -32,23 +32,6 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
         yield made
 
 
-def test_a_topology_and_its_pool_are_created_once(standin: Standin) -> None:
-    steps, found = standin.client().apply(TOPOLOGY, dry_run=True)
-    assert [(row.action, row.what) for row in steps] == [
-        ("create", "Run:ai network topology nvlink"),
-        ("create", "Run:ai node pool nvlink"),
-    ]
-    assert (found, standin.changes) == ([], [])
-    standin.client().apply(TOPOLOGY)
-    (_post, _path, topology), (_post2, _path2, pool) = standin.changes
-    assert topology == {"name": "nvlink", "clusterId": CLUSTER, "levels": TOPOLOGY.keys}
-    assert pool["networkTopologyId"] == "id-1"
-    assert (pool["labelKey"], pool["labelValue"]) == ("nvidia.com/gpu.present", "true")
-    assert standin.client().apply(TOPOLOGY, dry_run=True) == ([], [])
-    standin.client().apply(TOPOLOGY)
-    assert len(standin.changes) == 2
-
-
 def test_only_the_topology_fields_of_an_existing_pool_are_set(standin: Standin) -> None:
     mine = {"id": 5, "name": "nvlink", "clusterId": CLUSTER, "labelKey": "a", "labelValue": "b"}
     standin.rows[runai.POOLS] = [{**mine, "id": 4, "clusterId": "another"}, mine]

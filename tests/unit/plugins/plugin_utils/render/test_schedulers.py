@@ -11,10 +11,10 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, workloads
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra.dra_cluster import CHART
 
 EXPECTED = Path(__file__).resolve().parents[3] / "fixtures" / "kubernetes"
-needs_crds = pytest.mark.skipif(not crds.FOLDER.is_dir(), reason=crds.MISSING)
 
 
 def rendered(fabric: model.Fabric) -> dict[str, str]:
@@ -48,27 +48,6 @@ def shared_fabric() -> model.Fabric:
 def test_every_file_is_the_expected_one() -> None:
     expected = {f"kubernetes/{path.name}": path.read_text() for path in EXPECTED.iterdir()}
     assert rendered(fabrics.fabric(racks=2, trays=2, split=())) == expected
-
-
-@needs_crds
-@pytest.mark.parametrize("fabric", [small(), fabrics.fabric(racks=3, split=(1, 3))], ids=["small", "split"])
-def test_the_objects_are_valid_by_the_schedulers_own_definitions(fabric: model.Fabric) -> None:
-    checked = set()
-    for text in rendered(fabric).values():
-        for row in documents(text):
-            if (row.get("apiVersion"), row.get("kind")) in crds.known():
-                assert crds.complaint(row) is None
-                checked.add(row["kind"])
-    topologies = {"Topology", "ResourceFlavor", "HyperNode", "ClusterTopologyBinding"}
-    assert checked == topologies | {"ComputeDomain", "ClusterQueue", "LocalQueue"}
-
-
-@needs_crds
-def test_the_check_against_the_definitions_finds_faults() -> None:
-    (topology,) = schedulers.objects("kai", schedulers.describe(small()))
-    assert crds.complaint({**topology, "spec": {"levels": [{"alias": "x"}]}}) is not None
-    assert crds.complaint({**topology, "spec": {**topology["spec"], "tiers": 1}}) == "Topology.spec has no field tiers"
-    assert crds.complaint({**topology, "apiVersion": "kai.scheduler/v9"}) is not None
 
 
 def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
@@ -166,10 +145,7 @@ def test_the_limit_is_raised_for_a_clique_above_it(trays: int, limit: str | None
     assert values["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
 
 
-@pytest.mark.skipif(not crds.FOLDER.is_dir(), reason=crds.MISSING)
-def test_the_real_chart_has_every_value() -> None:
-    chart = yaml.safe_load((crds.FOLDER.parent / "samples" / "dra-chart" / "values.yaml").read_text())
-
+def test_the_chart_has_every_value() -> None:
     def unknown(values: Any, known: Any) -> list[str]:
         if not isinstance(values, dict) or not isinstance(known, dict) or not known:
             return []
@@ -177,7 +153,7 @@ def test_the_real_chart_has_every_value() -> None:
             inner for key in values if key in known for inner in unknown(values[key], known[key])
         ]
 
-    assert unknown(dra.values(schedulers.describe(fabrics.fabric(racks=1, trays=36))), chart) == []
+    assert unknown(dra.values(schedulers.describe(fabrics.fabric(racks=1, trays=36))), CHART) == []
 
 
 # Examples.

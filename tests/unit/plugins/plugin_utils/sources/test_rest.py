@@ -150,12 +150,6 @@ def test_an_invalid_value_is_a_finding_and_null(tmp_path: Path, field: str, valu
     assert observed == Observation("t1", "rest", observed_at=NOW, findings=observed.findings)
 
 
-def test_a_tray_with_a_problem_is_unreachable(tmp_path: Path) -> None:
-    problem = "power != 'On' && 'its BMC reports that it is off' || null"
-    on, off = discover([{"name": "a", "power": "On"}, {"name": "b", "power": "Off"}], tmp_path, {"problem": problem})
-    assert (on.reachable, off.reachable, off.problem) == (True, False, "its BMC reports that it is off")
-
-
 def test_trays_without_a_name_are_counted_and_none_at_all_is_an_error(tmp_path: Path) -> None:
     reported = result([{"name": "[all]"}, {"name": "t1"}, 7], tmp_path)
     assert reported.observations == [Observation("t1", "rest", observed_at=NOW)]
@@ -307,17 +301,17 @@ def test_a_wrong_call_is_an_error(expression: str, reported: str, tmp_path: Path
         discover([{"name": "t1"}], tmp_path, {"name": expression})
 
 
-def test_a_file_larger_than_allowed(tmp_path: Path) -> None:
-    (tmp_path / "big.json").write_text("[" + " " * 5000 + "]")
+@pytest.mark.parametrize(
+    ("content", "reported"),
+    [
+        ("[" + " " * 5000 + "]", r"cannot be read \(it is larger than 4096 bytes\)"),
+        ("[" + "[]," * 1000 + "0]", r"file .* has more than 128 values; split it, or raise max_bytes"),
+    ],
+)
+def test_a_file_larger_than_allowed(content: str, reported: str, tmp_path: Path) -> None:
+    (tmp_path / "big.json").write_text(content)
     options = {"file": str(tmp_path / "big.json"), "trays": "@", "fields": {"name": "n"}, "max_bytes": 4096}
-    with pytest.raises(NvlinkError, match="cannot be read \\(it is larger than 4096 bytes\\)"):
-        rest.discover(options, NOW)
-
-
-def test_a_file_of_too_many_values(tmp_path: Path) -> None:
-    (tmp_path / "many.json").write_text("[" + "[]," * 1000 + "0]")
-    options = {"file": str(tmp_path / "many.json"), "trays": "@", "fields": {"name": "n"}, "max_bytes": 4096}
-    with pytest.raises(NvlinkError, match=r"file .* has more than 128 values; split it, or raise max_bytes"):
+    with pytest.raises(NvlinkError, match=reported):
         rest.discover(options, NOW)
 
 
