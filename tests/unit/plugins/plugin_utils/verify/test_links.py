@@ -95,18 +95,15 @@ def test_the_link_is_named_on_the_first_day_that_its_counter_grows() -> None:
     assert runs.kept == {TRAY: {"gpus": {"A": {}}, "xid_at": 0}}
 
 
-def test_a_gpu_that_cannot_be_read_for_one_run_is_compared_again() -> None:
+UNREAD = gpu(0, None, {}, link_count=None, links=[])
+
+
+@pytest.mark.parametrize("unknown", [UNREAD, gpu(0, "A", {}, unknown_counters=["recoveries"])], ids=["GPU", "counter"])
+def test_what_cannot_be_read_for_one_run_is_not_zero_and_compared_again(unknown: dict[str, Any]) -> None:
     runs = Runs()
     runs.run(gpu(0, "A", {14: 1}), gpu(1, "B", {}))
-    assert runs.run(gpu(0, None, {}, link_count=None, links=[]), gpu(1, "B", {})) == []
+    assert runs.run(unknown, gpu(1, "B", {})) == []
     assert [code for code, _message in runs.run(gpu(0, "A", {14: 2}), gpu(1, "B", {}))] == ["nvlink_link_recovering"]
-
-
-def test_a_counter_that_the_driver_does_not_report_is_not_zero() -> None:
-    runs = Runs()
-    runs.run(gpu(0, "A", {14: 7}))
-    assert runs.run(gpu(0, "A", {}, unknown_counters=["recoveries"])) == []
-    assert [code for code, _message in runs.run(gpu(0, "A", {14: 8}))] == ["nvlink_link_recovering"]
 
 
 def test_a_tray_outside_the_run_keeps_its_counters_and_a_removed_one_does_not() -> None:
