@@ -121,10 +121,10 @@ class Record:
 def new(fabric: Fabric, waves: Sequence[Wave], path: str, stop_after: int) -> Record:
     """All cliques of the run are pending; unfinished ones of an earlier run that are not in this one stay.
 
-    path: the progress file.
+    But for a clique without trays: those are in others now, so no run could finish it. path: the progress file.
     """
     earlier = progress_file.read(path) if os.path.exists(path) else {}
-    cliques = {name: row for name, row in earlier.items() if name in fabric.cliques}
+    cliques = {name: row for name, row in earlier.items() if fabric.members.get(name)}
     restarted = [name for name, row in cliques.items() if row["state"] in (STARTED, FAILED)]
     trays: dict[str, Sequence[str]] = {}
     for name, members in itertools.chain.from_iterable(wave.items() for wave in waves):

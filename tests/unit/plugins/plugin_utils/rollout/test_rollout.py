@@ -127,6 +127,12 @@ def test_the_progress_file_is_read_back_and_removed_when_complete(tmp_path: Path
         "Rollout imex: 2 cliques unfinished: r01 (failed: r01t02, no list), r02 (pending); fix the cause and run"
         f" it again with -e rollout_resume={path}."
     )
+    # A run keeps what it leaves out, but no clique whose trays are in others now.
+    cliques = {**TWO.cliques, "r00": {**TWO.cliques["r01"], "clique_id": 7}}
+    moved: dict[str, Unfinished] = {**unfinished, "r00": {"state": "failed", "trays": {}}}
+    progress_file.write(str(path), "imex", moved, "2026-11-21T04:00:00Z")
+    left_out = record.new(type(TWO)(TWO.domains, cliques, TWO.trays, []), [{}], str(path), 3).cliques
+    assert set(left_out) == {name for name in unfinished if TWO.members.get(name)}
     progress_file.write(str(path), "imex", {}, "2026-11-21T04:00:00Z")
     assert not path.exists()
     progress_file.write(str(path), "imex", {}, "2026-11-21T04:00:00Z")
