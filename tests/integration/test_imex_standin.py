@@ -116,7 +116,7 @@ def test_a_domain_with_a_member_down_is_degraded_in_json_and_in_the_table(nodes:
     domain = nodes[0].domain()
     assert domain["status"] == "DEGRADED"
     absent = domain["nodes"]["2"]
-    assert (absent["status"], absent["version"]) == ("UNAVAILABLE", "")
+    assert [absent[key] for key in ("status", "version", "hostName", "changed")] == ["UNAVAILABLE", "", "N/A", False]
     assert {cell["status"] for cell in absent["connections"].values()} <= {"INVALID"}
     assert nodes[0].row(0)["2"] != "CONNECTED"
     assert nodes[0].state() == "READY"
@@ -164,6 +164,5 @@ def test_a_member_that_dies_is_lost_and_reconnects(nodes: Fleet) -> None:
     assert "Connection lost to node 1" in nodes[0].read("/run/imex/log")
     nodes[1].start()
     status_is(nodes[0], "UP")
-
-
-# The driver, and faults to order.
+    nodes[1].stop()
+    cell_is(nodes, 0, 1, "RECOVERING")

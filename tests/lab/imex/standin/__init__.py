@@ -11,16 +11,17 @@ What it does not do:
 
 - No GPU, no CUDA, no memory is shared. The imports and exports of a job are only simulated (the hook imex_imports).
 - Its protocols are its own JSON lines, neither gRPC nor any other protocol of a real member.
-- GSS authentication (refused at the start), IMEX_CMD_BIND_INTERFACE_IP beyond one address, NETWORK_INTERFACE, ctl -d
-  and -m (not documented), log rotation, syslog, the statistics file.
+- GSS authentication and TLS by variables (refused at the start), IMEX_WAIT_FOR_QUORUM=FULL, the grace time, addresses
+  and names other than those of the node list, options of ctl but -c, -q, -N, -j and -H, SIGHUP, log rotation, syslog,
+  the statistics file.
 - The real one retries a lost peer after 15, 31, 62, 125 s. This one after 1, 2, 4, 8 s, and at once when that peer
   calls itself, so that tests are short; the hook imex_backoff=SECONDS replaces both.
 
 Where nothing is published it assumes, as listed here: the words for connections in the JSON other than CONNECTED and
-INVALID; that a peer which has stopped cleanly shows as D, one that vanished as R until the time of
-IMEX_NODE_DISCONNECTED_GRACE_TIME has passed; that !V! ends when the other side comes back with the same version while
-!M! stays until this daemon is started anew; that a daemon whose list has no line of this host stays in INITIALIZING;
-that the parent returns once the ports are open; the output and exit code of -q without a daemon.
+INVALID; that a peer which vanished shows as R, as one that has stopped cleanly does (seen by NVIDIA); that !V! ends
+when the other side comes back with the same version while !M! stays until this daemon is started anew; that a daemon
+whose list has no line of this host stays in INITIALIZING; that the parent returns once the ports are open; the output
+and exit code of -q without a daemon.
 
 Hooks are read from /opt/nvlink-lab/imex (the lab's `lab set TRAY imex=...`) or from where NVIDIA_IMEX_STANDIN_HOOKS
 points: one JSON object with imex, imex_imports, imex_block, imex_backoff and driver_version, see hooks.py.

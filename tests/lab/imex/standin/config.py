@@ -14,7 +14,6 @@ DEFAULTS = {
     "LOG_FILE_NAME": "/var/log/nvidia-imex.log",
     "LOG_APPEND_TO_LOG": "1",
     "DAEMONIZE": "1",
-    "BIND_INTERFACE_IP": "",
     "SERVER_PORT": "50000",
     "IMEX_NODE_CONFIG_FILE": "/etc/nvidia-imex/nodes_config.cfg",
     "IMEX_WAIT_FOR_QUORUM": "RECOVERY",
@@ -27,12 +26,9 @@ DEFAULTS = {
     "IMEX_CLIENT_KEY": "",
     "IMEX_CLIENT_CERT": "",
     "IMEX_CLIENT_CERT_AUTH": "",
-    "IMEX_SECURITY_TARGET_OVERRIDE": "",
     "IMEX_CMD_ENABLED": "1",
-    "IMEX_CMD_BIND_INTERFACE_IP": "",
     "IMEX_CMD_PORT": "50005",
     "IMEX_CMD_UNIX_DOMAIN_PATH": "",
-    "IMEX_NODE_DISCONNECTED_GRACE_TIME": "-1",
 }
 
 

@@ -1,14 +1,14 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nvidia-imex-ctl [-i IP PORT | -u SOCKET | -c CONFIG] -N|-n|-q|-s [-H] [-j] [-t ms]: questions to daemons."""
+"""nvidia-imex-ctl [-c CONFIG] -N|-q [-H] [-j]: questions to daemons."""
 
 from __future__ import annotations
 
+import getopt
 import json
 import socket
 import sys
-import time
 
 from . import config, hooks, wire
 from .daemon import stamp
@@ -37,64 +37,31 @@ C - Connected - Ready for operation
 PEER_SECONDS = 2.0
 
 
-class Usage(Exception):
-    pass
-
-
-def parse(arguments):
-    """{"mode": letter, "names", "json", "to": ("tcp", ip, port) | ("unix", path) | None, "config", "limit"}."""
-    options = {"mode": "", "names": False, "json": False, "to": None, "config": config.CONFIG, "limit": None}
-    words = list(arguments)
-    try:
-        while words:
-            word = words.pop(0)
-            if word in ("-n", "-N", "-q", "-s"):
-                options["mode"] = word[1]
-            elif word == "-H":
-                options["names"] = True
-                options["mode"] = options["mode"] or "N"
-            elif word == "-j":
-                options["json"] = True
-            elif word == "-i":
-                options["to"] = ("tcp", words.pop(0), int(words.pop(0)))
-            elif word in ("-u", "--u"):
-                options["to"] = ("unix", words.pop(0))
-            elif word.startswith("--u="):
-                options["to"] = ("unix", word[4:])
-            elif word == "-c":
-                options["config"] = words.pop(0)
-            elif word == "-t":
-                options["limit"] = int(words.pop(0)) / 1000
-            else:
-                raise Usage(f"{word}: not implemented by the stand-in")
-    except (IndexError, ValueError):
-        raise Usage("an option lacks its value") from None
-    if not options["mode"]:
-        raise Usage("nothing to do")
-    return options
-
-
 def main(arguments=None):
     try:
-        options = parse(arguments or sys.argv[1:])
-    except Usage as error:
-        print(f"nvidia-imex-ctl: {error}", file=sys.stderr)
+        options = dict(getopt.getopt(arguments or sys.argv[1:], "c:NqHj")[0])
+    except getopt.GetoptError as error:
+        print(f"nvidia-imex-ctl: {error}, or the stand-in does not implement it", file=sys.stderr)
         return 1
+    as_json, mode = "-j" in options, "q" if "-q" in options else "N"
     if hooks.read()["imex"] == "garbage":
         print("terminate called after throwing an instance of 'std::runtime_error'")
         return 0
-    answer = hooks.captured(options["mode"] + ("j" if options["json"] else ""))
+    answer = hooks.captured(mode + "j" * as_json)
     if answer is not None:
         print(answer, end="", flush=True)
         return 0
     try:
-        settings = config.read(options["config"])
-        if options["to"] is None:
-            options["to"] = _local(settings)
-        if options["mode"] in "qs":
-            return _state(options)
-        entries = config.nodes(settings["IMEX_NODE_CONFIG_FILE"])
-        return _domain(options, settings, entries)
+        settings = config.read(options.get("-c", config.CONFIG))
+        entries = config.nodes(settings["IMEX_NODE_CONFIG_FILE"]) if mode == "N" else []
+        own = _local_row(settings)
+        if mode == "q":
+            print(own["status"] if own else "Query Status returned error code: 14")
+            return 0 if own else 1
+        rows = _rows_of(entries, config.number(settings, "IMEX_CMD_PORT"), own)
+        names = "-H" in options
+        print(_as_json(rows, entries, names) if as_json else _as_text(rows, entries, names, own), flush=True)
+        return 0
     except config.ConfigError as error:
         print(error)
         return 255
@@ -102,65 +69,24 @@ def main(arguments=None):
         return 1
 
 
-def _local(settings):
+def _local_row(settings):
+    """The local daemon's own row, waited for as long as it takes; None without a daemon."""
     if settings["IMEX_CMD_ENABLED"] != "1":
         return None
-    if settings["IMEX_CMD_UNIX_DOMAIN_PATH"]:
-        return ("unix", settings["IMEX_CMD_UNIX_DOMAIN_PATH"])
-    return ("tcp", settings["IMEX_CMD_BIND_INTERFACE_IP"] or "127.0.0.1", config.number(settings, "IMEX_CMD_PORT"))
-
-
-def _local_row(options):
-    """The local daemon's own row, waited for as long as it takes; None without a daemon."""
-    if options["to"] is None:
-        return None
+    path = settings["IMEX_CMD_UNIX_DOMAIN_PATH"]
     try:
-        if options["to"][0] == "unix":
+        if path:
             link = socket.socket(socket.AF_UNIX)
-            link.connect(options["to"][1])
+            link.connect(path)
         else:
-            link = socket.create_connection(options["to"][1:], 5)
-        link.settimeout(options["limit"])
+            link = socket.create_connection(("127.0.0.1", config.number(settings, "IMEX_CMD_PORT")), 5)
+        link.settimeout(None)
         with link, link.makefile("rwb") as stream:
             stream.write(b'{"ask": "row"}\n')
             stream.flush()
             return json.loads(stream.readline() or b"null")
     except (OSError, ValueError):
         return None
-
-
-def _state(options):
-    row = _local_row(options)
-    if row is None:
-        print("Query Status returned error code: 14")
-        return 1
-    print(row["status"], flush=True)
-    deadline = time.monotonic() + (options["limit"] or 0)
-    last = row["status"]
-    while options["mode"] == "s" and time.monotonic() < deadline:
-        time.sleep(0.2)
-        row = _local_row(options)
-        word = row["status"] if row else "UNAVAILABLE"
-        if word != last:
-            print(word, flush=True)
-        last = word
-    return 0
-
-
-def _domain(options, settings, entries):
-    deadline = time.monotonic() + (options["limit"] if options["limit"] is not None else 1e9)
-    while True:
-        own = _local_row(options)
-        rows = _rows_of(entries, config.number(settings, "IMEX_CMD_PORT"), own)
-        text = (
-            _as_json(rows, entries, options["names"])
-            if options["json"]
-            else _as_text(rows, entries, options["names"], own)
-        )
-        print(text, flush=True)
-        if options["mode"] == "N" or time.monotonic() >= deadline:
-            return 0
-        time.sleep(min(1.0, max(0.0, deadline - time.monotonic())))
 
 
 def _rows_of(entries, port, own):
@@ -211,10 +137,14 @@ def _domain_status(rows, entries):
     return "UP" if whole and len(ready) == len(entries) else "DEGRADED"
 
 
+# The row of a member that is down.
+ABSENT = {"status": "UNAVAILABLE", "version": "", "hostName": "N/A"}
+
+
 def _as_json(rows, entries, names):
     nodes = {}
     for number, entry in sorted(enumerate(entries), key=lambda item: str(item[0]), reverse=True):
-        row = rows.get(number) or {"status": "UNAVAILABLE", "version": "", "hostName": ""}
+        row = rows.get(number) or ABSENT
         cells = _cells(rows, number, entries)
         nodes[str(number)] = {
             "status": row["status"],
@@ -222,9 +152,9 @@ def _as_json(rows, entries, names):
             "connections": {
                 str(other): {"host": entries[other], "status": cell, "changed": True} for other, cell in cells.items()
             },
-            "changed": True,
+            "changed": row is not ABSENT,
             "version": row["version"],
-            "hostName": row["hostName"] if names else "",
+            "hostName": row["hostName"] if names or row is ABSENT else "",
         }
     return json.dumps({"nodes": nodes, "timestamp": stamp(), "status": _domain_status(rows, entries)})
 
@@ -233,7 +163,7 @@ def _as_text(rows, entries, names, own):
     lines = [LEGEND, stamp(), "Nodes:"]
     mine = own["id"] if own else None
     for number, entry in enumerate(entries):
-        row = rows.get(number) or {"status": "UNAVAILABLE", "version": "", "hostName": ""}
+        row = rows.get(number) or ABSENT
         mark, address = ("*", f"{entry} *") if number == mine else ("-", entry)
         line = f"Node #{number!s:<3} {mark} {address:<18} - {row['status']:<20} - Version: {row['version']}"
         lines.append(line + (f"   - Hostname: {row['hostName']}" if names else ""))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The daemon: nvidia-imex [-c CONFIG] [-p PORT] [--nogpu] [--version]."""
+"""The daemon: nvidia-imex [-c CONFIG] [--nogpu] [--version]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import time
 from . import config, hooks, wire
 
 PERSIST = "/var/run/nvidia-imex/persist.dat"
-VERBOSE_LOG = "/var/log/nvidia-imex-verbose.log"
 LEVELS = {"CRITICAL": 1, "ERROR": 2, "WARNING": 3, "INFO": 4}
 NO_GPU = "NO_GPU"
 SIGUSR1_PAUSE = 5.0
@@ -40,7 +39,6 @@ class Log:
 
     def __init__(self, settings):
         self.level = config.number(settings, "LOG_LEVEL")
-        self.lines = []
         self._file = sys.stderr
         if settings["LOG_FILE_NAME"]:
             try:
@@ -52,7 +50,6 @@ class Log:
 
     def __call__(self, level, text):
         line = f"[{time.strftime('%b %d %Y %H:%M:%S')}] [{level}] [tid {os.getpid()}] {text}"
-        self.lines = [*self.lines[-999:], line]
         if LEVELS[level] <= self.level:
             self._write(line)
 
@@ -71,7 +68,7 @@ class Peer:
         self.number, self.entry = number, entry
         self.address = config.resolve(entry)
         self.cell, self.line, self.instance = "NEVER_CONNECTED", None, ""
-        self.backoff, self.attempt, self.lost = 0.0, 0, 0
+        self.backoff, self.attempt = 0.0, 0
 
 
 class Daemon:
@@ -101,11 +98,8 @@ class Daemon:
             raise StartError(str(error)) from None
         self.key = config.map_key(entries)
         self.peers = [Peer(number, entry) for number, entry in enumerate(entries)]
-        bound = settings["BIND_INTERFACE_IP"]
-        for peer in self.peers:
-            if (peer.address == bound) if bound else config.is_local(peer.address):
-                self.own, self.source = peer, peer.address
-                break
+        self.own = next((peer for peer in self.peers if config.is_local(peer.address)), None)
+        self.source = self.own.address if self.own else ""
         self._check_security()
         self._open_command_service()
         if self.own is None:
@@ -135,12 +129,6 @@ class Daemon:
         for peer in self.peers:
             if peer is not self.own:
                 self._dial(peer)
-        quorum = self.settings["IMEX_WAIT_FOR_QUORUM"]
-        if quorum != "FULL":
-            self.log(
-                "INFO",
-                "IMEX_WAIT_FOR_QUORUM != FULL, continuing initialization without waiting for connections to all nodes.",
-            )
         self._advance()
 
     def _check_security(self):
@@ -149,8 +137,8 @@ class Daemon:
             return
         if settings["IMEX_AUTH_ENCRYPTION_MODE"] != "SSL_TLS":
             raise StartError("GSS authentication is not implemented by the stand-in")
-        if settings["IMEX_AUTH_SOURCE"] not in ("FILE", "ENV_PATH", "ENV_VAL"):
-            raise StartError("IMEX_AUTH_SOURCE must be set when encryption is enabled")
+        if settings["IMEX_AUTH_SOURCE"] != "FILE":
+            raise StartError("IMEX_AUTH_SOURCE must be FILE for the stand-in when encryption is enabled")
         self._load_tls()
 
     def _load_tls(self):
@@ -158,7 +146,7 @@ class Daemon:
 
         contexts = []
         for side, purpose in (("SERVER", ssl.PROTOCOL_TLS_SERVER), ("CLIENT", ssl.PROTOCOL_TLS_CLIENT)):
-            key, cert, authority = (self._credential(f"IMEX_{side}_{part}") for part in ("KEY", "CERT", "CERT_AUTH"))
+            key, cert, authority = (self.settings[f"IMEX_{side}_{part}"] for part in ("KEY", "CERT", "CERT_AUTH"))
             context = ssl.SSLContext(purpose)
             try:
                 context.load_cert_chain(cert, key)
@@ -168,13 +156,6 @@ class Daemon:
             context.verify_mode = ssl.CERT_REQUIRED
             contexts.append(context)
         self.tls = contexts
-
-    def _credential(self, key):
-        value = self.settings[key]
-        source = self.settings["IMEX_AUTH_SOURCE"]
-        if source == "ENV_VAL":
-            raise StartError("IMEX_AUTH_SOURCE=ENV_VAL is not implemented by the stand-in")
-        return os.environ.get(value, "") if source == "ENV_PATH" else value
 
     def _open_driver(self):
         played = hooks.read()
@@ -199,14 +180,11 @@ class Daemon:
         settings = self.settings
         if settings["IMEX_CMD_ENABLED"] != "1":
             return
-        port, address = config.number(settings, "IMEX_CMD_PORT"), settings["IMEX_CMD_BIND_INTERFACE_IP"]
-        accept = self._accept_client
+        port, accept = config.number(settings, "IMEX_CMD_PORT"), self._accept_client
         try:
             try:
-                self.servers.append(wire.listen(self.loop, address or "::", port, accept))
+                self.servers.append(wire.listen(self.loop, "::", port, accept))
             except OSError:
-                if address:
-                    raise
                 self.servers.append(wire.listen(self.loop, "0.0.0.0", port, accept))
             path = settings["IMEX_CMD_UNIX_DOMAIN_PATH"]
             if path:
@@ -219,12 +197,8 @@ class Daemon:
     # States.
 
     def _advance(self):
-        """INITIALIZING, then the waits of the quorum, then INIT_GPU and READY."""
+        """INITIALIZING, then the wait for former importers, then INIT_GPU and READY."""
         if self.state in ("READY", "SHUTTING_DOWN") or self.own is None:
-            return
-        quorum = self.settings["IMEX_WAIT_FOR_QUORUM"]
-        if quorum == "FULL" and any(peer.cell != "CONNECTED" for peer in self.peers):
-            self.state = "WAITING_FOR_PEERS"
             return
         if self.waits_for:
             self.state = "WAITING_FOR_RECOVERY"
@@ -301,8 +275,7 @@ class Daemon:
         if self.tls:
 
             def tls(plain):
-                name = self.settings["IMEX_SECURITY_TARGET_OVERRIDE"] or peer.entry
-                return self.tls[1].wrap_socket(plain, do_handshake_on_connect=False, server_hostname=name)
+                return self.tls[1].wrap_socket(plain, do_handshake_on_connect=False, server_hostname=peer.entry)
 
         peer.line = line = wire.Line(
             self.loop,
@@ -364,8 +337,8 @@ class Daemon:
 
     def _ended(self, peer):
         """The peer has sent that it stops: its exports are gone, there is nothing to wait for."""
-        if peer.cell in ("CONNECTED", "RECOVERING"):
-            peer.cell = "DISCONNECTED"
+        if peer.cell == "CONNECTED":
+            peer.cell = "RECOVERING"
             self.log("INFO", f"Node {peer.number} with address {peer.entry} has shut down")
 
     def _lost(self, peer, line):
@@ -374,21 +347,13 @@ class Daemon:
         peer.line = None
         if peer.cell == "CONNECTED":
             self.log("INFO", f"Connection lost to node {peer.number}: {peer.entry}:{self.settings['SERVER_PORT']}")
-            grace = config.number(self.settings, "IMEX_NODE_DISCONNECTED_GRACE_TIME")
-            peer.cell = "DISCONNECTED" if grace == 0 else "RECOVERING"
+            peer.cell = "RECOVERING"
             self.log(
                 "ERROR",
                 f"Node disconnect event detected for node {peer.number} with address {peer.entry},"
-                f" attempting to {'cleanup' if grace == 0 else 'reconnect'}",
+                " attempting to reconnect",
             )
-            peer.lost += 1
-            if grace > 0:
-                self.loop.later(grace, lambda lost=peer.lost: self._grace_over(peer, lost))
         self._retry(peer)
-
-    def _grace_over(self, peer, lost):
-        if peer.cell == "RECOVERING" and peer.lost == lost:
-            peer.cell = "DISCONNECTED"
 
     def _retry(self, peer):
         first = float(self.hook("imex_backoff"))
@@ -470,9 +435,6 @@ class Daemon:
         if number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             if self.hook("imex") != "deaf":
                 self._shut_down()
-        elif number == signal.SIGHUP:
-            with open(VERBOSE_LOG, "w", encoding="utf-8") as file:
-                file.write("".join(f"{line}\n" for line in self.log.lines))
         elif number == signal.SIGUSR1 and time.monotonic() - self.last_usr1 >= SIGUSR1_PAUSE:
             self.last_usr1 = time.monotonic()
             self._restart_connections()
@@ -512,7 +474,7 @@ class Daemon:
 
 def main(arguments=None):
     try:
-        options = dict(getopt.getopt(_plain(arguments or sys.argv[1:]), "c:p:", ["port=", "version", "nogpu"])[0])
+        options = dict(getopt.getopt(_plain(arguments or sys.argv[1:]), "c:", ["version", "nogpu"])[0])
     except getopt.GetoptError as error:
         print(f"nvidia-imex: {error}", file=sys.stderr)
         return 1
@@ -521,8 +483,7 @@ def main(arguments=None):
         return 0
     try:
         settings = config.read(options.get("-c", config.CONFIG))
-        settings["SERVER_PORT"] = options.get("-p", options.get("--port", settings["SERVER_PORT"]))
-        for key in ("SERVER_PORT", "IMEX_CMD_PORT", "LOG_LEVEL", "IMEX_NODE_DISCONNECTED_GRACE_TIME"):
+        for key in ("SERVER_PORT", "IMEX_CMD_PORT", "LOG_LEVEL"):
             config.number(settings, key)
         if settings["DAEMONIZE"] == "1":
             return _in_background(settings, "--nogpu" in options)
@@ -571,7 +532,7 @@ def _serve(settings, nogpu, ready):
     for end in (woken, wake):
         end.setblocking(False)
     signal.set_wakeup_fd(wake.fileno())
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1):
         signal.signal(number, lambda _number, _frame: None)
     daemon.loop.watch(woken, 1, lambda _events: [daemon.signalled(number) for number in woken.recv(64)])
     daemon.begin()

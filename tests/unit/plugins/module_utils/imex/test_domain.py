@@ -102,12 +102,6 @@ def test_a_drop_in_of_the_site_for_owner_job_is_used(line: str) -> None:
     assert table(desire(owner="job", drop_in=text))[domain.DROP_IN] == text
 
 
-def test_no_member_uses_up_the_socket_of_the_node_lists() -> None:
-    """systemd.socket(5): connections of one source are limited, and their number in a time stops nothing for good."""
-    text = str(table(desire())[domain.SOCKET_UNIT])
-    assert {"Accept=yes", "MaxConnectionsPerSource=16", "TriggerLimitIntervalSec=0"} <= set(text.splitlines())
-
-
 def test_tls_files_are_readable_by_root_only() -> None:
     given = desire(tls=TLS)
     files_of = domain.files_of(given, "", None)
@@ -140,7 +134,7 @@ def test_the_ports_that_each_owner_needs_open(owner: str, ports: tuple[int, ...]
     assert desire(owner=owner, config=config_of(imex_config_extra={"SERVER_PORT": 50100})).ports_to_open == ports
 
 
-def test_the_drop_in_checks_the_list_and_creates_the_channels() -> None:
+def test_the_units_check_the_list_create_channels_and_limit_connections() -> None:
     lines = rendered("drop_in", imex_channels=[7, 0, 7], imex_boot_wait=30.5, imex_list_port=50106).splitlines()
     assert f"ExecCondition={domain.PROGRAM} check --port 50106 --wait 30.5 --unconfirmed stay_off" in lines
     assert f"ExecStartPre=-{domain.PROGRAM} channels --proc-devices /proc/devices 0 7" in lines
@@ -150,6 +144,9 @@ def test_the_drop_in_checks_the_list_and_creates_the_channels() -> None:
     assert {"Restart=no", "TimeoutStartSec=61", "TimeoutStopSec=7"} <= set(of_job.splitlines())
     assert domain.PROGRAM not in of_job
     assert [rendered(name).count("nvlink-imex-list.socket") for name in ("drop_in", "list_socket")] == [2, 0]
+    # systemd.socket(5): connections of one source are limited, and their number in a time stops nothing for good.
+    limits = {"Accept=yes", "MaxConnectionsPerSource=16", "TriggerLimitIntervalSec=0"}
+    assert limits <= set(rendered("list_socket").splitlines())
 
 
 @pytest.mark.parametrize(
@@ -175,8 +172,25 @@ def test_a_site_switches_the_check_at_boot_and_its_port_off() -> None:
     assert {table(off)[path] for path in (domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT)} == {None}
 
 
-def test_a_tray_in_the_desired_state_has_no_difference() -> None:
-    assert difference(desire(), tray(0, 4)) == domain.Difference()
+MISMATCH = [{**peer, "connection": "map_mismatch"} for peer in tray(0, 4)["peers"][:1]]
+STOP = domain.Difference(restart=["owner driver_managed, which does not run nvidia-imex.service"], stop=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "change", "expected"),
+    [
+        ({}, {}, domain.Difference()),
+        # A list that was edited under a daemon with the right one is written again without a restart.
+        ({}, {"nodes": {**tray(0, 4)["nodes"], "sha256": "0" * 64}}, domain.Difference()),
+        ({"nodes": LIST[::-1]}, {"running": False}, domain.Difference()),
+        ({}, {"peers": MISMATCH}, domain.Difference(["the lost connection to 198.51.100.12 (!M!)"])),
+        ({"owner": "driver_managed"}, {}, STOP),
+    ],
+)
+def test_the_state_of_a_tray_restarts_or_stops_its_daemon(
+    more: dict[str, Any], change: dict[str, Any], expected: domain.Difference
+) -> None:
+    assert difference(desire(**more), {**tray(0, 4), **change}) == expected
 
 
 @pytest.mark.parametrize(
@@ -201,35 +215,12 @@ def test_changes_that_restart_the_clique_or_one_daemon(
     assert own is None or found.restart == own
 
 
-def test_a_list_that_was_edited_under_a_daemon_with_the_right_one_is_written_without_a_restart() -> None:
-    facts = tray(0, 4)
-    facts["nodes"]["sha256"] = "0" * 64
-    assert difference(desire(), facts) == domain.Difference()
-
-
 def test_the_record_keeps_since_when_the_tray_has_the_list() -> None:
     given = desire()
     first = boot.parse_record(domain.render_record(given, 1, None, 100.0))
     assert first is not None
     assert boot.parse_record(domain.render_record(replace(given, channels=(0,)), 2, first, 200.0))["since"] == 100.0
     assert boot.parse_record(domain.render_record(desire(nodes=LIST[::-1]), 2, first, 200.0))["since"] == 200.0
-
-
-def test_a_daemon_that_does_not_run_needs_no_restart() -> None:
-    facts = {**tray(0, 4), "running": False}
-    assert difference(desire(nodes=LIST[::-1]), facts) == domain.Difference()
-
-
-def test_a_map_mismatch_restarts_the_clique() -> None:
-    facts = tray(0, 4)
-    facts["peers"][1]["connection"] = "map_mismatch"
-    assert "(!M!)" in difference(desire(), facts).restart_clique[0]
-
-
-def test_another_owner_stops_the_service() -> None:
-    found = difference(desire(owner="driver_managed"), tray(0, 4))
-    assert found.stop
-    assert found.restart == ["owner driver_managed, which does not run nvidia-imex.service"]
 
 
 def owned(*owners: str) -> dict[str, Any]:

@@ -59,20 +59,28 @@ def squeue(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
 
-def test_squeue_runs_once_for_the_whole_clique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    squeue(tmp_path, f'echo "$@" >> {tmp_path}/calls; printf "8 (ann)\\n9 (bob)\\n8 (ann)\\n"', monkeypatch)
-    assert slurm_jobs.running_on(["a", "b"]) == (["8 (ann)", "9 (bob)"], None)
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert len(calls) == 1
-    assert "--nodelist=a,b" in calls[0]
+CONTACT = "slurm_load_jobs error: Unable to contact slurm controller"
 
 
-def test_jobs_are_unknown_where_slurmctld_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    squeue(tmp_path, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", monkeypatch)
-    jobs, why = slurm_jobs.running_on(["a"])
-    assert (jobs, why) == ([], "slurm_load_jobs error: Unable to contact slurm controller")
-    squeue(tmp_path, "sleep 60", monkeypatch)
-    assert slurm_jobs.running_on(["a"], 0.3) == ([], "squeue timed out")
+@pytest.mark.parametrize(
+    ("script", "seconds", "expected"),
+    [
+        ('printf "8 (ann)\\n9 (bob)\\n8 (ann)\\n"', 30, (["8 (ann)", "9 (bob)"], None)),
+        (f"echo '{CONTACT}' >&2; exit 1", 30, ([], CONTACT)),
+        ("sleep 60", 0.3, ([], "squeue timed out")),
+        # A client without a cluster has no jobs.
+        ("echo 'fatal: Could not establish a configuration source' >&2; exit 1", 30, ([], None)),
+    ],
+)
+def test_squeue_runs_once_for_the_whole_clique(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, expected: tuple[Any, Any]
+) -> None:
+    squeue(tmp_path, f'echo "$@" >> {tmp_path}/calls; {script}', monkeypatch)
+    # This machine may run job steps of a lab.
+    monkeypatch.setattr(processes, "processes", lambda _wanted: [])
+    assert slurm_jobs.running_on(["a", "b"], seconds) == expected
+    (call,) = (tmp_path / "calls").read_text().splitlines()
+    assert "--nodelist=a,b" in call
 
 
 def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
@@ -81,13 +89,6 @@ def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
     assert found["message"].endswith("; bring slurmctld back, or allow the stop with option allow_jobs.")
     other = slurm_jobs.blocking_finding([], "squeue: error: Invalid node name r01t01.example.com", ["a new list"])
     assert "allow_jobs" not in worded(other)["message"]
-
-
-def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    squeue(tmp_path, "echo 'fatal: Could not establish a configuration source' >&2; exit 1", monkeypatch)
-    # This machine may run job steps of a lab.
-    monkeypatch.setattr(processes, "processes", lambda _wanted: [])
-    assert slurm_jobs.running_on(["a"]) == ([], None)
 
 
 @pytest.mark.parametrize(
