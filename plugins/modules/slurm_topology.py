@@ -117,8 +117,7 @@ options:
     default: ""
   allow_moving_jobs:
     description:
-      - Whether trays may change their block while jobs run on them. The jobs keep their trays, which may then be in
-        several blocks.
+      - Whether trays may change their block while jobs run on them whose trays are then in several blocks.
       - If V(false), such jobs fail the module.
     type: bool
     default: false

@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     SlurmError,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected, are_apart
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     changes,
@@ -357,13 +357,14 @@ def _gone(observed: Observed, desired: DesiredState, name: str) -> list[str]:
 
 
 def _jobs(plan: Plan) -> None:
-    """The jobs on trays that leave their block: Slurm does not stop them, but they are then in several blocks."""
+    """The jobs on trays that leave their block, and are then in several: Slurm does not stop them."""
     moving = {move["node"]: move for move in plan.moves if move["from"] is not None}
     if not moving or plan.observed.acting:
         return
+    block_of = plan.expected().block_of()
     for job in plan.observed.jobs:
         nodes = [node for node in job.nodes if node in moving]
-        if nodes:
+        if nodes and are_apart(job.nodes, block_of):
             plan.jobs.append({"job": job.id, "user": job.user, "partition": job.partition, "nodes": nodes})
     if not plan.jobs:
         return

@@ -9,7 +9,7 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,10 @@ class Expected:
     def document(self) -> dict[str, Any]:
         """As JSON; ``of()`` is the inverse."""
         return {**vars(self), "topology": documents([self.topology]), "made": documents(self.made)}
+
+    def block_of(self) -> dict[str, str]:
+        """Node -> its block."""
+        return {node: block.name for block in self.topology.blocks for node in block.nodes}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Expected:
@@ -125,6 +129,12 @@ class Expected:
             if known.cluster_default != other.cluster_default:
                 return f"the topology {other.name} is {'' if known.cluster_default else 'not '}the cluster's default"
         return ""
+
+
+def are_apart(nodes: Iterable[str], block_of: Mapping[str, str]) -> bool:
+    """Whether the nodes of a job are not all in one block. block_of: node -> its block."""
+    blocks = {block_of.get(node, "") for node in nodes}
+    return len(blocks) > 1 or "" in blocks
 
 
 def has_word(value: str, words: Sequence[str]) -> bool:

@@ -20,7 +20,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, FILE_NAMES, YAML, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Expected, Running
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import (
+    Expected,
+    Running,
+    are_apart,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import checksums
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -88,7 +92,8 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
 
     expected, before: what slurmctld is to run, as of Expected.document(), and what the present files give, null where
     it is not known. gone: where nothing is expected, the name of the topology that goes. moving: nodes on which no job
-    may run. load: whether slurmctld is to load the files. cut_off, override: as of Transaction.
+    may run that is then in several blocks. load: whether slurmctld is to load the files. cut_off, override: as of
+    Transaction.
     """
     version = slurm.version()
 
@@ -126,16 +131,22 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
         load=Transaction.reconfigure if change["load"] else None,
         known=known,
         override=change["override"],
-        unhindered=lambda: _require_no_jobs(slurm, frozenset(change["moving"])),
+        unhindered=lambda: _require_no_jobs(
+            slurm, frozenset(change["moving"]), expected.block_of() if expected else {}
+        ),
         log=before.config.get("slurmctldlogfile", ""),
         keep=REMOVED if change["excludes"] else PREVIOUS,
         cut_off=tuple(change["cut_off"]),
     ).apply()
 
 
-def _require_no_jobs(slurm: Slurm, moving: frozenset[str]) -> None:
-    """SlurmError where a job has been started on a node that moves since the plan, as during a rehearsal of minutes."""
-    busy = [job.id for job in slurm.jobs() if moving.intersection(job.nodes)] if moving else []
+def _require_no_jobs(slurm: Slurm, moving: frozenset[str], block_of: Mapping[str, str]) -> None:
+    """SlurmError where a job that would be split has been started since the plan, as during a rehearsal of minutes.
+
+    block_of: node -> its new block.
+    """
+    jobs = [job for job in slurm.jobs() if moving.intersection(job.nodes)] if moving else []
+    busy = [job.id for job in jobs if are_apart(job.nodes, block_of)]
     if busy:
         run = f"{count(len(busy), 'job')} {'has' if len(busy) == 1 else 'have'} started"
         raise SlurmError(f"{run} on trays that change their block since the plan ({summarize(busy)}): run again.")

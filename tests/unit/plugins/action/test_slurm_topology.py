@@ -181,7 +181,7 @@ RED, CLEAN = "\x1b[31mbad", " [31mbad"
 
 
 def test_a_terminal_shows_no_control_characters_of_a_host(run_action: Any, answer: Any, tmp_path: Path) -> None:
-    job = {"id": RED, "user": RED, "partition": "all", "nodes": "r01t01"}
+    job = {"id": RED, "user": RED, "partition": "all", "nodes": "r01t01,cpu1"}
     block = {"topology": "nvlink", "block": {"blocks": [{"block": RED, "nodes": "r01t[01-02]"}]}}
     answer(survey={"survey": {**SURVEY, "jobs": [job], "running": [block]}})
     result = run_action(ActionModule, fabric_file=clustered(tmp_path), diff=True)

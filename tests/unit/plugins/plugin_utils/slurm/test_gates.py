@@ -159,7 +159,13 @@ def test_a_removal_gives_the_site_its_default_topology_back() -> None:
     assert [known.fingerprint() for known in topology_files.parse_yaml(kept)] == [known.fingerprint() for known in site]
 
 
-JOBS = (Job("8", "ann", "batch", ("r01t01", "r01t02")), Job("9", "bob", "batch", ("r01t03",)))
+JOBS = (
+    Job("8", "ann", "batch", ("r01t01", "r01t02")),
+    Job("9", "bob", "batch", ("r01t03",)),
+    # Their trays are in one block afterwards, too.
+    Job("10", "bob", "batch", ("r01t01",)),
+    Job("11", "bob", "batch", ("r01t01", "r02t02")),
+)
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_a_job_that_starts_on_a_moving_tray_meanwhile_stops_the_change(
     job = "echo '12|alice|gpu|n[1-2]'"
     monkeypatch.setattr(live, "require_none", lambda *_arguments: fake(tmp_path, "squeue", job))
     change = {
-        "expected": comparing.Expected("yaml", topology(a="n1 n2")).document(),
+        "expected": comparing.Expected("yaml", topology(a="n1", b="n2")).document(),
         "before": None,
         "moving": ["n2"],
         "load": True,
