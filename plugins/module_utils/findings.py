@@ -730,7 +730,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_topology_foreign": "A topology file or topology of the site would be lost, hides the new one, or is not"
         " read by this Slurm; move that file away, or set slurm_topology_name",
         "slurm_topology_foreign.tree": "{path} has lines of a tree or Include lines, which would be lost: move it away"
-        " first.",
+        " without a restart of slurmctld, and run again.",
         "slurm_topology_foreign.name": "The topology {name} of the site is of kind {kind} and would be lost: set"
         " slurm_topology_name to another name.",
         "slurm_topology_foreign.other_file": "topology.yaml hides the topology.conf: remove it.",
@@ -985,7 +985,7 @@ SHARED = {
     "ended": "The rehearsal ended before {number} of {jobs} had a result: raise rehearse_timeout.",
     "site": "Rehearsal: {job} in partition {partition} would be pending for ever ({reason}): correct its size, or the"
     " partition's trays and limits.",
-    "set": "slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld.",
+    "set": "slurm.conf sets {key}={value} where the topology needs {want}: {how}.",
     "not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: restart slurmctld.",
     "unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: add {key}={want}, or set manage_conf.",
     "gate": "{what}: check the fabric file, or set override (variable slurm_topology_override) to {gates} if this is"

@@ -280,6 +280,27 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
 
 
 @pytest.mark.long
+def test_a_tree_of_24_11_is_replaced_in_the_order_of_the_messages(tmp_path: Path) -> None:
+    """A restart without topology.conf would end slurmctld, and then nothing could write the file."""
+    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
+        configure(slurmctld, plugin="topology/tree")
+        path, conf = slurmctld.conf_dir / "topology.conf", slurmctld.conf_dir / "slurm.conf"
+        path.write_text("SwitchName=top Nodes=r01t[01-18],r02t[01-18]\n")
+        slurmctld.start()
+        messages = [worded(found)["message"] for found in plan(slurmctld, RACKS).stopped_by()]
+        assert [message.partition("without a restart")[2][:1] for message in messages] == [" ", ","], messages
+        path.rename(tmp_path / "tree.conf")
+        conf.write_text(conf.read_text().replace("topology/tree", "topology/block"))
+        made = plan(slurmctld, RACKS)
+        assert (made.stopped_by(), made.reconfigure) == ([], False)
+        apply(made)
+        assert worded(made.findings[0])["message"].endswith("slurm.conf has topology/block: restart slurmctld.")
+        slurmctld.kill_slurmctld()
+        slurmctld.launch()
+        assert "BlockName=r02 " in slurmctld.run("scontrol", "show", "topology").stdout
+
+
+@pytest.mark.long
 def test_the_tree_of_a_topology_conf_moves_to_topology_yaml(tmp_path: Path) -> None:
     """26.05 would read the new topology.yaml instead of the topology.conf with the site's tree."""
     with sandbox("forky", tmp_path / "slurm") as slurmctld:

@@ -81,10 +81,12 @@ def settings_findings(
         given = key == "PrologFlags" and satisfies(key, runs)
         if value is not None and not satisfies(key, value) and not given:
             how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
+            # Without topology.conf slurmctld would not start with the plugin.
+            how += ", without a restart, and run again" if key == "TopologyPlugin" else ", then restart slurmctld"
             code = "slurm_conf_inconsistent" if manage else _SETTING_CODES.get(key, "slurm_conf_inconsistent")
             found.append(host_finding(code, "set", key=key, value=value, want=want, how=how))
         elif not satisfies(key, runs) and not (manage and value is None):
-            inconsistent = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
+            inconsistent = key == "TopologyPlugin" and value is None and runs.lower() not in UNUSED_PLUGINS
             code = "slurm_conf_inconsistent" if inconsistent else _SETTING_CODES.get(key, "slurm_plugin_missing")
             if value is not None:
                 found.append(host_finding(code, "not_loaded", key=key, runs=runs or "unset", value=value))

@@ -200,6 +200,7 @@ def test_releases_that_lose_nodes_are_findings(version: rules.Version, bad: bool
     assert "release_old" not in codes(Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False))
 
 
+BLOCK = {"topologyplugin": "topology/block"}
 TREE, DEFER = {"topologyplugin": "topology/tree"}, {"prologflags": "DeferBatch"}
 
 
@@ -212,6 +213,7 @@ TREE, DEFER = {"topologyplugin": "topology/tree"}, {"prologflags": "DeferBatch"}
         ("conf", "topology/tree select/cons_tres Alloc", TREE, False, ["slurm_conf_inconsistent"]),
         ("conf", "topology/tree select/cons_tres Alloc", TREE, True, ["slurm_conf_inconsistent"]),
         ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_conf_inconsistent"]),
+        ("conf", "topology/tree select/cons_tres Alloc", BLOCK, False, ["slurm_plugin_missing"]),
         ("yaml", "topology/tree select/cons_tres Alloc", TREE, True, ["slurm_conf_note"]),
         ("yaml", "topology/flat select/linear Alloc", {"selecttype": "select/cons_tres"}, False, ["slurm_select_type"]),
         ("yaml", "topology/flat select/cons_tres ", {}, False, ["slurm_conf_advice"]),
