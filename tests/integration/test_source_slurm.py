@@ -136,28 +136,6 @@ def test_the_option_topology_selects_the_topology(slurmctld: Slurmctld) -> None:
         slurm.discover(options(slurmctld, topology="campus"), NOW)
 
 
-def test_a_node_in_two_blocks_is_a_finding(slurmctld: Slurmctld) -> None:
-    load(slurmctld, FILES[slurmctld.suite][1].replace("r01t[01-04]", "r01t[01-04],r02t04"))
-    result = slurm.discover(options(slurmctld), NOW)
-    assert places(result)["r02t04"] == ("west", 0)
-    assert [(row["code"], row["message"]) for row in result.findings] == [
-        (
-            "source_list_invalid",
-            "Slurm has node r02t04 in the blocks west and east; remove it from one (the first is used).",
-        )
-    ]
-
-
-# Before 25.05 slurmctld loads no block without nodes.
-@pytest.mark.parametrize("running", ["forky"], indirect=True)
-def test_a_block_without_nodes_keeps_its_position(slurmctld: Slurmctld) -> None:
-    text = FILES["forky"][1].replace("      - block: attic\n", "      - block: spare\n      - block: attic\n", 1)
-    load(slurmctld, text)
-    result = slurm.discover(options(slurmctld), NOW)
-    assert result.blocks == (("west", 0), ("spare", 1), ("attic", 2), ("east", 3))
-    assert places(result)["r01t01"] == ("east", 3)
-
-
 def test_a_dead_slurmctld_is_an_outage_in_one_sentence(slurmctld: Slurmctld) -> None:
     slurmctld.kill_slurmctld()
     try:
@@ -168,18 +146,6 @@ def test_a_dead_slurmctld_is_an_outage_in_one_sentence(slurmctld: Slurmctld) -> 
             slurm.discover(options(slurmctld), NOW)
     finally:
         slurmctld.launch()
-
-
-def test_a_slurmctld_that_hangs_is_an_outage_in_time(slurmctld: Slurmctld) -> None:
-    assert slurmctld.run("pkill", "-STOP", "^slurmctld").returncode == 0
-    try:
-        with pytest.raises(
-            OutageError, match=r"^slurm: .* did not answer in 1 seconds; check slurmctld, or raise timeout$"
-        ):
-            slurm.discover(options(slurmctld, timeout=1), NOW)
-    finally:
-        slurmctld.run("pkill", "-CONT", "^slurmctld")
-    assert slurmctld.answers(60)
 
 
 # --- from discover to apply ---
