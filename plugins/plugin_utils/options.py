@@ -38,6 +38,10 @@ class Options:
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
 
+    def given(self, key: str) -> Any:
+        """The value as it is, unchecked; None where the key is left out."""
+        return self._values.get(key)
+
     def wrong(self, key: str, what: str) -> SourceError:
         """The error about a key; `what` follows the name of the key and contains the remedy."""
         return SourceError(f"{self.name}: {key} {what}")

@@ -106,9 +106,9 @@ def test_a_wrong_key_and_a_closed_port_have_different_reasons(
     lines = [line for line in config.read_text().splitlines() if "IdentityFile" not in line]
     strange = tmp_path / "ssh_config"
     strange.write_text("\n".join([*lines, f"  IdentityFile {key}"]) + "\n")
-    assert "4 trays (r01t[01-04]): authentication refused" in errors_of(inventory(tmp_path, strange))
+    assert "4 trays (r01t[01-04]): Permission denied" in errors_of(inventory(tmp_path, strange))
     strange.write_text(config.read_text().replace(str(config.parent / "known_hosts"), "/dev/null"))
-    assert "4 trays (r01t[01-04]): its host key is not known" in errors_of(inventory(tmp_path, strange))
+    assert "4 trays (r01t[01-04]): No ED25519 host key is known" in errors_of(inventory(tmp_path, strange))
     assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=10))
 
 
@@ -191,6 +191,6 @@ def test_a_tray_behind_a_gateway_that_cannot_connect_to_it_has_that_reason(
         own_four_trays.exec("ctl", "ip", "neigh", "del", *neighbour)
         own_four_trays.start("r01t02")
     assert listed["r01t02"]["nvlink_state"] == "unplaced"
-    assert "1 of 4 trays returned no facts (1 tray (r01t02): connection timed out)" in errors
+    assert "1 of 4 trays returned no facts (1 tray (r01t02): Connection timed out during banner exchange)" in errors
     errors = errors_of(inventory(tmp_path, config, jump="ctl", port=2223))
     assert "4 of 4 trays returned no facts (4 trays (r01t[01-04]): its gateway ctl cannot connect to it)" in errors

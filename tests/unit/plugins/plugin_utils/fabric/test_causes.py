@@ -28,6 +28,7 @@ SSH = "Task failed: Failed to connect to the host via ssh: "
             "Premature end of stream waiting for become success: sudo: no password",
         ),
         ('Data could not be sent to remote host "a". Make sure this host can be reached over ssh: ssh: x', "x"),
+        ("Host key for r01t01 has changed and you have requested strict checking.", "Host key has changed"),
         ("Missing sudo password", "Missing sudo password"),
         ("ssh:", "ssh:"),
     ],

@@ -190,6 +190,7 @@ def test_each_mistake_is_one_sentence_with_file_and_field(change: Callable[[Docu
             'a name in trays has "\\udfff", half of a surrogate pair and no character; ',
         ),
         (b'{"a": "\xed\xa0\x80"}', "is not JSON ('utf-8' codec"),
+        (b"$ANSIBLE_VAULT;1.1;AES256\n6162\n", "is encrypted with ansible-vault; run ansible-vault decrypt "),
         (b"[]", "must be a JSON object; "),
         (b'{"a": NaN}', "contains NaN, and every number must be an integer; "),
         (b'{"trays": {"r01t01": {"clique": "a", "clique": "b"}}}', "trays.r01t01.clique is defined twice; "),

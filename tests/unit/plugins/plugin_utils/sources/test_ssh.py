@@ -53,7 +53,8 @@ tray*) exec /bin/sh -c "$command" ;;
 refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255 ;;
 slow*) echo "ssh: connect to host $host port 22: Connection timed out" >&2; exit 255 ;;
 denied*) echo "root@$host: Permission denied (publickey)." >&2; exit 255 ;;
-unknownkey*) echo "Host key verification failed." >&2; exit 255 ;;
+unknownkey*) echo "No ED25519 host key is known for $host and you have requested strict checking." >&2
+  echo "Host key verification failed." >&2; exit 255 ;;
 odd*) printf '{{ 7 * 7 }}\\033[31m something new\\n' >&2; exit 255 ;;
 mute*) exit 255 ;;
 bare*) echo "sh: 1: exec: python3: not found" >&2; exit 127 ;;
@@ -157,10 +158,10 @@ def test_trays_of_the_fabric_file_are_reached_at_their_addresses(observe: Observ
 @pytest.mark.parametrize(
     ("host", "problem"),
     [
-        ("refused", "connection refused"),
-        ("slow", "connection timed out"),
-        ("denied", "authentication refused"),
-        ("unknownkey", "its host key is not known"),
+        ("refused", "port 22: Connection refused"),
+        ("slow", "port 22: Connection timed out"),
+        ("denied", "Permission denied (publickey)"),
+        ("unknownkey", "No ED25519 host key is known"),
         ("mute", "ssh failed without a message"),
         ("bare", f"no Python at {sys.executable}"),
         ("garbage", "it printed no facts (exit status 0)"),
@@ -245,7 +246,8 @@ def test_trays_have_the_gateways_of_their_racks(observe: Observe, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("gateway", "why"), [("gateway-refused", "connection refused"), ("gateway-hangs", "no response within 7 s")]
+    ("gateway", "why"),
+    [("gateway-refused", "port 22: Connection refused"), ("gateway-hangs", "no response within 7 s")],
 )
 def test_each_tray_behind_an_unusable_gateway_has_that_reason(
     observe: Observe, tmp_path: Path, gateway: str, why: str
@@ -337,7 +339,7 @@ def test_one_warning_lists_the_trays_without_facts_by_reason(observe: Observe) -
     recorder = Recorder()
     observe("refused[1-3],mute1,tray1", reporter=recorder)
     assert recorder.warned == [
-        "ssh: 4 of 5 trays returned no facts (3 trays (refused[1-3]): connection refused;"
+        "ssh: 4 of 5 trays returned no facts (3 trays (refused[1-3]): port 22: Connection refused;"
         " 1 tray (mute1): ssh failed without a message)"
     ]
 
@@ -346,7 +348,7 @@ def test_one_warning_lists_the_trays_without_facts_by_reason(observe: Observe) -
     ("options", "sentence"),
     [
         ({"hosts": None}, "hosts is missing; name the trays, or add fabric_file to the sources"),
-        ({"hosts": 7}, "hosts is 7, write a list"),
+        ({"hosts": 7}, "hosts has 7, write names such as r01t"),
         ({"hosts": []}, "hosts names no tray"),
         ({"hosts": "r01t["}, "hosts has 'r01t\\[', which is not a node set"),
         ({"hosts": "-oProxyCommand=x"}, "hosts has '-oProxyCommand=x', which is not a valid tray name"),
@@ -366,8 +368,8 @@ def test_one_warning_lists_the_trays_without_facts_by_reason(observe: Observe) -
         ({"jump": {"tray[1": "gw1"}}, "jump has 'tray\\[1', which is not a node set"),
         ({"jump": {"tray[1-2]": "gw1", "tray2": "gw2"}}, "jump has two gateways for tray2; name each tray once"),
         ({"hosts": "a[1-9999]b[1-9999]"}, "hosts has 'a.*', which is more than 500000 trays; name fewer"),
-        ({"hosts": f"a[1-{'9' * 40}]"}, "hosts has 'a.*', which is not a node set"),
-        ({"hosts": f"{'a' * 9999}[1-9999]"}, "hosts has 'a.*, and a tray's name has at most 253 characters"),
+        ({"hosts": f"a[1-{'9' * 40}]"}, "hosts has 'a.*', which is more than 500000 trays; name fewer"),
+        ({"hosts": f"{'a' * 9999}[1-9]"}, "hosts has 'a.*, which is not a valid tray name"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
