@@ -223,18 +223,6 @@ def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> No
     ]
 
 
-def test_a_new_cluster_uuid_of_a_part_of_a_rack_renames_nothing_and_a_gate_stops_the_run(discovered: Site) -> None:
-    before = discovered.path.read_bytes()
-    for name, waits in (("r01t01", "r01t01"), ("r01t02", "")):
-        for gpu in discovered.facts[name]["gpus"]:
-            gpu["fabric"]["cluster_uuid"] = "12345678-1234-4234-8234-123456789abc"
-        discovered.set_site(name)
-        output = discovered.discover("-e", "fabric_accept=gates", check=False)
-        assert f"not accepted: gate {'rotation_in_progress' if waits else 'domain_uuid_changed'} (" in output
-        assert [tray for tray, state in discovered.states().items() if state == "stale"] == waits.split()
-        assert discovered.path.read_bytes() == before
-
-
 @pytest.mark.long
 def test_a_run_changes_only_its_targets(discovered: Site) -> None:
     before = discovered.path.read_bytes()
@@ -330,10 +318,3 @@ def test_an_invalid_file_or_option_stops_the_run_before_any_tray_is_observed(
     assert sentence in output
     assert "Read the GPUs" not in output
     assert site.files() == before
-
-
-@pytest.mark.long
-def test_accept_requires_its_variables(site: Site) -> None:
-    for given in ((), ("-e", f"fabric_proposal={'0' * 64}")):
-        reported = site.accept(*given, check=False)
-        assert "fabric.proposed.json: there is no proposal; run discover first" in reported

@@ -14,7 +14,6 @@ import pytest
 from .commands import ansible
 
 DOWN = {"rest": {"url": "http://127.0.0.1:9/", "trays": "@", "fields": {"name": "name"}, "timeout": 1, "deadline": 2}}
-# The last two of its arguments are the host and the command; with -N the last is the gateway.
 pytestmark = pytest.mark.long
 
 

@@ -42,6 +42,14 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The warnings of a run."""
+    found: list[str] = []
+    monkeypatch.setattr(Display, "warning", lambda _self, msg, **_more: found.append(msg))
+    return found
+
+
 def hosts(inventory: InventoryData, group: str) -> list[str]:
     return [host.name for host in inventory.groups[group].get_hosts()]
 
@@ -56,36 +64,23 @@ def variables(inventory: InventoryData, host: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "text", "expected"),
     [
-        ("site.nvlink.yml", True),
-        ("site.nvlink.yaml", True),
-        ("site.yml", False),
-        ("site.nvlink.yml.bak", False),
+        ("site.nvlink.yml", "", True),
+        ("site.nvlink.yaml", "", True),
+        ("site.yml", "", False),
+        ("site.nvlink.yml.bak", "", False),
+        ("cluster.yml", SIMULATED, True),
+        ("cluster.yml", f"---\n# A comment\nsources: [simulation]\n{PLUGIN.strip()}  # ours\n", True),
+        ("cluster.yml", "plugin: rackscale.nvlink.fabrics\n", False),
+        ("cluster.yml", f"all:\n  vars:\n    {PLUGIN}", False),
     ],
 )
-def test_files_are_selected_by_their_name(
-    tmp_path: Path, new_plugin: Callable[[], InventoryModule], name: str, expected: bool
+def test_files_are_selected_by_their_name_or_the_plugin_that_they_name(
+    tmp_path: Path, new_plugin: Callable[[], InventoryModule], name: str, text: str, expected: bool
 ) -> None:
     path = tmp_path / name
     assert not new_plugin().verify_file(str(path))
-    path.touch()
-    assert new_plugin().verify_file(str(path)) is expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("plugin: rackscale.nvlink.fabric\nsources: [simulation]\n", True),
-        ("---\n# A comment\nsources: [simulation]\nplugin: 'rackscale.nvlink.fabric'  # ours\n", True),
-        ("plugin: rackscale.nvlink.fabrics\n", False),
-        ("all:\n  vars:\n    plugin: rackscale.nvlink.fabric\n", False),
-    ],
-)
-def test_any_yaml_file_that_names_the_plugin_is_one_of_its_sources(
-    tmp_path: Path, new_plugin: Callable[[], InventoryModule], text: str, expected: bool
-) -> None:
-    path = tmp_path / "cluster.yml"
     path.write_text(text)
     assert new_plugin().verify_file(str(path)) is expected
 
@@ -208,10 +203,8 @@ DEAD = "rest: {url: 'http://127.0.0.1:9/', trays: '@', fields: {name: name}, tim
     ],
 )
 def test_an_outage_of_a_live_source_keeps_the_places_of_the_fabric_file(
-    site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, live: str, sentence: str
+    site: Path, parse: Parse, warnings: list[str], live: str, sentence: str
 ) -> None:
-    warnings: list[str] = []
-    monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
     inventory = parse(f"{PLUGIN}fabric_file: fabric.json\nsources: [fabric_file, {live}")
     assert hosts(inventory, "nvlink") == hosts(parse(FROM_FILE), "nvlink")
     assert [sentence in warning for warning in warnings] == [True]
@@ -242,14 +235,10 @@ def test_only_text_that_cannot_be_a_template_is_trusted(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_names_in_the_state_file_are_left_out(
-    site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_hostile_names_in_the_state_file_are_left_out(site: Path, parse: Parse, warnings: list[str], text: str) -> None:
     state = json.loads((site / "fabric.state.json").read_text())
     state["trays"][text] = state["trays"]["spare01"]
     (site / "fabric.state.json").write_text(json.dumps(state))
-    warnings: list[str] = []
-    monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
     assert text not in parse(FROM_FILE).hosts
     assert [warning[:200] for warning in warnings] == [
         f"{site / 'fabric.json'}: its state holds {shown(text)}, which is not a valid tray name; left out"[:200]
@@ -341,10 +330,8 @@ def test_the_cache_answers_for_a_live_source(parse: Parse, queries: QueryCounter
 
 
 def test_a_finding_about_a_source_is_reported_from_the_cache_too(
-    tmp_path: Path, parse: Parse, queries: QueryCounter, cached: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parse: Parse, queries: QueryCounter, cached: str, warnings: list[str]
 ) -> None:
-    warnings: list[str] = []
-    monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
     listed = tmp_path / "cmdb.json"
     listed.write_text(json.dumps([{"name": "r01t01", "gpus": 4}, {"name": "{{ evil }}"}]))
     rest = f"{{file: {listed}, trays: '@', fields: {{name: name, gpu_count: gpus}}}}"
@@ -354,10 +341,8 @@ def test_a_finding_about_a_source_is_reported_from_the_cache_too(
     assert ["1 of 2 items without a usable tray name" in warning for warning in warnings] == [True, True]
 
 
-def test_an_outage_is_not_cached(
-    site: Path, parse: Parse, queries: QueryCounter, cached: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Display, "warning", lambda self, message: None)
+@pytest.mark.usefixtures("site", "warnings")
+def test_an_outage_is_not_cached(parse: Parse, queries: QueryCounter, cached: str) -> None:
     for _run in range(2):
         parse(f"{PLUGIN}fabric_file: fabric.json\nsources: [fabric_file, rest]\n{DEAD}{cached}")
     assert queries.count == 2
@@ -433,31 +418,22 @@ def test_an_error_of_the_state_file_has_file_and_field(site: Path, parse: Parse)
     assert str(error.value).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("name", ["all", "nvlink_clique_r01", "slurm_controller"])
-def test_a_tray_must_not_have_the_name_of_a_group(site: Path, parse: Parse, name: str) -> None:
+@pytest.mark.parametrize("name", ["all", "nvlink_clique_r01", "slurm_controller", "localhost"])
+def test_a_tray_must_not_have_the_name_of_a_group_or_the_controller(site: Path, parse: Parse, name: str) -> None:
     path = site / "fabric.json"
     document = json.loads(path.read_text())
     document["trays"][name] = document["trays"].pop("r01t01")
     path.write_text(json.dumps(document))
     sentence = f"tray {name} has the name of a group of the inventory; rename it in {path}"
+    if name == "localhost":
+        sentence = rf"^{path}: trays\.localhost is the name of the controller"
     with pytest.raises(AnsibleParserError, match=sentence):
         parse(FROM_FILE, groups=["slurm_controller"])
 
 
-def test_a_tray_must_not_be_the_controller(site: Path, parse: Parse) -> None:
-    path = site / "fabric.json"
-    document = json.loads(path.read_text())
-    document["trays"]["localhost"] = document["trays"].pop("r01t01")
-    path.write_text(json.dumps(document))
-    with pytest.raises(AnsibleParserError, match=rf"^{path}: trays\.localhost is the name of the controller"):
-        parse(FROM_FILE)
-
-
 def test_a_live_tray_with_the_name_of_the_controller_or_a_group_is_left_out(
-    parse: Parse, monkeypatch: pytest.MonkeyPatch
+    parse: Parse, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
-    warnings: list[str] = []
-    monkeypatch.setattr(Display, "warning", lambda _self, msg, **_more: warnings.append(msg))
     trays = simulation.fleet(racks=1, trays_per_rack=3)
     named = dict(zip(("localhost", "slurm_controller", "r01t03"), trays.values(), strict=True))
     rows = [from_facts(name, facts) for name, facts in named.items()]

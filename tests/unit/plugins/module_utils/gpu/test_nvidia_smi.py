@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import unknown_gpu, unknown_health
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
@@ -77,19 +78,6 @@ def test_an_hgx_h100_has_a_zero_uuid_no_platform_and_no_health() -> None:
     assert not readings.complete
 
 
-def test_an_hgx_b200_has_an_empty_chassis_serial() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("hgx_b200"))
-    assert readings.findings == []
-    assert readings.gpus[0]["platform"] == {"chassis_serial": None, "slot_number": 1, "tray_index": 0, "host_id": 1}
-
-
-def test_a_pcie_gpu_has_no_fabric() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("l40s"))
-    assert readings.findings == []
-    assert readings.gpus[0]["fabric"] == {**unknown_gpu(0)["fabric"], "state": "not_supported"}
-    assert readings.gpus[0]["mig_enabled"] is None
-
-
 def test_a_vera_rubin_tray_has_cliques_by_kind_and_a_connected_fabric_manager() -> None:
     """The shape of driver 615.23 on a pre-release tray, whose product had no name yet."""
     readings = nvidia_smi.parse_xml(trays.fixture("vr200"))
@@ -133,19 +121,6 @@ def test_a_list_without_a_clique_is_unknown(rows: str) -> None:
     assert ([gpu["fabric"]["cliques"] for gpu in readings.gpus], readings.findings) == ([None] * 4, [])
 
 
-def test_the_module_of_a_version_12_document_is_read() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("v12_a100"))
-    assert readings.findings == []
-    assert (readings.gpus[0]["module_id"], readings.gpus[0]["fabric"]["state"]) == (4, "not_supported")
-    # Early documents of version 13 have the older element.
-    early = (
-        trays.fixture("l40s")
-        .replace("<module_id>1</module_id>", "")
-        .replace("<platformInfo>", "<gpu_module_id>3</gpu_module_id><platformInfo>")
-    )
-    assert nvidia_smi.parse_xml(early).gpus[0]["module_id"] == 3
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -162,55 +137,58 @@ def test_the_driver_is_named_as_before_and_after_cuda_14(rows: str) -> None:
     assert (readings.driver_version, readings.findings) == ("620.70.06", [])
 
 
-def test_every_health_row_of_a_degraded_gpu_is_read() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("degraded"))
-    assert readings.findings == []
-    assert readings.gpus[0]["fabric"]["health"] == {**HEALTHY, "incorrect_configuration": "none"}
-    assert readings.gpus[1]["fabric"]["health"] == {
-        "summary": "unhealthy",
-        "degraded_bandwidth": True,
-        "route_recovery": True,
-        "route_unhealthy": True,
-        "access_timeout_recovery": True,
-        "incorrect_configuration": "insufficient_nvlinks",
-        "partition_assigned": None,
-        "fabric_manager_connected": None,
-    }
-    assert [gpu["recovery_action"] for gpu in readings.gpus] == [None, "drain_and_reset"]
+BROKEN = dict.fromkeys(("degraded_bandwidth", "route_recovery", "route_unhealthy", "access_timeout_recovery"), True)
+MODULE = "<module_id>1</module_id>"
+UUID = "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091"
 
 
-def test_a_lost_gpu_is_reported_and_the_others_are_read() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("lost"))
+@pytest.mark.parametrize(
+    ("name", "change", "gpu", "where", "value"),
+    [
+        ("hgx_b200", (), 0, "platform", {"chassis_serial": None, "slot_number": 1, "tray_index": 0, "host_id": 1}),
+        ("l40s", (), 0, "fabric", {**unknown_gpu(0)["fabric"], "state": "not_supported"}),
+        ("l40s", (), 0, "mig_enabled", None),
+        ("in_progress", (), 1, "fabric", {**unknown_gpu(0)["fabric"], "state": "in_progress"}),
+        ("r570", (), 0, "fabric.health", {**HEALTHY, "summary": None}),
+        ("degraded", (), 0, "fabric.health", {**HEALTHY, "incorrect_configuration": "none"}),
+        (
+            *("degraded", (), 1, "fabric.health"),
+            {**HEALTHY, **BROKEN, "summary": "unhealthy", "incorrect_configuration": "insufficient_nvlinks"},
+        ),
+        ("degraded", (), 1, "recovery_action", "drain_and_reset"),
+        ("refused", (), 0, "fabric.status", "insufficient_resources"),
+        ("refused", (), 0, "fabric.clique_id", 0),
+        ("refused", (), 0, "fabric.cluster_uuid", None),
+        ("refused", ("Insufficient Resources", "Unknown Error"), 0, "fabric.status", "unknown_error"),
+        ("refused", ("Insufficient Resources", "Fabric Error 5"), 0, "fabric.status", "fabric_error_5"),
+        # As nvidia-smi 615.23 prints it for other elements on a Vera Rubin tray.
+        ("gb200", (">Disabled<", ">Requested functionality has been deprecated<"), 0, "mig_enabled", None),
+        ("gb200", (UUID, UUID.upper()), 0, "fabric.cluster_uuid", UUID),
+        ("gb200", ("GPU-5a0c11e0-7d3b-4f10-9c22-0b6e4d1f2a30", f"GPU-{ZERO_UUID}"), 0, "uuid", None),
+        # Documents of version 12, and early ones of version 13, have the older element.
+        ("v12_a100", (), 0, "module_id", 4),
+        ("v12_a100", (), 0, "fabric.state", "not_supported"),
+        ("l40s", (MODULE, "</platformInfo><gpu_module_id>3</gpu_module_id><platformInfo>"), 0, "module_id", 3),
+    ],
+)
+def test_a_value_of_a_tray_is_read_without_a_finding(
+    name: str, change: tuple[str, str] | tuple[()], gpu: int, where: str, value: Any
+) -> None:
+    text = trays.fixture(name)
+    changed = text.replace(*change) if change else text
+    readings = nvidia_smi.parse_xml(changed)
+    found: Any = readings.gpus[gpu]
+    for key in where.split("."):
+        found = found[key]
+    assert (found, readings.findings, changed != text) == (value, [], bool(change))
+
+
+@pytest.mark.parametrize("words", ["GPU is lost", "GPU requires reset"])
+def test_a_lost_gpu_is_reported_and_the_others_are_read(words: str) -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("lost").replace("GPU is lost", words))
     assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_lost", 1)]
     assert readings.gpus[1] == unknown_gpu(1)
     assert [gpu["fabric"]["state"] for gpu in readings.gpus] == ["completed", None, "completed"]
-
-
-def test_a_gpu_that_needs_a_reset_is_reported() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("lost").replace("GPU is lost", "GPU requires reset"))
-    assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_lost", 1)]
-
-
-def test_a_rejected_gpu_keeps_its_status() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("refused"))
-    fabric = readings.gpus[0]["fabric"]
-    assert (fabric["status"], fabric["cluster_uuid"], fabric["clique_id"]) == ("insufficient_resources", None, 0)
-    unknown = nvidia_smi.parse_xml(trays.fixture("refused").replace("Insufficient Resources", "Unknown Error"))
-    assert unknown.gpus[0]["fabric"]["status"] == "unknown_error"
-    newer = nvidia_smi.parse_xml(trays.fixture("refused").replace("Insufficient Resources", "Fabric Error 5"))
-    assert (newer.gpus[0]["fabric"]["status"], newer.findings) == ("fabric_error_5", [])
-
-
-def test_a_gpu_in_progress_has_a_state_and_nothing_else() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("in_progress"))
-    assert readings.findings == []
-    assert readings.gpus[1]["fabric"] == {**unknown_gpu(0)["fabric"], "state": "in_progress"}
-
-
-def test_an_r570_driver_has_no_summary() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("r570"))
-    assert readings.findings == []
-    assert readings.gpus[0]["fabric"]["health"] == {**HEALTHY, "summary": None}
 
 
 def test_a_fabric_that_this_user_may_not_read_is_one_finding() -> None:
@@ -218,14 +196,6 @@ def test_a_fabric_that_this_user_may_not_read_is_one_finding() -> None:
     readings = nvidia_smi.parse_xml(text)
     assert [found["code"] for found in readings.findings] == ["no_permission"]
     assert {gpu["fabric"]["state"] for gpu in readings.gpus} == {None}
-
-
-def test_a_value_of_a_call_that_the_driver_has_dropped_is_unknown() -> None:
-    """As nvidia-smi 615.23 prints it for other elements on a Vera Rubin tray."""
-    dropped = "<current_mig>Requested functionality has been deprecated</current_mig>"
-    readings = nvidia_smi.parse_xml(trays.fixture("gb200").replace("<current_mig>Disabled</current_mig>", dropped))
-    assert readings.findings == []
-    assert {gpu["mig_enabled"] for gpu in readings.gpus} == {None}
 
 
 def test_a_driver_without_the_fabric_section_gives_an_unknown_fabric() -> None:
@@ -299,13 +269,6 @@ def test_a_process_may_have_any_name(name: str) -> None:
     assert vars(nvidia_smi.parse_xml(changed)) == vars(nvidia_smi.parse_xml(text))
 
 
-@pytest.mark.parametrize("byte", ["\x00", "\ufffe"])
-def test_a_value_with_a_character_that_xml_does_not_allow_is_unknown(byte: str) -> None:
-    text = trays.fixture("gb200")
-    spoilt = nvidia_smi.parse_xml(text.replace(">NVIDIA GB200<", f">NVIDIA{byte}GB200<", 1))
-    assert (spoilt.gpus[0]["name"], [found["code"] for found in spoilt.findings]) == (None, ["unusable_value"])
-
-
 @pytest.mark.parametrize("part", [1, 5, 9])
 def test_truncated_xml_is_broken_xml(part: int) -> None:
     text = trays.fixture("gb200")
@@ -326,11 +289,6 @@ def test_entities_are_refused_not_expanded(declaration: str) -> None:
     assert _failure(text)["code"] == "driver_unreadable"
 
 
-def test_an_undeclared_entity_is_refused_without_reading_the_dtd() -> None:
-    text = trays.fixture("gb200").replace("<driver_version>580", "<driver_version>&fromdtd;580")
-    assert _failure(text)["code"] == "driver_unreadable"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -338,18 +296,13 @@ def test_an_undeclared_entity_is_refused_without_reading_the_dtd() -> None:
         "<nvidia_smi_log>" + "<gpu/>" * 2000 + "</nvidia_smi_log>",
         "<nvidia_smi_log>" + "x" * (nvidia_smi.MAX_XML + 1) + "</nvidia_smi_log>",
         "<html><body>It works!</body></html>",
+        # No entity is looked up in the DTD.
+        trays.fixture("gb200").replace("<driver_version>580", "<driver_version>&fromdtd;580"),
     ],
-    ids=["deep", "many", "long", "other"],
+    ids=["deep", "many", "long", "other", "entity"],
 )
 def test_documents_beyond_the_limits_are_refused(text: str) -> None:
     assert _failure(text)["code"] == "driver_unreadable"
-
-
-def test_character_references_and_predefined_entities_are_data() -> None:
-    text = trays.fixture("l40s").replace("NVIDIA L40S", "NVIDIA&#32;L40S &amp; more")
-    readings = nvidia_smi.parse_xml(text)
-    assert readings.gpus[0]["name"] is None  # & is no character of a name
-    assert [found["code"] for found in readings.findings] == ["unusable_value"]
 
 
 @pytest.mark.parametrize(
@@ -372,6 +325,10 @@ def test_character_references_and_predefined_entities_are_data() -> None:
         ("<gpu_recovery_action>None<", "<gpu_recovery_action>Pray<", ("recovery_action",)),
         ("<uuid>GPU-5a0c11e0", "<uuid>MIG-5a0c11e0", ("uuid",)),
         ("<pci_bus_id>00000000:29:00.0<", "<pci_bus_id>somewhere<", ("pci_bus_id",)),
+        # Characters that XML does not allow, and & as data, which is no character of a name.
+        (">NVIDIA GB200<", ">NVIDIA\x00GB200<", ("name",)),
+        (">NVIDIA GB200<", ">NVIDIA\ufffeGB200<", ("name",)),
+        (">NVIDIA GB200<", ">NVIDIA&#32;GB200 &amp; more<", ("name",)),
     ],
 )
 def test_an_invalid_value_is_null_and_a_finding(old: str, new: str, where: tuple[str, ...]) -> None:
@@ -387,18 +344,6 @@ def test_an_invalid_value_is_null_and_a_finding(old: str, new: str, where: tuple
     for found in readings.findings:
         assert len(worded(found)["message"]) < 400
         assert not set("{}[]\n$<>") & set(worded(found)["message"])
-
-
-@pytest.mark.parametrize("text", ["all-zero", "upper"])
-def test_uuids_are_lower_case_and_never_all_zero(text: str) -> None:
-    xml = trays.fixture("gb200")
-    if text == "upper":
-        xml = xml.replace("7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091", "7B1D4C52-90FE-4A6D-B3C8-2F5A6E7D8091")
-        assert nvidia_smi.parse_xml(xml).gpus[0]["fabric"]["cluster_uuid"] == "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091"
-    else:
-        xml = xml.replace("GPU-5a0c11e0-7d3b-4f10-9c22-0b6e4d1f2a30", "GPU-00000000-0000-0000-0000-000000000000")
-        readings = nvidia_smi.parse_xml(xml)
-        assert (readings.gpus[0]["uuid"], readings.findings) == (None, [])
 
 
 def _program(tmp_path: Path, script: str) -> str:

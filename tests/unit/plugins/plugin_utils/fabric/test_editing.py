@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 
-from ..fabrics import fabric, state
+from ..fabrics import fabric
 
 TWO = fabric(racks=1, trays=3, split=())
 TODAY = "2026-11-21"
@@ -87,8 +87,3 @@ def test_a_group_is_named_like_a_domain() -> None:
     after, _lines = editing.group(SPLIT, {"pod 1": ["r01"]})
     with pytest.raises(FabricFileError, match=r"cliques\.r01\.group must be the name of a level above the clique"):
         fabric_file.check(after.as_dict(), "fabric.json")
-
-
-def test_the_state_is_edited_too() -> None:
-    edited = editing.of_state(state(TWO), {"r01t02": "left"}, ["r01t03"])
-    assert sorted(edited.trays) == ["left", "r01t01"]
