@@ -303,7 +303,9 @@ def _trays(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...]]:
     facts = trays.tray(gpus_per_tray=max(count, 1))
     facts["driver_version"] = draw(st.sampled_from([None, "580.173.02", "595.58.03"]))
     platform = draw(st.booleans())
-    facts["chassis_serial"] = draw(st.sampled_from([None, "1820925000123", "ABC-12.x_9"])) if platform else None
+    facts["chassis_serial"] = (
+        draw(st.sampled_from([None, "1820925000123", "ABC-12.x_9", "1234567890123456"])) if platform else None
+    )
     for key in ("slot_number", "tray_index", "host_id"):
         facts[key] = draw(st.integers(int(key == "slot_number"), 255)) if platform else None
     same = draw(st.none() | _fabrics())

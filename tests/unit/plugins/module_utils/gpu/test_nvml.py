@@ -56,18 +56,6 @@ def test_version_words_are_those_of_the_header() -> None:
     assert nvml.version_word(nvml.PlatformInfo, 2) == 0x0200002C
 
 
-def test_all_values_of_a_healthy_tray_are_read(standin: Tray) -> None:
-    facts = trays.tray()
-    standin(facts)
-    readings = nvml.read(20)
-    assert readings.findings == []
-    assert readings.driver_version == facts["driver_version"]
-    assert [{key: value for key, value in gpu.items() if key != "platform"} for gpu in readings.gpus] == facts["gpus"]
-    assert {tuple(gpu["platform"].items()) for gpu in readings.gpus} == {
-        (("chassis_serial", facts["chassis_serial"]), ("slot_number", 10), ("tray_index", 0), ("host_id", 1))
-    }
-
-
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
@@ -84,29 +72,12 @@ def test_a_broken_driver_is_a_finding_of_its_own(standin: Tray, fault: str, code
     assert found["gpu"] is None
 
 
-def test_a_missing_library_is_a_finding_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "LIBRARY", "/nowhere/libnvidia-ml.so.1")
-    found = _failure()
-    assert found["code"] == "driver_missing"
-    assert "No such file or directory" in found["message"]
-
-
 def test_a_hang_ends_at_the_timeout_and_the_call_is_reported(standin: Tray) -> None:
     standin(trays.tray(), "hang_fabric")
     # Long enough that the child has come to the call that hangs.
     found = _failure(5)
     assert found["code"] == "driver_timeout"
     assert '"nvmlDeviceGetGpuFabricInfoV of GPU 0"' in found["message"]
-
-
-def test_a_lost_gpu_is_reported_and_the_others_are_read(standin: Tray) -> None:
-    facts = trays.tray()
-    standin(facts, lost=(2,))
-    readings = nvml.read(20)
-    assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_lost", 2)]
-    assert [gpu["uuid"] for gpu in readings.gpus] == [
-        None if gpu["index"] == 2 else gpu["uuid"] for gpu in facts["gpus"]
-    ]
 
 
 @pytest.mark.parametrize("fault", ["only_v4", "only_v2"])
@@ -188,26 +159,6 @@ def test_version_1_of_the_fabric_call_is_never_used(standin: Tray, fault: str, n
     assert [gpu["fabric"]["state"] for gpu in readings.gpus] == [None] * 4
     # The platform's first version has the same bytes as its second.
     assert readings.gpus[0]["platform"]["chassis_serial"] == trays.tray()["chassis_serial"]
-
-
-def test_a_state_before_completed_has_no_status_and_clique(standin: Tray) -> None:
-    facts = trays.tray(gpus_per_tray=1)
-    facts["gpus"][0]["fabric"]["state"] = "in_progress"
-    standin(facts)
-    fabric = nvml.read(20).gpus[0]["fabric"]
-    assert (fabric["state"], fabric["status"], fabric["cluster_uuid"], fabric["clique_id"]) == (
-        "in_progress",
-        None,
-        None,
-        None,
-    )
-
-
-def test_a_serial_that_fills_its_field_is_read_to_its_end(standin: Tray) -> None:
-    facts = trays.tray()
-    facts["chassis_serial"] = "1234567890123456"
-    standin(facts)
-    assert nvml.read(20).gpus[0]["platform"]["chassis_serial"] == "1234567890123456"
 
 
 def test_platform_information_without_a_place_is_none(standin: Tray) -> None:

@@ -142,13 +142,6 @@ def test_a_faulty_driver_costs_no_tray_its_facts(observe: Observe, tmp_path: Pat
     assert without == {"driver-no_gpu", "driver-handle_refused"}
 
 
-def test_a_tray_without_facts_is_read_once(observe: Observe, tmp_path: Path) -> None:
-    hosts = ["refused1", "bare1", "flood1", "mute1", "garbage1"]
-    observed = observe(hosts, connect_timeout=1)
-    assert sorted((tmp_path / "calls").read_text().split()) == sorted(hosts)
-    assert not any(row.reachable for row in observed.values())
-
-
 def test_trays_of_the_fabric_file_are_reached_at_their_addresses(observe: Observe) -> None:
     observed = observe(None, known={"r01t01": "tray1", "r01t02": "refused1"})
     assert {name: row.reachable for name, row in observed.items()} == {"r01t01": True, "r01t02": False}
@@ -169,8 +162,11 @@ def test_trays_of_the_fabric_file_are_reached_at_their_addresses(observe: Observ
         ("password", "no terminal to prompt at"),
     ],
 )
-def test_a_tray_without_facts_has_a_reason(observe: Observe, host: str, problem: str) -> None:
+def test_a_tray_without_facts_is_read_once_and_has_a_reason(
+    observe: Observe, tmp_path: Path, host: str, problem: str
+) -> None:
     observed = observe([host, "tray1"])
+    assert sorted((tmp_path / "calls").read_text().split()) == sorted([host, "tray1"])
     assert (observed[host].reachable, observed[host].problem) == (False, problem)
     assert observed["tray1"].reachable
 
@@ -326,20 +322,17 @@ def test_what_a_gateway_or_a_tray_sends_is_never_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_progress_is_reported_during_the_run(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_and_the_trays_without_facts_by_reason_are_reported(
+    observe: Observe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = Recorder()
     monkeypatch.setattr(ssh, "_SECONDS_BETWEEN_PROGRESS", 0.0)
     observe("refused1,mute1,tray1", reporter=recorder, fanout=1)
     lines = recorder.messages
     assert [line.partition(" of 3 trays done")[0] for line in lines] == ["ssh: 1", "ssh: 2", "ssh: 3", "ssh: 3"]
     assert lines[-1] == "ssh: 3 of 3 trays done, 1 returned facts"
-
-
-def test_one_warning_lists_the_trays_without_facts_by_reason(observe: Observe) -> None:
-    recorder = Recorder()
-    observe("refused[1-3],mute1,tray1", reporter=recorder)
     assert recorder.warned == [
-        "ssh: 4 of 5 trays returned no facts (3 trays (refused[1-3]): port 22: Connection refused;"
+        "ssh: 2 of 3 trays returned no facts (1 tray (refused1): port 22: Connection refused;"
         " 1 tray (mute1): ssh failed without a message)"
     ]
 
