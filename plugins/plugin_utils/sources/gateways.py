@@ -92,7 +92,7 @@ class Gateway:
         """Why the gateway forwards no connection to a tray whose ssh failed with these errors; empty if it does."""
         if self._master is None or self._master.rc is not None:
             return f"its gateway {self.name} closed the connection"
-        return f"its gateway {self.name} cannot connect to it" if _NOT_FORWARDED in errors else ""
+        return f"its gateway {self.name} cannot connect to it" if _NOT_FORWARDED in errors.lower() else ""
 
     def client_options(self) -> list[str]:
         """Options of ssh to a tray behind this gateway: as ProxyJump, through this connection and no other."""
