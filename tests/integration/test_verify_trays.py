@@ -103,6 +103,10 @@ def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
     assert (done.returncode, rows, site.verdict()["queried"]) == (0, [], 0)
     assert "Read the facts of the tray]" not in done.stdout, "the task on trays"
     assert "r01t01" not in done.stdout, "the run is checked on localhost"
+    # As site --tags verify,quick: the other tag selects the play on the trays.
+    done, rows = site.verify("--tags", "trays,quick")
+    assert (done.returncode, rows, site.verdict()["queried"]) == (0, [], 0)
+    assert "ok: [r01t01]" not in done.stdout
 
     done, rows = site.verify("--limit", "r02t02,localhost")
     assert (done.returncode, rows, site.verdict()["queried"]) == (2, [("tray_moved", "r02t02")], 1)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +84,7 @@ def plan(fabric: Fabric, state: State | None, groups: Collection[str] = ()) -> P
         group = result.groups[f"nvlink_clique_{block.clique}"] = _clique_group(fabric, block.clique)
         group.hosts = list(block.trays)
         for name in block.trays:
-            result.hosts[name] = _placed(fabric.trays[name], states.get(name))
+            result.hosts[name] = _own(name, fabric.trays[name], states.get(name))
     if fabric.clusters:
         _add_clusters(result, fabric)
     unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
@@ -93,7 +93,7 @@ def plan(fabric: Fabric, state: State | None, groups: Collection[str] = ()) -> P
         if name in LOCALHOST or name in groups or not NODE_NAME.fullmatch(name):
             result.invalid.append(name)
             continue
-        result.hosts[name] = _unplaced(name, states[name])
+        result.hosts[name] = _own(name, None, states[name])
         result.groups[UNPLACED_GROUP].hosts.append(name)
     for name, own in result.hosts.items():
         for group_of, key in ((_BY_HEALTH, "nvlink_health"), (_BY_STATE, "nvlink_state")):
@@ -140,30 +140,19 @@ def _clique_group(fabric: Fabric, name: str) -> Group:
     return Group(f"nvlink_domain_{clique['domain']}", dict(zip(_CLIQUE_VARS, values, strict=True)))
 
 
-def _placed(tray: Tray, state: TrayState | None) -> dict[str, Any]:
+def _own(name: str, tray: Tray | None, state: TrayState | None) -> dict[str, Any]:
+    """The variables of a tray; tray: its row in the fabric file, None for one without a place, which has a state."""
+    observed: Mapping[str, Any] = state or {}
+    # Unplaced in the state and placed in the file: placed by hand, and not observed there yet.
+    known = STALE if tray and observed.get("state") == UNPLACED else observed.get("state", PRESENT)
     own = {
-        "nvlink_tray_index": tray["tray_index"],
+        "nvlink_tray_index": tray["tray_index"] if tray else observed.get("tray_index"),
         # A live source may report a GPU count without UUIDs.
-        "nvlink_gpu_count": len(tray["gpu_uuids"]) or (state.get("gpu_count", 0) if state else 0),
-        "nvlink_health": state["health"] if state else UNKNOWN,
-        # Unplaced in the state and placed in the file: placed by hand, and not observed there yet.
-        "nvlink_state": (STALE if state["state"] == UNPLACED else state["state"]) if state else PRESENT,
-        "nvlink_imex_address": tray["imex_address"],
-        "nvlink_slurm_node": tray["slurm_node"],
-        "nvlink_kubernetes_node": tray["kubernetes_node"],
+        "nvlink_gpu_count": (len(tray["gpu_uuids"]) if tray else 0) or observed.get("gpu_count", 0),
+        "nvlink_health": observed.get("health", UNKNOWN),
+        "nvlink_state": known,
+        "nvlink_imex_address": tray["imex_address"] if tray else None,
+        "nvlink_slurm_node": tray["slurm_node"] if tray else name,
+        "nvlink_kubernetes_node": tray["kubernetes_node"] if tray else name,
     }
-    if "ansible_host" in tray:
-        own["ansible_host"] = tray["ansible_host"]
-    return own
-
-
-def _unplaced(name: str, state: TrayState) -> dict[str, Any]:
-    return {
-        "nvlink_tray_index": state.get("tray_index"),
-        "nvlink_gpu_count": state.get("gpu_count", 0),
-        "nvlink_health": state["health"],
-        "nvlink_state": UNPLACED,
-        "nvlink_imex_address": None,
-        "nvlink_slurm_node": name,
-        "nvlink_kubernetes_node": name,
-    }
+    return {**own, "ansible_host": tray["ansible_host"]} if tray and "ansible_host" in tray else own
