@@ -148,7 +148,7 @@ def follow(fabric: Fabric, accepted: Fabric, attached: Mapping[str, Observation]
     reports = {name: row.identity for name, row in attached.items() if row.identity}
     clique_of = {name: tray["clique"] for name, tray in accepted.trays.items()}
     identities = {name: fabric.identity(name) for name in fabric.cliques}
-    if all(name in clique_of and identities[clique_of[name]] == now for name, now in reports.items()):
+    if not clique_of or all(name in clique_of and identities[clique_of[name]] == now for name, now in reports.items()):
         return fabric
     owners = _owners(accepted, attached)
     with_uuids = _with_uuids(fabric, accepted, owners, reports)

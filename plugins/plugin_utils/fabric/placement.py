@@ -118,13 +118,12 @@ def place(
     networks = addresses.networks(policy.imex_networks)
     imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
     placed = _placed(known, observed, claimed, names, imex, policies, now, policy)
-    fabric, mismatches = _with_blocks(known, observed, names, placed, sources)
+    fabric, mismatches = _with_blocks(replace(known, overrides=accepted.overrides), observed, names, placed, sources)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
     findings += operations.smaller(fabric, observed)
     state = _observed(previous_state, observed, claimed, fabric.trays, findings, now)
     changes = [*earlier, *placed.changes]
     overridden = [row for row in previous.overrides if row not in accepted.overrides]
-    fabric = replace(fabric, overrides=accepted.overrides)
     step = gates.Step(accepted, fabric, changes, now, state.trays, observed, unplaced, claimed.held)
     verdict = gates.check(step, policy, overridden)
     found = [*sources.findings, *state.findings, *verdict.findings, *identity.unused_names(fabric, policy)]

@@ -170,16 +170,6 @@ def test_concurrent_programs_end_with_their_caller(monkeypatch: pytest.MonkeyPat
             os.kill(int((tmp_path / name).read_text()), 0)
 
 
-def test_a_function_is_called_in_a_child_and_its_value_is_returned() -> None:
-    def double(value: int) -> dict[str, Any]:
-        return {"twice": value * 2, "pid": os.getpid()}
-
-    reply = child.call(double, 10, 21)
-    assert reply.value["twice"] == 42
-    assert reply.value["pid"] != os.getpid()
-    assert reply.result.rc == 0
-
-
 @pytest.mark.parametrize("noise", [b"N", b"a long line\n" * 1000])
 def test_what_a_library_prints_on_standard_output_is_no_reply(noise: bytes) -> None:
     def printing() -> str:
@@ -189,17 +179,6 @@ def test_what_a_library_prints_on_standard_output_is_no_reply(noise: bytes) -> N
     replies = child.calls([printing, os.getppid, printing], 10)
     assert [reply.value for reply in replies] == ["value", os.getpid(), "value"]
     assert {reply.result.rc for reply in replies} == {0}
-
-
-def test_a_hanging_function_ends_at_the_timeout_and_its_progress_is_reported() -> None:
-    def hang() -> None:
-        os.write(2, b"first\nsecond\n")
-        time.sleep(60)
-
-    reply = child.call(hang, 5)
-    assert reply.value is None
-    assert reply.result.timed_out
-    assert reply.result.stderr == "first\nsecond\n"
 
 
 @pytest.mark.parametrize(

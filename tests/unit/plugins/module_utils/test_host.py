@@ -70,13 +70,6 @@ def test_missing_folders_have_fixed_modes(tmp_path: Path, umask: int) -> None:
     }
 
 
-def test_a_file_where_a_folder_should_be_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(HostError, match=r"file/below/name cannot be written"):
-        write(str(tmp_path / "file" / "below" / "name"), b"", ME, 0o600)
-    assert mode(tmp_path / "file") == 0o644
-
-
 def test_a_change_is_shown_with_its_texts_unless_it_is_secret_or_quiet(tmp_path: Path) -> None:
     for secret, expected in ((False, ("old", "new")), (True, ("(a secret)\n", "(another secret)\n"))):
         path = tmp_path / str(secret) / "file"
