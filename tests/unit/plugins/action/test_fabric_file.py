@@ -183,17 +183,6 @@ def test_a_proposal_without_changes_is_removed(site: Site) -> None:
     assert not site.sibling("proposed.json").exists()
 
 
-def test_the_same_proposal_on_another_day_is_not_rewritten(site: Site) -> None:
-    first = site.discover()
-    sibling = site.sibling("proposed.json")
-    old = sibling.read_text().replace(first["changes"][0]["why"].split()[1].rstrip(":"), "2020-01-01")
-    content = json.loads(old)
-    content["sha256"] = fabric_file.digest(fabric_file.encode(content["fabric"]))
-    sibling.write_bytes(fabric_file.encode(content))
-    again = site.discover()
-    assert (again["changed"], again["sha256"]) == (False, content["sha256"])
-
-
 def test_slices_add_to_one_proposal(site: Site) -> None:
     for name in site.results:
         proposed = site.discover(hosts=[name])
