@@ -410,19 +410,6 @@ def test_two_sources_that_disagree_are_shown_and_the_order_of_trust_decides(site
     assert trays(found) == (["r01t01"] if first == "ansible_facts" else [])
 
 
-def test_an_outage_is_an_error_only_without_a_fabric_file(site: Site) -> None:
-    with pytest.raises(AnsibleActionFail, match=r"^rest: http://127\.0\.0\.1:9/ .*; restore it"):
-        site.run(sources=[DEAD])
-    with pytest.raises(AnsibleActionFail, match=r"^simulation: answers for 0 of 4 trays, min_answer is 50 percent; "):
-        site.run(sources=[{"simulation": {**SIMULATED["simulation"], "faults": {"down": 1}}}])
-    assert site.files() == {}
-    site.discover(accept="gates")
-    before = site.path.read_bytes()
-    found = site.run(sources=[DEAD, SIMULATED])
-    assert [row["code"] for row in found["findings"]] == ["source_failed"]
-    assert (site.path.read_bytes(), site.state("r01t01")["state"]) == (before, "present")
-
-
 def test_a_discovery_without_any_answer_fails_and_changes_no_place(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01")
