@@ -57,6 +57,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import sche
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files as rendered_slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
@@ -128,6 +129,10 @@ def _file(name: str, content: bytes | str) -> str:
 def read_fabric(content: bytes) -> None:
     fabric = fabric_file.parse(content, "fabric.json")
     inventory_vars.plan(fabric, None)
+    rendered_slurm.render(fabric, State())
+    for name, tray in fabric.trays.items():
+        blocks = [cluster for cluster in fabric.slurm_clusters for row in fabric.blocks(cluster) if name in row.trays]
+        assert blocks == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
     assert fabric_file.parse(fabric_file.serialise(fabric), "again") == fabric
 
 
@@ -394,12 +399,20 @@ def read_values(own: Any) -> None:
 
 
 _FABRIC, _STATE = FABRIC.as_dict(), STATE.as_dict()
+_CLUSTERED = {
+    **_FABRIC,
+    "trays": {name: {**row, "slurm_cluster": "alpha"} for name, row in _FABRIC["trays"].items()},
+    "clusters": {
+        "slurm": {"alpha": {"blocks": {name: row["block"] for name, row in _FABRIC["cliques"].items()}}},
+        "kubernetes": {"k1": {}},
+    },
+}
 _PROPOSED = json.loads(proposal.propose(None, FABRIC, [], [], NOW).encode())
 _RESULT = {"changed": False, "ansible_facts": {"nvlink_fabric": FACTS}, "findings": []}
 _SMI = [path.read_text() for path in sorted((FIXTURES / "nvidia_smi").glob("*.xml"))]
 
 TARGETS = [
-    Target("fabric-file", read_fabric, encoded(data(_FABRIC)), (FabricFileError,)),
+    Target("fabric-file", read_fabric, encoded(data(_FABRIC, _CLUSTERED)), (FabricFileError,)),
     Target("state", read_state, encoded(data(_STATE)), (FabricFileError,)),
     Target("proposal", read_proposal, encoded(data(_PROPOSED).map(_signed)), (FabricFileError,)),
     Target("progress-file", read_progress, encoded(data(samples.PROGRESS)), (waves.RolloutError,)),

@@ -239,55 +239,34 @@ def test_every_mask_has_a_meaning_or_a_finding(mask: int, summary: int) -> None:
     assert {found["code"] for found in notes} <= {"unusable_value"}
 
 
-@given(
-    st.fixed_dictionaries(
-        {
-            "driver_version": st.none() | st.text(max_size=300),
-            "count": st.integers(0, 2**32 - 1),
-            "gpus": st.lists(
-                st.fixed_dictionaries(
-                    {
-                        "index": st.integers(0, 1023),
-                        "codes": st.lists(st.integers(0, 1000), min_size=1, max_size=9),
-                        "platform": st.none()
-                        | st.fixed_dictionaries(
-                            {
-                                "fabric_guid": st.integers(0, 2**64 - 1).map("0x{:016x}".format),
-                                "chassis_serial": st.text(max_size=16),
-                                "slot_number": st.integers(0, 255),
-                                "tray_index": st.integers(0, 255),
-                                "host_id": st.integers(0, 255),
-                            }
-                        ),
-                        "fabric": st.fixed_dictionaries({"code": st.integers(0, 1000)})
-                        | st.fixed_dictionaries(
-                            {
-                                "state": st.integers(0, 255),
-                                "status": st.integers(0, 2**32 - 1),
-                                "cluster_uuid": st.uuids().map(str),
-                                "clique_id": st.none() | st.integers(0, 2**32 - 1),
-                                "cliques": st.lists(
-                                    st.tuples(st.integers(0, 255), st.integers(0, 2**32 - 1)), max_size=9
-                                ),
-                                "mask": st.integers(0, 2**32 - 1),
-                                "summary": st.integers(0, 255),
-                            }
-                        ),
-                    },
-                    optional={
-                        "uuid": st.text(max_size=300),
-                        "name": st.text(max_size=300),
-                        "pci_bus_id": st.text(max_size=32),
-                        "module_id": st.integers(0, 2**32 - 1),
-                        "mig": st.integers(0, 2**32 - 1),
-                        "recovery_action": st.integers(0, 2**32 - 1),
-                        "pdi": st.integers(0, 2**64 - 1),
-                    },
-                ),
-                max_size=3,
-            ),
-        }
-    )
+U8, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 32, 64))
+CODE, TEXT = st.integers(0, 1000), st.text(max_size=300)
+PLATFORM = st.fixed_dictionaries(
+    {
+        "fabric_guid": U64.map("0x{:016x}".format),
+        "chassis_serial": st.text(max_size=16),
+        **dict.fromkeys(("slot_number", "tray_index", "host_id"), U8),
+    }
 )
+CLIQUES = {"clique_id": st.none() | U32, "cliques": st.lists(st.tuples(U8, U32), max_size=9)}
+FABRIC = st.fixed_dictionaries(
+    {"state": U8, "status": U32, "cluster_uuid": st.uuids().map(str), "mask": U32, "summary": U8, **CLIQUES}
+)
+GPU = st.fixed_dictionaries(
+    {
+        "index": st.integers(0, 1023),
+        "codes": st.lists(CODE, min_size=1, max_size=9),
+        "platform": st.none() | PLATFORM,
+        "fabric": st.fixed_dictionaries({"code": CODE}) | FABRIC,
+    },
+    optional={
+        **dict.fromkeys(("uuid", "name", "pci_bus_id"), TEXT),
+        **dict.fromkeys(("module_id", "mig", "recovery_action"), U32),
+        "pdi": U64,
+    },
+)
+
+
+@given(st.fixed_dictionaries({"driver_version": st.none() | TEXT, "count": U32, "gpus": st.lists(GPU, max_size=3)}))
 def test_any_result_of_nvml_becomes_readings(raw: dict[str, Any]) -> None:
     assert isinstance(nvml.interpret(raw), Readings)

@@ -25,8 +25,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric
     codes,
     kinds,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 R01, R02 = (tuple(f"r0{rack}t0{tray}" for tray in range(1, 5)) for rack in (1, 2))
 
@@ -182,9 +180,6 @@ def document() -> dict[str, Any]:
     return json.loads(fabric_file.serialise(shared().fabric))
 
 
-DOCUMENT = json.dumps(document())
-
-
 def at(*where: str | int, put: Any = None) -> Callable[[Any], None]:
     def change(node: Any) -> None:
         for key in where[:-1]:
@@ -246,35 +241,6 @@ def test_each_mistake_is_one_sentence_with_its_field(change: Callable[[Any], Non
         fabric_file.parse(json.dumps(changed).encode(), "fabric.json")
     assert str(caught.value).startswith(f"fabric.json: {sentence}")
     assert "\n" not in str(caught.value)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["alpha", "r01", "k1"]),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4) | st.just("r01"), inner, max_size=2)
-    ),
-    max_leaves=6,
-)
-
-
-@given(st.data())
-def test_any_value_at_any_place_of_clusters_gives_a_fabric_or_an_error_of_the_file(data: st.DataObject) -> None:
-    changed = json.loads(DOCUMENT)
-    node, key = changed, data.draw(st.sampled_from(["clusters", "trays"]))
-    while isinstance(node[key], dict) and node[key] and data.draw(st.booleans()):
-        node = node[key]
-        key = data.draw(st.sampled_from(sorted(node)))
-    node[key] = data.draw(JSON)
-    try:
-        fabric = fabric_file.parse(json.dumps(changed).encode(), "fabric.json")
-    except fabric_file.FabricFileError:
-        return
-    # What is taken can be used: each tray of a Slurm cluster is in one block of it.
-    slurm_renderer.render(fabric, State())
-    plan(fabric, None)
-    for name, tray in fabric.trays.items():
-        reserved = [cluster for cluster in fabric.slurm_clusters for row in fabric.blocks(cluster) if name in row.trays]
-        assert reserved == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
 
 
 # --- the proposal ---
