@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as racks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file as files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, fabric_file, simulation
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,13 +55,6 @@ def test_only_an_outage_becomes_a_failed_answer(monkeypatch: pytest.MonkeyPatch)
 )
 def test_a_relative_path_starts_at_the_inventory_files_directory(option: str, path: str) -> None:
     assert fabric_file.path_of(option, "/site") == path
-
-
-def test_a_fabric_file_needs_no_state(tmp_path: Path) -> None:
-    fabric = fabrics.fabric(racks=1, trays=1)
-    path = tmp_path / "fabric.json"
-    path.write_bytes(files.serialise(fabric))
-    assert fabric_file.read(str(path)) == (fabric, None)
 
 
 @given(
