@@ -83,7 +83,6 @@ class ActionModule(GuardedAction):
                     "changed": True,
                     "changes": [f"{on_host.CONF} written"],
                     "findings": [],
-                    "installed": observed["installed"],
                     "warnings": [warning],
                 }
             made = node_lines.render(site, nodes, trays, observed["present"])

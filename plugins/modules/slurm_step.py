@@ -262,10 +262,6 @@ changes:
   type: list
   elements: str
   sample: ["change nvlink_nodes.conf"]
-installed:
-  description: Whether slurmctld is installed.
-  returned: with O(step=configure)
-  type: bool
 present:
   description: The files that existed before, by name.
   returned: with O(step=configure), without O(texts)

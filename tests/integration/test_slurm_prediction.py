@@ -204,7 +204,7 @@ def compare(cluster: Slurmctld, seed: int) -> list[str]:
     found = linter.hits(candidate)
     fatal = load(cluster, case.text)
     wrong = []
-    if bool(fatal) != linter.slurmctld_refuses(candidate):
+    if bool(fatal) != any(rule.slurmctld == "fatal" for rule, _row in found):
         wrong.append(f"{head}: slurmctld {fatal or 'loads it'}, predicted {[row['message'] for _rule, row in found]}")
     elif not fatal:
         wrong += [f"{head}: {line}" for line in (*_shown(cluster, candidate), *_placed(cluster, candidate, case))]

@@ -17,7 +17,6 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import checksums, locked
@@ -61,10 +60,10 @@ def configure(host: Host, options: Arguments) -> Result:
     before = present(options["conf_dir"])
     texts = options["texts"]
     if texts is None:
-        return {"present": before, "installed": _installed()}
+        return {"present": before}
     changed = apply(host, options)
     after = {**texts, CONF: keep_includes(texts[CONF], before.get(CONF, ""))}
-    return {"installed": _installed(), "diff": difference(changed, before, after)}
+    return {"diff": difference(changed, before, after)}
 
 
 def difference(changed: list[str], before: Mapping[str, str], after: Mapping[str, str]) -> list[dict[str, str]]:
@@ -73,14 +72,6 @@ def difference(changed: list[str], before: Mapping[str, str], after: Mapping[str
         {"before_header": name, "after_header": name, "before": before.get(name, ""), "after": after.get(name, "")}
         for name in changed
     ]
-
-
-def _installed() -> bool:
-    try:
-        Slurm().program("slurmctld")
-    except NvlinkError:
-        return False
-    return True
 
 
 def present(conf_dir: str) -> dict[str, str]:

@@ -18,9 +18,7 @@ Record = dict[str, int]
 """KEYS -> number; RealMemory in MiB."""
 
 KEYS = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
-# slurm.conf accepts Sockets for SocketsPerBoard where there is one board.
-_ALIASES = {"sockets": "SocketsPerBoard", "procs": "CPUs"}
-_BY_LOWER = {**{key.lower(): key for key in KEYS}, **_ALIASES}
+_BY_LOWER = {key.lower(): key for key in KEYS}
 
 
 def parse_slurmd(text: str) -> Record | None:

@@ -111,8 +111,6 @@ def channel_count() -> int | None:
 
 def start(host: Host, options: Arguments) -> Result:
     """The step start_tray of slurm_step: enable slurmd and start it; jobs continue where it is restarted."""
-    if options["auth"] == "munge":
-        host.enable(keys.MUNGE_UNIT)
     stale = host.is_active(UNIT) and not _runs_with(host, f"--conf-server\0{','.join(options['conf_servers'])}\0")
     host.run(UNIT, restart=stale, log=options["log"])
     return {}

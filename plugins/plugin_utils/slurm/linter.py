@@ -591,8 +591,3 @@ def hits(candidate: Candidate) -> list[tuple[Rule, HostFinding]]:
 def lint(candidate: Candidate) -> list[HostFinding]:
     """The findings of all rules; with one of severity error the topology must not be written."""
     return [found for _rule, found in hits(candidate)]
-
-
-def slurmctld_refuses(candidate: Candidate) -> bool:
-    """Whether this version of slurmctld refuses the topology, which the tests compare with the daemon."""
-    return any(rule.slurmctld == "fatal" for rule, _found in hits(candidate))

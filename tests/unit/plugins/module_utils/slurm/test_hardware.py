@@ -27,7 +27,6 @@ PRINTED = "NodeName=r01t01 CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72
     [
         f"{PRINTED}\nUpTime=0-03:39:01\n",
         f"slurmd: warning about something\n{PRINTED} Gres=gpu:4\n",
-        PRINTED.replace("Boards=1 SocketsPerBoard=2", "Boards=1 Sockets=2"),
     ],
 )
 def test_the_output_of_slurmd_is_parsed(text: str) -> None:
