@@ -211,16 +211,16 @@ def test_the_sites_settings_override_the_defaults_in_any_case() -> None:
     ("variables", "lines"),
     [
         ({}, ["NodeName=r01t[01-18] Name=gpu File=/dev/nvidia[0-3]", "NodeName=r02t01 Name=gpu File=/dev/nvidia0"]),
+        (
+            {"slurm_gpu_type": "gb200", "_slurm_trays": {"gpus": {"r02t01": 1}}},
+            ["NodeName=r02t01 Name=gpu Type=gb200 File=/dev/nvidia0"],
+        ),
         ({"slurm_gres": "autodetect"}, ["AutoDetect=nvml"]),
         ({"slurm_gres": "none"}, []),
     ],
 )
 def test_slurmd_finds_the_gpus_as_the_site_says(variables: dict[str, Any], lines: list[str]) -> None:
     assert rendered("gres.conf", **variables) == "".join(f"{line}\n" for line in [node_lines.HEADER[:-1], *lines])
-
-
-def test_a_type_of_gpu_is_on_each_line() -> None:
-    assert "Name=gpu Type=gb200 File=/dev/nvidia0\n" in rendered("gres.conf", slurm_gpu_type="gb200")
 
 
 def test_without_gres_no_file_names_gpus() -> None:

@@ -11,33 +11,23 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hard
 from hypothesis import given
 from hypothesis import strategies as st
 
-RECORD = {
-    "CPUs": 144,
-    "Boards": 1,
-    "SocketsPerBoard": 2,
-    "CoresPerSocket": 72,
-    "ThreadsPerCore": 1,
-    "RealMemory": 878123,
-}
+RECORD = dict(zip(hardware.KEYS, (144, 1, 2, 72, 1, 878123)))
 PRINTED = "NodeName=r01t01 CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72 ThreadsPerCore=1 RealMemory=878123"
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "record"),
     [
-        f"{PRINTED}\nUpTime=0-03:39:01\n",
-        f"slurmd: warning about something\n{PRINTED} Gres=gpu:4\n",
+        (f"{PRINTED}\nUpTime=0-03:39:01\n", RECORD),
+        (f"slurmd: warning about something\n{PRINTED} Gres=gpu:4\n", RECORD),
+        ("", None),
+        ("slurmd: fatal: no", None),
+        ("NodeName=r01t01 CPUs=many RealMemory=1", None),
+        ("NodeName=r01t01 CPUs=0", None),
     ],
 )
-def test_the_output_of_slurmd_is_parsed(text: str) -> None:
-    assert hardware.parse_slurmd(text) == RECORD
-
-
-@pytest.mark.parametrize(
-    "text", ["", "slurmd: fatal: no", "NodeName=r01t01 CPUs=many RealMemory=1", "NodeName=r01t01 CPUs=0"]
-)
-def test_another_output_is_no_record(text: str) -> None:
-    assert hardware.parse_slurmd(text) is None
+def test_the_output_of_slurmd_is_parsed(text: str, record: hardware.Record | None) -> None:
+    assert hardware.parse_slurmd(text) == record
 
 
 def test_node_lines_give_their_records_back() -> None:

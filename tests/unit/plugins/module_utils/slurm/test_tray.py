@@ -36,45 +36,38 @@ def test_a_log_gets_one_rule_for_its_rotation(tmp_path: Path) -> None:
     assert (tmp_path / "slurm-nvlink").read_text() == "rule"
 
 
+CONF, OPTIONS = "ClusterName=other\n", f"{tray.MARK}: slurmd fetches its configuration\n"
+# The package slurm of EPEL has an example.
+DIFFERS = (1, "echo 'S.5....T.  c /etc/slurm/cgroup.conf'")
+
+
 @pytest.mark.parametrize(
-    ("conf", "options", "refused"),
+    ("conf", "options", "rpm", "refused"),
     [
-        (None, None, False),
-        ("ClusterName=other\n", None, True),
-        ("ClusterName=other\n", f"{tray.MARK}: slurmd fetches its configuration\n", False),
-        (f"{tray.MARK} from the fabric file\n", None, False),
+        (None, None, None, False),
+        (CONF, None, None, True),
+        (CONF, OPTIONS, None, False),
+        (f"{tray.MARK} from the fabric file\n", None, None, False),
+        (CONF, None, DIFFERS, False),
+        (CONF, None, (1, 'echo "S.5....T.  c $4"'), True),
+        (CONF, None, (1, "echo 'error: cannot open Packages database' >&2"), True),
     ],
 )
 def test_a_slurmd_of_another_slurm_is_left_as_it_is(
-    tmp_path: Path, conf: str | None, options: str | None, refused: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    conf: str | None,
+    options: str | None,
+    rpm: tuple[int, str] | None,
+    refused: bool,
 ) -> None:
-    paths = [tmp_path / "slurm.conf", tmp_path / "slurmd"]
-    for path, text in zip(paths, (conf, options), strict=True):
+    paths = [tmp_path / "slurm.conf", tmp_path / "slurmd", tmp_path / "rpm"]
+    program = None if rpm is None else f"#!/bin/sh\n{rpm[1]}\nexit {rpm[0]}\n"
+    for path, text in zip(paths, (conf, options, program), strict=True):
         if text is not None:
             path.write_text(text)
-    if not refused:
-        tray.check_owner(str(paths[1]), str(paths[0]))
-        return
-    with pytest.raises(SlurmError, match=f"^{paths[0]} of this tray is of a Slurm that slurm_bringup has not "):
-        tray.check_owner(str(paths[1]), str(paths[0]))
-
-
-@pytest.mark.parametrize(
-    ("rc", "line", "refused"),
-    [
-        (1, "echo 'S.5....T.  c /etc/slurm/cgroup.conf'", False),
-        (1, 'echo "S.5....T.  c $4"', True),
-        (1, "echo 'error: cannot open Packages database' >&2", True),
-    ],
-)
-def test_the_example_of_a_package_is_nobodys_slurm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rc: int, line: str, refused: bool
-) -> None:
-    conf = tmp_path / "slurm.conf"
-    conf.write_text("ClusterName=linux\n")
-    program = tmp_path / "rpm"
-    program.write_text(f"#!/bin/sh\n{line}\nexit {rc}\n")
-    program.chmod(0o755)
+            path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(SlurmError) if refused else contextlib.nullcontext():
-        tray.check_owner(str(tmp_path / "slurmd"), str(conf))
+    message = f"^{paths[0]} of this tray is of a Slurm that slurm_bringup has not "
+    with pytest.raises(SlurmError, match=message) if refused else contextlib.nullcontext():
+        tray.check_owner(str(paths[1]), str(paths[0]))

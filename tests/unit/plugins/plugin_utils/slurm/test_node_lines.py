@@ -30,10 +30,8 @@ def rendered(
     hardware_of: dict[str, Any],
     before: Rendered | None = None,
     site: Settings = SITE,
-    channels: tuple[int, ...] = (),
 ) -> Rendered:
-    counts = dict(zip(of.trays, channels, strict=False))
-    return node_lines.render(site, node_lines.nodes_of(of, None, Trays()), Trays(hardware_of, counts), files(before))
+    return node_lines.render(site, node_lines.nodes_of(of, None, Trays()), Trays(hardware_of), files(before))
 
 
 def files(made: Rendered | None) -> dict[str, str]:
@@ -66,23 +64,18 @@ def test_trays_of_one_kind_are_one_line_a_clique() -> None:
         ({}, "Features={}"),
         ({"Weight": 2}, "Weight=2 Features={}"),
         ({"Feature": "gb200, fast"}, "Feature=gb200,fast,{}"),
-        ({"FEATURES": "r01,r02a,r02", "Weight": 2}, None),
+        # Each once.
+        ({"FEATURES": "r01,r02a,r02", "Weight": 2}, "FEATURES=r01,r02a,r02{} Weight=2"),
     ],
 )
-def test_features_of_rack_and_clique_follow_the_sites(given: dict[str, Any], expected: str | None) -> None:
+def test_features_of_rack_and_clique_follow_the_sites(given: dict[str, Any], expected: str) -> None:
     of = fabric(racks=2, split=(2,))
     site = replace(SITE, node=given)
     nodes = node_lines.nodes_of(of, None, Trays(), features=True)
     made = node_lines.render(site, nodes, Trays(dict.fromkeys(of.trays, GRACE)), {})
-    places = [(of.cliques[view.clique]["domain"], view.clique) for view in of.blocks(None)]
-    for line, place in zip(lines(made), places, strict=True):
-        if expected is None:
-            words = next(word for word in line.split() if word.startswith("FEATURES=")).partition("=")[2].split(",")
-            assert words[:3] == ["r01", "r02a", "r02"]
-            assert set(place) <= set(words)
-            assert len(words) == len(set(words))
-        else:
-            assert line.endswith(f" {expected.format(','.join(dict.fromkeys(place)))}")
+    words = ("", "", ",r02b") if "FEATURES" in given else ("r01", "r02,r02a", "r02,r02b")
+    for line, place in zip(lines(made), words, strict=True):
+        assert line.endswith(f" {expected.format(place)}")
     assert "r02a" not in "".join(lines(rendered(of, dict.fromkeys(of.trays, GRACE)))).lower()
 
 
@@ -114,42 +107,39 @@ def test_without_any_measurement_nothing_is_invented() -> None:
         rendered(fabric(racks=1), {})
 
 
-@pytest.mark.parametrize(
-    ("driver_counts", "before", "count"),
-    [
-        ((2048, 2048), "", 2047),
-        ((2048, 512), "", 511),
-        ((), "SwitchParameters=imex_channel_count=64,imex_dev_major=4\n", 64),
-        ((1, 0), "SwitchParameters=imex_channel_count=x\n", 2047),
-    ],
-)
-def test_channels_fit_the_smallest_driver(driver_counts: tuple[int, ...], before: str, count: int) -> None:
-    of = fabric(racks=1)
-    counts = dict(zip(of.trays, driver_counts, strict=False))
-    nodes = node_lines.nodes_of(of, None, Trays())
-    made = node_lines.render(SITE, nodes, Trays(dict.fromkeys(of.trays, GRACE), counts), {cluster.CONF: before})
-    assert made.channels == count
+CHANNELS = "SwitchParameters=imex_channel_count="
 
 
 @pytest.mark.parametrize(
-    ("driver_counts", "settings", "codes"),
+    ("driver_counts", "before", "settings", "channels", "few"),
     [
-        ((2048,), {}, set()),
-        ((2048, 64), {"imex_channel_count": 64}, {"slurm_channels_few"}),
+        ((2048, 2048), "", {}, 2047, []),
+        ((2048, 512), "", {}, 511, []),
+        ((), f"{CHANNELS}64,imex_dev_major=4\n", {}, 64, []),
+        ((1, 0), f"{CHANNELS}x\n", {}, 2047, ["r01t01", "r01t02"]),
+        ((2048, 64), "", {"imex_channel_count": 64}, 64, ["r01t02"]),
         # Slurm never uses channel 0, and this driver has no other: none of Slurm's numbers exists there.
-        ((1,), {}, {"slurm_channels_few"}),
-        ((0,), {"imex": False}, set()),
-        ((18,), {}, {"slurm_channels_few"}),
+        ((1,), "", {}, 2047, ["r01t01"]),
+        ((0,), "", {"imex": False}, 2047, []),
+        ((18,), "", {}, 17, [""]),
         # The one that is left next to channel 0 is one that Slurm before 25.11 does not assign.
-        ((2,), {}, {"slurm_channels_few"}),
+        ((2,), "", {}, 1, [""]),
+        # A smaller driver changes no other tray, and what an earlier release has made of such a tray does not stay.
+        ((2048, 2, *[2048] * 16), "", {}, 2047, ["r01t02"]),
+        ((2048, 2, *[2048] * 16), f"{CHANNELS}1\n", {}, 2047, ["r01t02"]),
     ],
 )
-def test_channels_that_cannot_serve_the_cluster_are_findings(
-    driver_counts: tuple[int, ...], settings: dict[str, Any], codes: set[str]
+def test_channels_fit_most_drivers_and_serve_the_cluster_or_are_findings(
+    driver_counts: tuple[int, ...], before: str, settings: dict[str, Any], channels: int, few: list[str]
 ) -> None:
     of = fabric(racks=1)
-    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, **settings), channels=driver_counts)
-    assert {row["code"] for row in made.findings} == codes
+    trays = Trays(dict.fromkeys(of.trays, GRACE), dict(zip(of.trays, driver_counts, strict=False)))
+    nodes = node_lines.nodes_of(of, None, Trays())
+    made = node_lines.render(replace(SITE, **settings), nodes, trays, {cluster.CONF: before})
+    assert made.channels == channels
+    assert [(row["code"], row.get("tray") or "") for row in made.findings] == [
+        ("slurm_channels_few", tray) for tray in few
+    ]
 
 
 def test_the_sites_keys_are_on_every_line() -> None:
@@ -230,6 +220,7 @@ def test_any_answer_of_one_tray_changes_nothing_of_the_others(
         # Each fits its field of 16 bits, and slurmctld would keep a bit for each of 67 million cores.
         ({"SocketsPerBoard": 8192, "CoresPerSocket": 8192}, "144 CPUs of 67108864 hardware threads"),
         ({"CPUs": 145}, "145 CPUs of 144 hardware threads"),
+        ({}, "no possible number of IMEX channels"),
     ],
 )
 def test_impossible_hardware_is_a_finding_of_its_tray(change: dict[str, Any], words: str) -> None:
@@ -239,35 +230,9 @@ def test_impossible_hardware_is_a_finding_of_its_tray(change: dict[str, Any], wo
     assert words in findings[0]["message"]
 
 
-def test_an_impossible_number_of_channels_is_a_finding_of_its_tray() -> None:
-    record, count, findings = measured.accepted(ODD, {**HONEST, "channel_count": -1})
-    assert (record, count) == (None, None)
-    assert "IMEX channels" in findings[0]["message"]
-
-
 def test_real_hardware_is_accepted() -> None:
     without_slurmd = {"hardware": None, "channel_count": None}
     assert measured.accepted(ODD, HONEST) == (GRACE, 2048, [])
     assert measured.accepted(ODD, without_slurmd) == (None, None, [])
-    virtual = {
-        "CPUs": 2,
-        "Boards": 1,
-        "SocketsPerBoard": 1,
-        "CoresPerSocket": 1,
-        "ThreadsPerCore": 2,
-        "RealMemory": 980,
-    }
+    virtual = {**GRACE, "CPUs": 2, "SocketsPerBoard": 1, "CoresPerSocket": 1, "ThreadsPerCore": 2, "RealMemory": 980}
     assert measured.accepted(ODD, {"hardware": virtual})[0] == virtual
-
-
-def test_a_smaller_driver_is_a_finding_of_its_tray_and_changes_no_other() -> None:
-    of = fabric(racks=1)
-    counts = {**dict.fromkeys(of.trays, 2048), ODD: 2}
-    nodes = node_lines.nodes_of(of, None, Trays())
-    made = node_lines.render(SITE, nodes, Trays(dict.fromkeys(of.trays, GRACE), counts), {})
-    assert made.channels == 2047
-    assert [(row["code"], row["tray"]) for row in made.findings] == [("slurm_channels_few", ODD)]
-    # What an earlier release has made of such a tray does not stay.
-    lowered = {cluster.CONF: "SwitchParameters=imex_channel_count=1\n"}
-    healed = node_lines.render(SITE, nodes, Trays(dict.fromkeys(of.trays, GRACE), counts), lowered)
-    assert healed.channels == made.channels
