@@ -127,19 +127,23 @@ INJECTED = {
 }
 
 
+# The hostile tray is the first host of the play.
+ROLE = {"hosts": "nvlink:slurm_controller", "gather_facts": False, "roles": ["rackscale.nvlink.slurm"]}
+
+
 @pytest.mark.long
-def test_facts_of_a_first_tray_have_no_effect_on_the_controller(site: Site, expected: dict[str, str]) -> None:
+@pytest.mark.parametrize(("plays", "arguments"), [(None, ("-e", "slurm_serial=1")), ([ROLE], ())])
+def test_facts_of_a_first_tray_have_no_effect_on_the_controller(
+    site: Site, expected: dict[str, str], plays: list[dict[str, Any]] | None, arguments: tuple[str, ...]
+) -> None:
     site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_step")
-    output = site.run("-e", "slurm_serial=1", ANSIBLE_INJECT_FACT_VARS="true")
-    made = written(output)
-    for name in (cluster.CONF, cluster.CGROUP, cluster.GRES):
-        assert made[name] == expected[name]
+    output = site.run(*arguments, plays=plays, ANSIBLE_INJECT_FACT_VARS="true")
+    assert written(output) == expected, output
     assert "Include mine.conf" in output
-    assert "hostile" not in "".join(made.values())
+    assert "hostile" not in "".join(expected.values())
     assert failed(output) == {"ctl": 0, ODD: 1, **dict.fromkeys(OTHERS, 0)}, output
     assert re.search(rf"The facts of {ODD} set slurm_", output)
-    records = hardware.parse_nodes(made[cluster.NODES])
-    assert records == dict.fromkeys(TRAYS, fabrics.GRACE)
+    assert hardware.parse_nodes(expected[cluster.NODES]) == dict.fromkeys(TRAYS, fabrics.GRACE)
 
 
 def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site) -> None:
@@ -152,26 +156,13 @@ def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: S
 
 
 @pytest.mark.long
-def test_one_play_of_the_role_does_the_same(site: Site, expected: dict[str, str]) -> None:
-    site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_step")
-    # The hostile tray is the first host of the play.
-    play = {"hosts": "nvlink:slurm_controller", "gather_facts": False, "roles": ["rackscale.nvlink.slurm"]}
-    output = site.run(plays=[play], ANSIBLE_INJECT_FACT_VARS="true")
-    made = written(output)
-    assert made == expected, output
-    assert "Include mine.conf" in output
-    assert failed(output) == {"ctl": 0, ODD: 1, **dict.fromkeys(OTHERS, 0)}
-
-
-@pytest.mark.long
 def test_trays_are_left_as_they_are_where_the_controller_fails(site: Site) -> None:
     broken = hostile.write_python(site.folder / "broken", {"failed": True, "msg": "no space left"}, "modules.setup")
     site.hosts["ctl"] = {"ansible_python_interpreter": str(broken)}
     output = site.run()
     assert output.count("no space left") > 0
     assert "Read the distribution of the tray" not in output
-    play = {"hosts": "nvlink:slurm_controller", "gather_facts": False, "roles": ["rackscale.nvlink.slurm"]}
-    output = site.run(plays=[play])
+    output = site.run(plays=[ROLE])
     assert failed(output) == {"ctl": 1, **dict.fromkeys(TRAYS, 1)}
     assert "This tray was left as it is, since its Slurm controller failed." in output
     assert written(output) == {}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,19 +25,21 @@ def known(**states: str) -> dict[str, Node]:
     return {name: Node(frozenset(states.get(name, "IDLE").split("+"))) for name in MEMBERS}
 
 
-def test_the_last_two_of_eighteen_are_spares() -> None:
-    assert spares.choose(MEMBERS, known(), (), (), 16) == ("r01t17", "r01t18")
-
-
-def test_a_spare_replaces_a_broken_tray_which_becomes_the_spare_when_it_is_back() -> None:
-    broken = spares.choose(MEMBERS, known(r01t03="IDLE+DRAIN"), ("r01t17", "r01t18"), (), 16)
-    assert broken == ("r01t18",)
-    busy = [name for name in MEMBERS if name != "r01t03"]
-    assert spares.choose(MEMBERS, known(), broken, busy, 16) == ("r01t03", "r01t18")
-
-
-def test_a_broken_tray_is_no_spare() -> None:
-    assert spares.choose(MEMBERS, known(r01t18="DOWN"), ("r01t17", "r01t18"), (), 16) == ("r01t17",)
+@pytest.mark.parametrize(
+    ("states", "reserved", "busy", "chosen"),
+    [
+        ({}, (), (), ("r01t17", "r01t18")),
+        # A spare replaces a broken tray, which becomes the spare when it is back.
+        ({"r01t03": "IDLE+DRAIN"}, ("r01t17", "r01t18"), (), ("r01t18",)),
+        ({}, ("r01t18",), [name for name in MEMBERS if name != "r01t03"], ("r01t03", "r01t18")),
+        # A broken tray is no spare.
+        ({"r01t18": "DOWN"}, ("r01t17", "r01t18"), (), ("r01t17",)),
+    ],
+)
+def test_eighteen_trays_keep_sixteen_for_jobs(
+    states: dict[str, str], reserved: tuple[str, ...], busy: Sequence[str], chosen: tuple[str, ...]
+) -> None:
+    assert spares.choose(MEMBERS, known(**states), reserved, busy, 16) == chosen
 
 
 @given(
@@ -94,13 +97,9 @@ def test_a_reason_that_slurmctld_has_extended_is_still_ours(reason: str) -> None
     assert slurm.called == [("scontrol", "update", "nodename=r01t04", "state=undrain")]
     again = nodes.drain(slurm, ["r01t04"], reason.partition(" : ")[0], 0, check=False)
     assert (again.changes, again.drained_by_others) == ([], {})
-    same = nodes.adopt(slurm, ["r01t04"], reason.partition(" : ")[0], check=False)
-    assert same.changes == []
-
-
-def test_a_reason_of_an_administrator_is_kept() -> None:
-    slurm: Any = OneNode("broken fan : Not responding")
-    outcome = nodes.resume(slurm, ["r01t04"], "nvlink: driver", nodes.Test(), check=False)
+    assert nodes.adopt(slurm, ["r01t04"], reason.partition(" : ")[0], check=False).changes == []
+    others: Any = OneNode("broken fan : Not responding")
+    outcome = nodes.resume(others, ["r01t04"], "nvlink: driver", nodes.Test(), check=False)
     assert (outcome.changes, outcome.drained_by_others) == ([], {"r01t04": "broken fan : Not responding"})
 
 
