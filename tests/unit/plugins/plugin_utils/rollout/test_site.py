@@ -31,6 +31,9 @@ OWNED = replace(WELL, variables={"imex_owner": "domain"})
         ([], {"imex_owner": "domain"}, "discover imex verify report"),
         ([], {"dra_driver_shape": "compute_domains"}, "discover kubernetes verify report"),
         (["ctl"], {"k8s_topology_schedulers": ["kai"]}, "discover slurm kubernetes verify report"),
+        # The phases imex and kubernetes together would change the owner twice a run.
+        ([], {"dra_driver_shape": "compute_domains", "imex_owner": "domain"}, "discover kubernetes verify report"),
+        ([], {"k8s_topology_schedulers": ["kai"], "imex_owner": "none"}, "discover imex kubernetes verify report"),
     ],
 )
 def test_the_inventory_decides_the_default_phases(
@@ -49,15 +52,6 @@ def test_all_problems_are_reported_at_once() -> None:
         "site_slurm: 'new' must be existing or managed",
         "site_accept: set for trays and not for localhost, where it is read; set it for the group all",
     ]
-
-
-def test_only_one_phase_configures_imex() -> None:
-    """The phases imex and kubernetes together would change the owner twice a run."""
-    both = {"dra_driver_shape": "compute_domains", "imex_owner": "domain"}
-    driver = Inventory(WELL.trays, [], both, kubeconfig="")
-    assert site.default_phases(driver) == ["discover", "kubernetes", "verify", "report"]
-    labels = replace(driver, variables={"k8s_topology_schedulers": ["kai"], "imex_owner": "domain"})
-    assert site.default_phases(labels) == ["discover", "imex", "kubernetes", "verify", "report"]
 
 
 def test_a_controller_is_no_tray_and_trays_are_required() -> None:
