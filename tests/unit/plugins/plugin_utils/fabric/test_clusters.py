@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -180,63 +179,41 @@ def document() -> dict[str, Any]:
     return json.loads(fabric_file.serialise(shared().fabric))
 
 
-def at(*where: str | int, put: Any = None) -> Callable[[Any], None]:
-    def change(node: Any) -> None:
-        for key in where[:-1]:
-            node = node[key]
-        if put is None:
-            del node[where[-1]]
-        else:
-            node[where[-1]] = put
-
-    return change
-
-
-BLOCKS = ("clusters", "slurm", "alpha", "blocks")
+ALPHA = "clusters.slurm.alpha.blocks"
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("where", "values", "sentence"),
     [
-        (at("clusters", "pbs", put={}), "clusters has the unknown key 'pbs'; remove it"),
+        ("clusters", {"pbs": {}}, "clusters has the unknown key 'pbs'; remove it"),
+        ("clusters.slurm", {"..": {"blocks": {}}}, "clusters.slurm has the name '..'; a name there may contain "),
+        (f"{ALPHA}.r01", {"position": 1}, f"{ALPHA}.r02.position is 1, the same as clusters.slurm.alp"),
+        (f"{ALPHA}.r01", {"name": "r02"}, f"{ALPHA}.r02.name is r02, the same as clusters.slurm.alpha"),
+        (ALPHA, {"r09": {"name": "r09", "position": 9}}, f"{ALPHA} names the unknown clique r09; add it to cliques"),
+        (ALPHA, {"r02": None}, f"{ALPHA} has no block for r02, the clique of its tray r02t01; add one"),
         (
-            at("clusters", "slurm", "..", put={"blocks": {}}),
-            "clusters.slurm has the name '..'; a name there may contain ",
+            "trays.r01t01",
+            {"slurm_cluster": "gamma"},
+            "trays.r01t01.slurm_cluster names the unknown cluster gamma; add ",
         ),
+        ("", {"clusters": None}, "trays.r01t01.slurm_cluster names the unknown cluster alpha; add it to clusters"),
         (
-            at(*BLOCKS, "r01", "position", put=1),
-            "clusters.slurm.alpha.blocks.r02.position is 1, the same as clusters.slurm.alp",
+            "clusters.slurm",
+            {"Alpha": {"blocks": {}}},
+            "clusters.slurm.Alpha is alpha, the same as clusters.slurm.alpha;",
         ),
-        (
-            at(*BLOCKS, "r01", "name", put="r02"),
-            "clusters.slurm.alpha.blocks.r02.name is r02, the same as clusters.slurm.alpha",
-        ),
-        (
-            at(*BLOCKS, "r09", put={"name": "r09", "position": 9}),
-            "clusters.slurm.alpha.blocks names the unknown clique r09; add it to cliques",
-        ),
-        (
-            at(*BLOCKS, "r02"),
-            "clusters.slurm.alpha.blocks has no block for r02, the clique of its tray r02t01; add one",
-        ),
-        (
-            at("trays", "r01t01", "slurm_cluster", put="gamma"),
-            "trays.r01t01.slurm_cluster names the unknown cluster gamma; add it to clusters",
-        ),
-        (at("clusters"), "trays.r01t01.slurm_cluster names the unknown cluster alpha; add it to clusters"),
-        (
-            at("clusters", "slurm", "Alpha", put={"blocks": {}}),
-            "clusters.slurm.Alpha is alpha, the same as clusters.slurm.alpha; change one of them",
-        ),
-        (
-            at("trays", "r01t02", "slurm_node", put="r01t01"),
-            "trays.r01t02.slurm_node is r01t01, the same as trays.r01t01.",
-        ),
+        ("trays.r01t02", {"slurm_node": "r01t01"}, "trays.r01t02.slurm_node is r01t01, the same as trays.r01t01."),
     ],
 )
-def test_each_mistake_is_one_sentence_with_its_field(change: Callable[[Any], None], sentence: str) -> None:
+def test_each_mistake_is_one_sentence_with_its_field(where: str, values: dict[str, Any], sentence: str) -> None:
+    """Keys of an object of the file that get other values; None removes one."""
     changed = document()
-    change(changed)
+    node = changed
+    for key in filter(None, where.split(".")):
+        node = node[key]
+    node.update(values)
+    for key in [key for key, value in values.items() if value is None]:
+        del node[key]
     with pytest.raises(fabric_file.FabricFileError) as caught:
         fabric_file.parse(json.dumps(changed).encode(), "fabric.json")
     assert str(caught.value).startswith(f"fabric.json: {sentence}")
