@@ -57,6 +57,8 @@ unknownkey*) echo "No ED25519 host key is known for $host and you have requested
   echo "Host key verification failed." >&2; exit 255 ;;
 odd*) printf '{{ 7 * 7 }}\\033[31m something new\\n' >&2; exit 255 ;;
 mute*) exit 255 ;;
+unforwarded*) echo "mux_client_request_stdio_fwd: session request failed: Session open refused by peer" >&2
+  echo "kex_exchange_identification: Connection closed by remote host" >&2; exit 255 ;;
 bare*) echo "sh: 1: exec: python3: not found" >&2; exit 127 ;;
 garbage*) echo 'nvlink-facts-1:{"attached": tru:nvlink-facts-end' ;;
 flood*) exec cat /dev/zero ;;
@@ -234,8 +236,9 @@ def test_trays_behind_a_gateway_share_one_connection_to_it(observe: Observe, tmp
 
 def test_trays_have_the_gateways_of_their_racks(observe: Observe, tmp_path: Path) -> None:
     recorder = Recorder()
-    jump = {"tray[1-2]": "gw1", "tray3,refused1": "gw2", "tray[7-8]": "gw3"}
-    observed = observe("tray[1-4],refused1", jump=jump, reporter=recorder)
+    jump = {"tray[1-2]": "gw1", "tray3,unforwarded1": "gw2", "tray[7-8]": "gw3"}
+    observed = observe("tray[1-4],unforwarded1", jump=jump, reporter=recorder)
+    assert observed["unforwarded1"].problem == "its gateway gw2 cannot connect to it"
     assert [name for name, row in observed.items() if row.reachable] == ["tray1", "tray2", "tray3", "tray4"]
     assert sorted(words[-1] for words in gateways(tmp_path)) == ["gw1", "gw2"]
     assert recorder.warned[0] == "ssh: jump has 'tray[7-8]', and none of these trays is read"
