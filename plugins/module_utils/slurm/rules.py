@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, SlurmError, Topology
 
 Version = tuple[int, int, int]
 
@@ -32,6 +32,10 @@ class Partition:
     name: str
     nodes: tuple[str, ...] = ()
     topology: str = ""
+
+    def uses(self, topology: Topology) -> bool:
+        """Whether its jobs are placed by this topology."""
+        return self.topology == topology.name if self.topology else topology.cluster_default
 
 
 def partitions_of(records: Iterable[Mapping[str, str]]) -> list[Partition]:

@@ -430,16 +430,11 @@ def _unknown_blocks(candidate: Candidate) -> Iterator[Objection]:
 def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
     covered = {node for block in candidate.topology.blocks for node in block.nodes}
     for partition in candidate.partitions:
-        if not _uses(candidate, partition):
+        if not partition.uses(candidate.topology):
             continue
         outside = [node for node in partition.nodes if node not in covered]
         if outside and len(outside) < len(partition.nodes):
             yield "partition", {"tray": outside[0], "partition": partition.name, "nodes": summarize(outside)}
-
-
-def _uses(candidate: Candidate, partition: Partition) -> bool:
-    """Whether a partition is scheduled by the candidate's topology."""
-    return partition.topology == candidate.topology.name if partition.topology else candidate.topology.cluster_default
 
 
 def _partition_topologies(candidate: Candidate) -> Iterator[Objection]:

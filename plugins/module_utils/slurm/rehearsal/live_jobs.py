@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -271,19 +271,15 @@ def partitions(records: Sequence[Mapping[str, str]], topology: Topology) -> list
     for record in sorted(records, key=lambda record: record.get("Default") != "YES"):
         if record.get("State") != "UP" or record.get("ReqResv") == "YES":
             continue
-        try:
-            members = frozenset(expand(record.get("Nodes", "").replace("(null)", "")))
-        except HostlistError:
-            continue
+        (known,) = rules.partitions_of([record])
         least, most = record.get("MinNodes", ""), record.get("MaxNodes", "")
         partition = Partition(
-            record.get("PartitionName", ""),
-            members,
+            known.name,
+            frozenset(known.nodes),
             max(1, int(least) if least.isdecimal() else 1),
             int(most) if most.isdecimal() else rules.MAX_NODES,
         )
-        name = record.get("Topology", "").replace("(null)", "")
-        (mine if name == topology.name or (not name and topology.cluster_default) else others).append(partition)
+        (mine if known.uses(topology) else others).append(partition)
     return mine or others
 
 

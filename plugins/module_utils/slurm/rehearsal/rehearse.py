@@ -363,15 +363,7 @@ def make_jobs(candidate: Candidate, partitions: Sequence[rules.Partition], known
     blocks = [tuple(node for node in block.nodes if node in known) for block in candidate.topology.blocks]
     names = [block.name for block in candidate.topology.blocks]
     jobs = list(_of_blocks(names, blocks))
-    mine = [
-        partition
-        for partition in partitions
-        if partition.name != OPEN_PARTITION
-        and (
-            partition.topology == candidate.topology.name
-            or (not partition.topology and candidate.topology.cluster_default)
-        )
-    ]
+    mine = [known for known in partitions if known.name != OPEN_PARTITION and known.uses(candidate.topology)]
     jobs += _of_partitions(mine, candidate.topology)
     here = {partition.name for partition in partitions}
     return jobs + [job for job in candidate.jobs if job.kind != "past" or job.partition in here]
