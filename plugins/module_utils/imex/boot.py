@@ -69,36 +69,28 @@ def decide(own: Record, answers: dict[str, Record], members: int) -> tuple[str, 
 
     ``own``: this tray's record. ``answers``: peer -> its record. ``members``: the number of lines in the list.
     """
-    agreeing: list[str] = []
-    differing: list[str] = []
-    other_clique: list[str] = []
-    against: list[str] = []
-    for peer, answer in sorted(answers.items()):
-        if not _is_count(answer.get("generation")):
-            continue
-        if _agrees(own, answer):
-            agreeing.append(peer)
-        elif answer.get("clique") != own["clique"]:
-            other_clique.append(f"{peer} (clique {answer.get('clique')})")
-        elif answer["generation"] > own["generation"]:
-            against.append(
-                f"{peer} has generation {answer['generation']} of the list of clique {own['clique']}, this tray has"
-                f" generation {own['generation']}"
-            )
-        elif answer["generation"] == own["generation"]:
-            differing.append(peer)
+    clique, generation = own["clique"], own["generation"]
+    known = {peer: answer for peer, answer in sorted(answers.items()) if _is_count(answer.get("generation"))}
+    agreeing = [peer for peer, answer in known.items() if _agrees(own, answer)]
+    others = {peer: answer for peer, answer in known.items() if peer not in agreeing}
+    moved = [f"{peer} (clique {answer['clique']})" for peer, answer in others.items() if answer["clique"] != clique]
+    lists = {peer: answer["generation"] for peer, answer in others.items() if answer["clique"] == clique}
+    against = [
+        f"{peer} has generation {number} of the list of clique {clique}, this tray has generation {generation}"
+        for peer, number in lists.items()
+        if number > generation
+    ]
+    differing = [peer for peer, number in lists.items() if number == generation]
     if len(agreeing) + 1 <= len(differing):
-        against += [
-            f"{peer} has another list of generation {own['generation']} of clique {own['clique']}" for peer in differing
-        ]
+        against += [f"{peer} has another list of generation {generation} of clique {clique}" for peer in differing]
     if len(against) > 1 or (against and members == 2):
         return "stale", against[0]
     if (len(agreeing) + 1) * 2 > members:
         return "start", f"{len(agreeing)} of {members - 1} members have the same list"
     if against:
         return "contested", against[0]
-    if other_clique:
-        return "uncertain", f"members of its list are in another clique now: {', '.join(other_clique[:3])}"
+    if moved:
+        return "uncertain", f"members of its list are in another clique now: {', '.join(moved[:3])}"
     return "wait", f"{len(agreeing)} of {members - 1} members report the same list"
 
 

@@ -114,21 +114,12 @@ class DesiredState:
         return self.owner in SERVICE_OWNERS
 
     @property
-    def text(self) -> str:
-        return files.render_nodes(self.entries)
-
-    @property
     def sha256(self) -> str:
         return list_digest(self.owner, self.nodes, self.entries)
 
     @property
     def nodes_path(self) -> str:
         return files.Config(self.config).get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
-
-    @property
-    def ignores_config(self) -> bool:
-        """Whether this owner does not use config.cfg."""
-        return self.owner not in LIST_OWNERS
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -266,11 +257,6 @@ def findings_of(desired: DesiredState, facts: Facts, driver: str | None) -> list
         versions = {"version": desired.version, "driver": facts["driver_version"]}
         findings.append(host_finding("imex_version_mismatch", "option", **versions))
     return findings
-
-
-def unused_channels() -> HostFinding:
-    """The finding for option channels together with Slurm's plugin."""
-    return host_finding("imex_channel_slurm_conflict", devices="those of option channels")
 
 
 def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> HostFinding:

@@ -74,7 +74,7 @@ class Tray:
         offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
         findings += missing
         if self.desired.channels and slurm_conf.gives_channels():
-            findings.append(domain.unused_channels())
+            findings.append(host_finding("imex_channel_slurm_conflict", devices="those of option channels"))
         difference = self._difference(observed, offer)
         must_stop = observed["running"] and bool(difference.restart_clique or difference.restart or difference.stop)
         record = read_record()
@@ -247,17 +247,19 @@ class Tray:
     def _write_config(self) -> None:
         """Write config.cfg; under driver_managed and none only where it names the role's TLS files, which go."""
         present = atomic.read_text(files.CONFIG_FILE) or ""
-        is_used = not self.desired.ignores_config or any(path in present for path in domain.TLS_FILES.values())
+        has_list = self.desired.owner in domain.LIST_OWNERS
+        is_used = has_list or any(path in present for path in domain.TLS_FILES.values())
         if self.desired.config and is_used:
             self._write(files.CONFIG_FILE, self.desired.config)
 
     def _write_list(self, generation: int) -> None:
         record = domain.render_record(self.desired, generation, read_record(), time.time())
-        if atomic.read_text(self.desired.nodes_path) != self.desired.text and not self.check:
+        text = files.render_nodes(self.desired.entries)
+        if atomic.read_text(self.desired.nodes_path) != text and not self.check:
             # Without its approval, a tray that crashes now does not start with half a change.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(domain.START_APPROVAL)
-        self._write(self.desired.nodes_path, self.desired.text)
+        self._write(self.desired.nodes_path, text)
         self._write(files.RECORD_FILE, record)
 
     def _remove_list(self, old: boot.Record | None) -> None:
