@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,15 +60,14 @@ PAUSE = """\
 
 
 class Site(pages.Shell):
-    """An operator's folder with the files of the day-two page, and the lab that it manages."""
+    """A copy of examples/site, and the lab that it manages."""
 
     def __init__(self, folder: Path, racks: RunningLab) -> None:
         # The tests count the changed tasks in the recap of Ansible's own callback, and ansible.cfg sets another one.
         super().__init__(folder, ANSIBLE_STDOUT_CALLBACK="default")
         self.racks = racks
-        (folder / "group_vars").mkdir()
-        for name, text in pages.files(ENTRY).items():
-            (folder / name).write_text(text)
+        shutil.copytree(CHECKOUT / "examples" / "site", folder, dirs_exist_ok=True)
+        (folder / "fabric.json").unlink()
         (folder / "hosts.yml").write_text(racks.inventory.read_text())
         self.hook()
         self.type("git init -q")
