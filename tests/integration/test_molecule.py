@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The scenarios in molecule/: one is converged and verified in `make test`, the others tested in `make test-all`."""
+"""The scenarios in molecule/ and of an example: `make test` runs one, `make test-all` the others."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ SCENARIOS = sorted({path.parent.name for path in (CHECKOUT / "molecule").glob("*
 SECONDS = 1500.0
 
 
-def molecule(command: str, scenario: str) -> None:
+def molecule(command: str, scenario: str, folder: Path = CHECKOUT) -> None:
     tools = Path(sys.executable).parent
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [str(tools / "molecule"), command, "-s", scenario],
-        cwd=CHECKOUT,
+        cwd=folder,
         env={
             **os.environ,
             "PATH": path,
             "NO_COLOR": "1",
             "PY_COLORS": "0",
+            "NVLINK_LAB": str(CHECKOUT / "tests" / "lab" / "lab"),
             "LAB_NAME": f"test-{os.getpid()}-{scenario}",
         },
         stdin=subprocess.DEVNULL,
@@ -63,3 +64,8 @@ def test_a_scenario_converges_and_is_verified(default: str) -> None:
 def test_a_scenario_passes_its_whole_sequence(scenario: str) -> None:
     """With idempotence; it begins and ends with `destroy`."""
     molecule("test", scenario)
+
+
+@pytest.mark.long
+def test_the_role_of_a_site_passes_its_scenario() -> None:
+    molecule("test", "default", CHECKOUT / "examples" / "role-with-molecule")
