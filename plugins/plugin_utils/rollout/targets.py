@@ -44,6 +44,14 @@ SAMPLE_VALUES = {
 }
 """An example of each variable that a playbook needs."""
 
+_EMPTY_GROUP = {
+    "nvlink": "add an inventory source that reads the fabric file, such as -i cluster.nvlink.yml, or name the trays"
+    " with -e {name}=PATTERN",
+    "slurm_controller": "put the host of slurmctld into it, or name its group with -e {name}=GROUP",
+    "trays": "put the trays into it, or use -e {name}=PATTERN",
+}
+"""Default group of a play -> what to do where it has no host."""
+
 _CHECK = "; check the name"
 _OF_ANSIBLE = ("all", "always", "untagged")
 _COLLECTION = "rackscale.nvlink."
@@ -158,22 +166,12 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
     if value:
         hint = similar(pattern, (*run.groups, *run.hosts), "; set it to a group or a host that the inventory has")
         return f"{name}: {shown(pattern)} matches no host of the inventory{hint}"
-    if pattern == "slurm_controller":
-        return (
-            "group slurm_controller: the inventory has no host in it; put the host of slurmctld into it, or name its"
-            " group with -e slurm_controller_hosts=GROUP"
-        )
-    if pattern == "nvlink":
-        unread = run.unread()
-        if unread:
-            return f"group nvlink: the inventory has no host in it, since {unread}"
-        return (
-            "group nvlink: the inventory has no host in it; add an inventory source that reads the fabric file, such as"
-            f" -i cluster.nvlink.yml, or name the trays with -e {name}=PATTERN"
-        )
-    if run.hosts:
-        return f"group trays: the inventory has no host in it; put the trays into it, or use -e {name}=PATTERN"
-    return "inventory: it has no host; name its file with -i, such as -i hosts.yml"
+    group = pattern if pattern in _EMPTY_GROUP else "trays"
+    if group == "trays" and not run.hosts:
+        return "inventory: it has no host; name its file with -i, such as -i hosts.yml"
+    unread = run.unread() if group == "nvlink" else ""
+    remedy = f", since {unread}" if unread else f"; {_EMPTY_GROUP[group].format(name=name)}"
+    return f"group {group}: the inventory has no host in it{remedy}"
 
 
 def wrong_trays(run: Run, fabric: Fabric, name: str, value: object, placed: bool) -> str:
