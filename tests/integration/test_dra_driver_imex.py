@@ -21,8 +21,8 @@ from nvlab.kubernetes.plane import ControlPlane
 from . import pages
 from .commands import ansible
 from .conftest import RunningLab, lab_command, running_lab
-from .test_dra_driver_role import DOMAIN, LABELLED, printed
-from .test_kubernetes_lab import until
+from .test_dra_driver_role import LABELLED, printed
+from .test_kubernetes_lab import DOMAIN, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 

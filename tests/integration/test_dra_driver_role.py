@@ -30,7 +30,7 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
 from .conftest import NEWEST_KUBERNETES, OLDEST_KUBERNETES
-from .test_kubernetes_lab import FOUR, until, workload
+from .test_kubernetes_lab import CLAIMS, DEPLOYMENTS, DOMAIN, FOUR, ONLY_DOMAINS, until, workload
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
@@ -43,19 +43,10 @@ FACTS = {
 NAME = chart.NAME
 CRD = "apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com"
 DAEMON_SETS = f"apis/apps/v1/namespaces/{NAME}/daemonsets"
-DEPLOYMENTS = "apis/apps/v1/namespaces/default/deployments"
-CLAIMS = f"{domains.RESOURCE}/resourceclaims"
 HELM_DIFF = paths.LAB / "kubernetes" / "helm-diff"
 LABELLED = {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}}
 PLAY = [{"hosts": "localhost", "gather_facts": False, "roles": [{"role": "rackscale.nvlink.dra_driver"}]}]
 IMEX = {"ansible.builtin.import_role": {"name": "rackscale.nvlink.dra_driver", "tasks_from": "imex"}}
-ONLY_DOMAINS = ("--set", "resources.gpus.enabled=false")
-DOMAIN = {
-    "apiVersion": domains.VERSION,
-    "kind": "ComputeDomain",
-    "metadata": {"name": "work", "namespace": "default"},
-    "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "work-channel"}}},
-}
 
 
 class Site:

@@ -31,7 +31,7 @@ ONLY_DOMAINS = ("--set", "resources.gpus.enabled=false")
 DOMAIN = {
     "apiVersion": domains.VERSION,
     "kind": "ComputeDomain",
-    "metadata": {"name": "work"},
+    "metadata": {"name": "work", "namespace": "default"},
     "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "work-channel"}}},
 }
 Found = TypeVar("Found")

@@ -12,16 +12,19 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from nvlab import scenario
 from nvlab.kubernetes import domains, driver, nodes, plane
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
 from .conftest import CHECKOUT, OLDEST_KUBERNETES
+from .test_kubernetes_lab import FOUR
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
-FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
 LABEL = "nvidia.com/gpu.clique"
 CRDS = CHECKOUT / "tests" / "lab" / "kubernetes" / "chart" / "crds"
 CHANNEL = {
@@ -33,31 +36,12 @@ CHANNEL = {
 Failures = list[tuple[str, str, list[str]]]
 
 
-def fabric(texts: dict[str, str]) -> dict[str, Any]:
-    """The fabric file of four trays in two cliques. texts: tray -> the text of its clique."""
-    uuid = next(iter(texts.values())).partition(".")[0]
-    cliques = {f"r01{name}": int(number) for name, number in (("a", 1), ("b", 2))}
-    return {
-        "schema_version": 1,
-        "domains": {"r01": {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 4}},
-        "cliques": {
-            name: {"domain": "r01", "clique_id": number, "block": {"name": name, "position": number - 1}}
-            for name, number in cliques.items()
-        },
-        "trays": {
-            tray: {
-                "clique": "r01a" if text.endswith(".1") else "r01b",
-                "tray_index": at,
-                "gpu_uuids": [f"GPU-{tray}-{gpu}" for gpu in range(4)],
-                "imex_address": f"198.51.100.{11 + at}",
-                "slurm_node": tray,
-                "kubernetes_node": tray,
-                "why": "placed for a test",
-            }
-            for at, (tray, text) in enumerate(texts.items())
-        },
-        "overrides": [],
-    }
+def fabric(texts: dict[str, str]) -> Fabric:
+    """Four trays in two cliques. texts: tray -> the text of its clique."""
+    made = fabrics.fabric(racks=1, trays=4, split=(1,))
+    made.domains["r01"]["cluster_uuid"] = texts["r01t01"].partition(".")[0]
+    assert {tray: made.clique_text(row["clique"]) for tray, row in made.trays.items()} == texts
+    return made
 
 
 def verify(running: ControlPlane, folder: Path, **more: Any) -> tuple[Failures, dict[str, Any]]:
@@ -88,7 +72,7 @@ class Site:
         }
         # The stand-in for the driver would repair the faults of a test.
         driver.set_faults(running.directory, None, {"paused": "true"})
-        (folder / "fabric.json").write_text(json.dumps(fabric(self.texts)))
+        (folder / "fabric.json").write_bytes(fabric_file.serialise(fabric(self.texts)))
 
     def apply(self, *documents: dict[str, Any]) -> None:
         file = self.folder / "objects.yml"
