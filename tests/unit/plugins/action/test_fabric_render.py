@@ -147,6 +147,7 @@ def test_a_tray_that_is_missing_in_a_file_is_a_warning(bench: Bench) -> None:
     bench.write()
     (warning,) = bench.render()["warnings"]
     assert "Tray r01t01 has the kubernetes_node No_Node, which is not a Node name" in warning
+    assert "No_Node" not in "".join(path.read_text() for path in (bench.out / "kubernetes").iterdir())
 
 
 def test_an_edited_file_is_rendered_again(bench: Bench) -> None:

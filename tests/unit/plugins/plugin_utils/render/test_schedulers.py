@@ -98,14 +98,6 @@ def test_a_retired_clique_is_not_rendered() -> None:
     assert rendered(bent) == rendered(fabric)
 
 
-def test_an_invalid_node_name_is_a_finding_and_omitted() -> None:
-    fabric = small()
-    fabric.trays["r01t02"]["kubernetes_node"] = "R01_T02"
-    (found,) = schedulers.findings(fabric, State())
-    assert (found["code"], found["tray"], found["severity"]) == ("k8s_node_missing", "r01t02", "warning")
-    assert "R01_T02" not in "".join(rendered(fabric).values())
-
-
 def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
     fabric = small()
     cliques: Any = {

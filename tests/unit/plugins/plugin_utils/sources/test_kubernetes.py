@@ -149,20 +149,16 @@ def test_an_invalid_clique_label_is_a_finding(label: Any) -> None:
     assert good.identity == (UUID, 32766)
 
 
-def test_no_clique_label_is_no_finding() -> None:
-    (observed,) = found(node("t1", clique=None))
-    assert (observed.identity, observed.findings, observed.gpu_count) == (None, (), 4)
-
-
 @pytest.mark.parametrize(
-    ("written", "place"), [(f"{UUID.upper()}.7", (UUID, 7)), ("nvl-domain-1", None), (7, None), ({"a": 1}, None)]
+    ("written", "place"),
+    [(f"{UUID.upper()}.7", (UUID, 7)), ("nvl-domain-1", None), (7, None), ({"a": 1}, None), (None, None)],
 )
 def test_the_annotation_of_topograph_counts_without_the_label(written: Any, place: Any) -> None:
     unlabelled, labelled = node("t1", clique=None), node("t2")
     unlabelled["metadata"]["annotations"] = {"topograph.run/cluster-id": written}
     labelled["metadata"]["annotations"] = {"topograph.run/cluster-id": f"{UUID}.7"}
     first, second = found(unlabelled, labelled)
-    assert (first.identity, first.findings) == (place, ())
+    assert (first.identity, first.findings, first.gpu_count) == (place, (), 4)
     assert second.identity == (UUID, 32766)
 
 
