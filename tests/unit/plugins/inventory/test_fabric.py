@@ -27,8 +27,6 @@ Parse = Callable[..., InventoryData]
 PLUGIN = "plugin: rackscale.nvlink.fabric\n"
 FROM_FILE = PLUGIN + "sources: [fabric_file]\nfabric_file: fabric.json\n"
 SIMULATED = PLUGIN + "sources: [simulation]\nsimulation: {racks: 1, trays_per_rack: 3}\n"
-# The seed decides the cluster UUID, of which provisional names are made.
-DOMAIN = "new_ef26f488"
 
 
 @pytest.fixture
@@ -130,14 +128,6 @@ def test_a_tray_has_its_variables(site: Path, parse: Parse) -> None:
     }
 
 
-def test_an_unplaced_tray_has_every_variable_too(site: Path, parse: Parse) -> None:
-    inventory = parse(FROM_FILE)
-    unplaced = variables(inventory, "spare01")
-    assert unplaced.keys() == variables(inventory, "r01t01").keys()
-    assert unplaced["nvlink_clique"] is None
-    assert unplaced["nvlink_gpu_count"] == 2
-
-
 def test_without_a_state_file_health_is_unknown(site: Path, parse: Parse) -> None:
     (site / "fabric.state.json").unlink()
     observed = variables(parse(FROM_FILE), "r01t02")
@@ -165,19 +155,6 @@ def test_the_option_fabric_file_accepts_all_forms_of_a_path(
     }
     inventory = parse(f"{PLUGIN}sources: [fabric_file]\nfabric_file: {names[where]}\n")
     assert variables(inventory, "r01t01")["nvlink_fabric_file"] == str(site / "fabric.json")
-
-
-def test_simulated_trays_have_provisional_names(parse: Parse) -> None:
-    inventory = parse(SIMULATED)
-    assert hosts(inventory, f"nvlink_clique_{DOMAIN}_32766") == ["r01t01", "r01t02", "r01t03"]
-    observed = variables(inventory, "r01t03")
-    assert (observed["nvlink_domain_name"], observed["nvlink_clique_name"]) == (DOMAIN, f"{DOMAIN}_32766")
-    assert (observed["nvlink_health"], observed["nvlink_state"], observed["nvlink_tray_index"]) == (
-        "healthy",
-        "present",
-        2,
-    )
-    assert "nvlink_fabric_file" not in observed
 
 
 def test_a_live_source_on_top_changes_health_but_no_place(site: Path, parse: Parse) -> None:

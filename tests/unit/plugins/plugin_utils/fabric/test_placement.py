@@ -156,16 +156,6 @@ def test_a_tray_without_a_fabric_is_unhealthy_where_its_rack_attaches_another_on
     assert health == {"r01t01": "unknown", "r02t01": "unhealthy", "r02t03": "healthy"}
 
 
-def test_an_unhealthy_tray_is_present_with_its_health() -> None:
-    site = Site()
-    site.discover()
-    site.gpus("r01t02")[3]["fabric"]["health"]["summary"] = "unhealthy"
-    site.gpus("r01t03")[0]["fabric"]["health"]["degraded_bandwidth"] = True
-    site.discover()
-    assert (site.state_of("r01t02"), site.state.trays["r01t02"]["health"]) == ("present", "unhealthy")
-    assert site.state.trays["r01t03"]["health"] == "degraded"
-
-
 def test_the_last_observation_is_kept_while_a_tray_is_down() -> None:
     site = Site()
     site.discover()
