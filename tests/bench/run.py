@@ -19,7 +19,6 @@ from pathlib import Path
 
 import ages
 import imex
-import kubernetes_labels as labels
 import kubernetes_nodes as nodes
 import live
 import payload
@@ -29,7 +28,6 @@ import rehearsal
 import runs
 import slurm_playbook
 import topology
-import verify
 from ansible.release import __version__ as core
 
 import inventory
@@ -56,9 +54,7 @@ def main() -> int:
     parser.add_argument("--payload", action="store_true", help="measure what each module carries to a host only")
     parser.add_argument("--topology", action="store_true", help="measure Slurm's topology files only")
     parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server only (root)")
-    parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing node labels only (root)")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
-    parser.add_argument("--verify", action="store_true", help="measure verify on 36 trays of the lab only (root)")
     runs_help = (
         "measure whole runs of the playbooks at these numbers of stand-in trays only, such as 36,288,1008 (root)"
     )
@@ -78,7 +74,7 @@ def main() -> int:
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
         once = name in (inventory.GROWN, runs.NAME, slurm_playbook.NAME, questions.NAME, payload.NAME)
         rounds = 1 if once else options.rounds
-        best = options.live or options.rehearsal or options.imex or options.verify
+        best = options.live or options.rehearsal or options.imex
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
         if options.write:
@@ -106,12 +102,8 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield topology.NAME, topology.table(options.racks, options.rounds, scratch / topology.NAME)
     elif options.imex:
         yield imex.NAME, imex.table(options.rounds)
-    elif options.verify:
-        yield verify.NAME, verify.table(options.racks, options.rounds, scratch / verify.NAME)
     elif options.kubernetes:
         yield nodes.NAME, nodes.table(options.racks, options.rounds, scratch / nodes.NAME)
-    elif options.kubernetes_labels:
-        yield labels.NAME, labels.table(options.racks, options.rounds, scratch / labels.NAME)
     else:
         yield placing.NAME, placing.table(options.racks, options.rounds, scratch / placing.NAME)
         yield topology.NAME, topology.table(options.racks, options.rounds, scratch / topology.NAME)
