@@ -27,7 +27,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from xml.etree import ElementTree
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
@@ -42,6 +41,12 @@ MAX_ERRORS, MAX_ERROR_LENGTH = 20, 500
 ERROR = r"^(?:E?\s+)?((?:\[ERROR\]: |fatal: \[).*)"
 MAX_NAMED, MAX_NAME_LENGTH = 10, 600
 PROGRESS_SECONDS = 20
+# Of pytest -v: how far it is, a failed test (with pytest-xdist and without), and the line that it ends with.
+PERCENT = re.compile(r"\[ *(\d+%)\]")
+FAILED_TEST = re.compile(
+    r"(?m)^(?:\[gw\d+\] \[ *\d+%\] (?:FAILED|ERROR) (.*::.*?)|(\S*::.*) (?:FAILED|ERROR) *\[.*%\]) *$"
+)
+SUMMARY = re.compile(r"(?m)^=+ (.* in \d[\d.]*s.*) =+$")
 # Examples of each property in test-all; tests/conftest.py has the number for `make test`.
 MORE_EXAMPLES = "50"
 LINT_DOCS = "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self ."
@@ -82,8 +87,7 @@ class Gate:
         name, *arguments = self.line.split()
         command = [str(BIN / name), *arguments]
         if self.is_pytest:
-            report, cache = LOGS / f"{self.name}.xml", LOGS / f"{self.name}.cache"
-            command += ["-q", "-p", "count_tests", f"--junitxml={report}", "-o", f"cache_dir={cache}"]
+            command += ["-v", "--color=no", "-o", f"cache_dir={LOGS / f'{self.name}.cache'}"]
             command += ["-m", self.marks] if self.marks else []
         return command if self.on_lab else ["nice", "-n", "5", *command]
 
@@ -157,11 +161,11 @@ class Console:
             verdict = "FAILED" if outcome.failed else "skipped" if not outcome.passed else "ok"
             self._print(verdict, f"{outcome.gate.name:22}{outcome.passed:5} passed{outcome.seconds:8.1f} s")
             if outcome.failed:
-                lines, named = _log(outcome.gate)
+                lines = _log(outcome.gate.name).splitlines()
                 # Ansible's own errors are far above the end of a long play's output.
                 errors = [line[:MAX_ERROR_LENGTH] for line in lines if re.match(ERROR, line)]
-                named += list(dict.fromkeys(errors))[-MAX_ERRORS:]
-                print("\n".join(f"    | {line}" for line in [*named, *lines[-LOG_TAIL_LINES:]]), flush=True)
+                errors = [*_failures(lines), *list(dict.fromkeys(errors))[-MAX_ERRORS:]]
+                print("\n".join(f"    | {line}" for line in [*errors, *lines[-LOG_TAIL_LINES:]]), flush=True)
 
     def __enter__(self) -> Console:
         self._thread = threading.Thread(target=self._report, daemon=True)
@@ -189,14 +193,15 @@ class Console:
         print(f"{minutes:3}:{seconds:02} {word:8}{text}", flush=True)
 
 
+def _log(name: str) -> str:
+    log = LOGS / f"{name}.log"
+    return log.read_text(errors="replace") if log.exists() else ""
+
+
 def progress(name: str) -> tuple[str, list[str]]:
-    """How far the tests of a gate are, as count_tests.py wrote it: "31 of 120 tests, 1 failed", and the failed ones."""
-    try:
-        counts, *tests = (LOGS / f"{name}.count").read_text().splitlines()
-        done, total, failed = counts.split()
-    except (OSError, ValueError):
-        return "", []
-    return f"{done} of {total} tests, {failed} failed", tests
+    """How far the tests of a gate are, by its log: "26%", and the failed ones."""
+    log = _log(name)
+    return "".join(PERCENT.findall(log)[-1:]), ["".join(found) for found in FAILED_TEST.findall(log)]
 
 
 def _environment(sockets: str) -> dict[str, str]:
@@ -207,11 +212,9 @@ def _environment(sockets: str) -> dict[str, str]:
     collections = next((CHECKOUT / ".venv" / "lib").glob("python3*")) / "site-packages"
     # A machine that keeps no byte code compiles ansible-core anew in each of thousands of processes.
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    tools = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return dict(
         kept,
         PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        PYTHONPATH=os.pathsep.join(tools),
         ANSIBLE_COLLECTIONS_PATH=str(collections),
         ANSIBLE_DEPRECATION_WARNINGS="true",
         ANSIBLE_NOCOLOR="true",
@@ -221,18 +224,12 @@ def _environment(sockets: str) -> dict[str, str]:
     )
 
 
-def _count_tests(report: Path) -> tuple[int, int, list[str]]:
-    """(passed, failed, skips as "test: reason") of a JUnit report."""
-    passed, failed, skipped = 0, 0, []
-    for case in ElementTree.parse(report).iter("testcase"):
-        skip = case.find("skipped")
-        if skip is not None:
-            skipped.append(f"{case.get('name')}: {skip.get('message')}")
-        elif case.find("failure") is not None or case.find("error") is not None:
-            failed += 1
-        else:
-            passed += 1
-    return passed, failed, skipped
+def _count_tests(log: str) -> tuple[int, int, list[str]]:
+    """(passed, failed, the lines of skipped ones) of a log of pytest."""
+    summary = "".join(SUMMARY.findall(log)[-1:])
+    count = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", summary)}
+    skipped = [line for line in log.splitlines() if line.startswith("SKIPPED [")]
+    return count.get("passed", 0), count.get("failed", 0) + count.get("error", 0), skipped
 
 
 def run(gate: Gate, environment: dict[str, str]) -> Outcome:
@@ -240,10 +237,7 @@ def run(gate: Gate, environment: dict[str, str]) -> Outcome:
     reason = gate.blocked()
     if reason:
         return Outcome(gate, 0.0, 0, 0, [f"{gate.name}: {reason}"])
-    report, count = LOGS / f"{gate.name}.xml", LOGS / f"{gate.name}.count"
-    report.unlink(missing_ok=True)
-    count.unlink(missing_ok=True)
-    more = {"COUNT_FILE": str(count), **({"EXAMPLES": gate.examples} if gate.examples else {})}
+    more = {"EXAMPLES": gate.examples} if gate.examples else {}
     start = time.monotonic()
     with (LOGS / f"{gate.name}.log").open("w") as output:
         status = subprocess.run(
@@ -256,24 +250,23 @@ def run(gate: Gate, environment: dict[str, str]) -> Outcome:
             check=False,
         ).returncode
     seconds = time.monotonic() - start
-    if gate.is_pytest and report.exists():
-        passed, failed, skipped = _count_tests(report)
+    if gate.is_pytest:
+        passed, failed, skipped = _count_tests(_log(gate.name))
         return Outcome(gate, seconds, passed, failed or int(status != 0), skipped)
     return Outcome(gate, seconds, int(status == 0), int(status != 0), [])
 
 
-def _log(gate: Gate) -> tuple[list[str], list[str]]:
-    """The lines of a gate's log, and those of them that name a failed test."""
-    lines = (LOGS / f"{gate.name}.log").read_text(errors="replace").splitlines()
-    return lines, [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+def _failures(lines: Sequence[str]) -> list[str]:
+    """The lines of pytest's summary that name a failed test."""
+    return [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
 
 
 def names(outcome: Outcome) -> list[str]:
     """What failed in a gate, for the last lines: who reads a cut report sees at least these."""
     if not outcome.failed:
         return []
-    lines, named = _log(outcome.gate)
-    shown = [line[:MAX_NAME_LENGTH] for line in dict.fromkeys(named or lines[-1:])]
+    lines = _log(outcome.gate.name).splitlines()
+    shown = [line[:MAX_NAME_LENGTH] for line in dict.fromkeys(_failures(lines) or lines[-1:])]
     more = [f"and {len(shown) - MAX_NAMED} more"] if len(shown) > MAX_NAMED else []
     return [f"{outcome.gate.name}: {line}" for line in [*shown[:MAX_NAMED], *more]]
 
