@@ -157,22 +157,6 @@ def test_a_second_render_changes_nothing(demo: Demo) -> None:
     assert changed(playbook("-i", "localhost,", "rackscale.nvlink.render", "-e", json.dumps(given))) == 0
 
 
-@pytest.mark.long
-def test_groups_of_the_playbook_accept_are_in_the_rendered_topology(tmp_path: Path) -> None:
-    """Four cliques in two groups: the order of the blocks and their sizes follow."""
-    file = tmp_path / "fabric.json"
-    file.write_bytes(fabric_file.serialise(fabrics.fabric(racks=4, split=())))
-    groups = {"edit_groups": {"east": "r[01,03]", "west": ["r02", "r04"]}}
-    arguments = ["-i", "localhost,", "-e", f"fabric_file={file}"]
-    printed = playbook(*arguments, "rackscale.nvlink.accept", "-e", json.dumps(groups))
-    assert "clique r03: group none -> east" in printed
-    assert changed(playbook(*arguments, "rackscale.nvlink.accept", "-e", json.dumps(groups))) == 0
-    playbook(*arguments, "rackscale.nvlink.render", "-e", f"render_dir={tmp_path}", "-e", "fabric_renderers=slurm")
-    (topology,) = yaml.safe_load((tmp_path / "slurm" / "topology.yaml").read_text())
-    assert topology["block"]["block_sizes"] == [18, 36]
-    assert [row["block"] for row in topology["block"]["blocks"]] == ["r01", "r03", "r02", "r04"]
-
-
 def test_report_prints_the_map_and_writes_only_the_page(demo: Demo, tmp_path: Path) -> None:
     arguments = ["rackscale.nvlink.render", "--tags", "report", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
     output = playbook("-i", "localhost,", *arguments, "-e", f"render_dir={tmp_path}")

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from . import hostile
-from .conftest import RunningLab
 
 PIPELINING = pytest.mark.parametrize("pipelining", ["false", pytest.param("true", marks=pytest.mark.long)])
 SHOW = "{{ stolen | default('nothing') }} {{ done.stat.exists | default('gone') }} {{ done.extra | default('none') }}"
@@ -56,21 +55,3 @@ def test_an_injected_fact_is_a_variable_by_ansible_s_defaults(tmp_path: Path, pi
     assert "SEEN INJECTED True more" in seen
     off = defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining, ANSIBLE_INJECT_FACT_VARS="false")
     assert "SEEN nothing True more" in off
-
-
-@pytest.mark.lab
-@pytest.mark.long
-@PIPELINING
-def test_a_tray_of_the_lab_lies_over_real_ssh(tmp_path: Path, own_four_trays: RunningLab, pipelining: str) -> None:
-    answer = {"ansible_facts": {"stolen": "INJECTED"}}
-    hostile.plant(own_four_trays, "r01t02", hostile.python_text(answer, real=hostile.KEPT))
-    inventory = ("-i", str(own_four_trays.inventory), "--limit", "r01t01,r01t02")
-    try:
-        seen = defaults(tmp_path, *inventory, ANSIBLE_PIPELINING=pipelining)
-        # What else the tray runs on its Python is the tray's own.
-        assert own_four_trays.exec("r01t02", "python3", "-c", "print('own')").stdout == "own\n"
-    finally:
-        hostile.lift(own_four_trays, "r01t02")
-    assert "SEEN nothing True none" in seen
-    assert "SEEN INJECTED True none" in seen
-    assert "INJECTED" not in defaults(tmp_path, *inventory, ANSIBLE_PIPELINING=pipelining)
