@@ -22,7 +22,7 @@ from . import pages
 from .commands import ansible
 from .conftest import RunningLab, lab_command, running_lab
 from .test_dra_driver_role import LABELLED, printed
-from .test_kubernetes_lab import DOMAIN, until
+from .workloads import DOMAIN, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 

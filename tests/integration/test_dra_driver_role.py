@@ -30,7 +30,7 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
 from .conftest import NEWEST_KUBERNETES, OLDEST_KUBERNETES
-from .test_kubernetes_lab import CLAIMS, DEPLOYMENTS, DOMAIN, FOUR, ONLY_DOMAINS, until, workload
+from .workloads import CLAIMS, DEPLOYMENTS, DOMAIN, FOUR, ONLY_DOMAINS, until, workload
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 

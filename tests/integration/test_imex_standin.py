@@ -10,7 +10,6 @@ the installed `nvidia-imex --nogpu`. What needs a GPU's driver or a fault to ord
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nvlab import imex
 
 from .conftest import CHECKOUT
 
@@ -32,29 +32,17 @@ REAL = os.environ.get("LAB_IMEX") == "real"
 PATIENCE = 150.0 if REAL else 60.0
 
 
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(
-        f"lab_imex_{name}", CHECKOUT / "tests" / "lab" / "imex" / f"{name}.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab" / "imex"))
+import nodes as nodes_of_lab  # noqa: E402  (found through the path above)
 
-
-nodes_of_lab = _load("nodes")
-build = _load("build")
 Nodes, wait_until = nodes_of_lab.Nodes, nodes_of_lab.wait_until
 Fleet = Any  # nodes_of_lab.Nodes; the module is not on the path of a type checker
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs() -> Path:
     if not REAL:
-        folder: Path = build.program(tmp_path_factory.mktemp("imex"))
-        return folder
+        return imex.packages() / f"tree-{imex.versions()[0]}" / "usr" / "bin"
     found = shutil.which("nvidia-imex")
     assert found, "LAB_IMEX=real, and nvidia-imex is not installed"
     return Path(found).parent

@@ -27,7 +27,7 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .conftest import OLDEST_KUBERNETES
 from .test_k8s_topology import read, serve
-from .test_kubernetes_lab import until
+from .workloads import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long, OLDEST_KUBERNETES]
 

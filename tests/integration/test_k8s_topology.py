@@ -52,7 +52,7 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import environment
 from .conftest import CHECKOUT, OLDEST_KUBERNETES
-from .test_kubernetes_lab import until
+from .workloads import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 

@@ -22,7 +22,7 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible, environment
 from .conftest import OLDEST_KUBERNETES
-from .test_kubernetes_lab import FOUR, names
+from .workloads import FOUR
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
@@ -53,8 +53,8 @@ def trays(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     plane.add_trays(control_plane, scenario.parse(FOUR))
     users.user(control_plane, "plugin-reader", RULES)
     yield control_plane
-    for name in names(control_plane):
-        control_plane.api().delete(f"{nodes.PATH}/{name}")
+    for row in control_plane.api().items(nodes.PATH):
+        control_plane.api().delete(f"{nodes.PATH}/{row['metadata']['name']}")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import bundle, gpus, image, inventory, lab, network, packages, scenario, state, tools
+from . import bundle, gpus, image, imex, inventory, lab, network, packages, scenario, state, tools
 from .errors import LabError
 
 
@@ -72,7 +72,7 @@ def _parser(kubernetes: bool) -> argparse.ArgumentParser:
     sub.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     command("inventory", _inventory, "print an Ansible inventory of the lab")
     sub = command("packages", _packages, "add a folder's .deb files to the repository of all hosts")
-    sub.add_argument("folder")
+    sub.add_argument("folder", nargs="?", help="default: the stand-in of nvidia-imex")
     text = "a control plane of Kubernetes, alone or in a lab"
     sub = commands.add_parser("kubernetes", help=text, description=text)
     if kubernetes:
@@ -166,7 +166,7 @@ def _inventory(options: argparse.Namespace) -> None:
 
 def _packages(options: argparse.Namespace) -> None:
     directory = state.existing(options.name)
-    print("\n".join(packages.add(directory, Path(options.folder))))
+    print("\n".join(packages.add(directory, Path(options.folder) if options.folder else imex.packages())))
 
 
 def _build(options: argparse.Namespace) -> None:

@@ -8,48 +8,24 @@ Nothing of them is in the base trees: every host would carry them, and only one 
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
-from . import image, paths, tools
+from . import cached, image, tools
 
 WANTED = ("ufw", "firewalld", "nftables", "iptables")
 
 
 def ensure(suite: str) -> Path:
     """The folder of their .deb files and of the dependencies that a tray lacks; fetched once."""
-    digest = hashlib.sha256("\0".join((suite, *WANTED, *image.PACKAGES)).encode()).hexdigest()[:16]
-    folder = paths.cache() / f"firewalls-{suite}-{digest}"
-    tools.ensure_tools()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            fetched = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-            try:
-                tools.call(_command(suite, fetched), f"fetching {', '.join(WANTED)}", keep=[lock.fileno()])
-                os.rename(fetched, folder)
-            except BaseException:
-                shutil.rmtree(fetched, ignore_errors=True)
-                raise
-    return folder
 
+    def fetch(into: Path, lock: int) -> None:
+        """Build a tree like the trays', query it for missing packages and remove it."""
+        tools.ensure_tools()
+        get = "apt-get --quiet=2 --yes --no-install-recommends --download-only install"
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", "--format=null"]
+        command += [f"--aptopt={option}" for option in image.APT_OPTIONS[suite]]
+        command += [f'--customize-hook=chroot "$1" {get} {" ".join(WANTED)}']
+        command += [f'--customize-hook=mv "$1"/var/cache/apt/archives/*.deb "{into}"/']
+        tools.call([*command, f"--include={','.join(image.PACKAGES)}", suite], "fetching the firewalls", keep=[lock])
 
-def _command(suite: str, into: Path) -> list[str]:
-    """Build a tree like the trays', query it for missing packages and remove it."""
-    fetch = f'chroot "$1" apt-get --quiet=2 --yes --no-install-recommends --download-only install {" ".join(WANTED)}'
-    return [
-        "mmdebstrap",
-        "--quiet",
-        "--variant=minbase",
-        "--format=null",
-        *(f"--aptopt={option}" for option in image.APT_OPTIONS[suite]),
-        f"--customize-hook={fetch}",
-        f'--customize-hook=mv "$1"/var/cache/apt/archives/*.deb "{into}"/',
-        f"--include={','.join(image.PACKAGES)}",
-        suite,
-    ]
+    return cached.folder(f"firewalls-{suite}", [part.encode() for part in (*WANTED, *image.PACKAGES)], fetch)

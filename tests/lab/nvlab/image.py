@@ -3,22 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Base trees: one Debian root a suite, shared by all hosts of all labs as the lower layer of their overlays.
 
-A tree is cached under the hash of everything that goes into it (suite, packages, this file), so it is never changed in
-place and a running lab never loses the tree under it.
+A tree is cached under the hash of everything that goes into it, so it is never changed in place and a running lab
+never loses the tree under it.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import re
-import shutil
-import tempfile
-import time
 from pathlib import Path
 
-from . import packages, paths, tools
+from . import cached, packages, tools
 
 # What a tray or the Slurm controller runs, nothing that only waits.
 PACKAGES = (
@@ -166,68 +160,32 @@ loose_innodb_snapshot_isolation=OFF
 innodb_flush_log_at_trx_commit=0
 innodb_flush_method=nosync
 """
-UNUSED_SECONDS = 7 * 24 * 3600
 GPU_FILES = "/opt/nvlink-lab"
 
 
-def key(suite: str, empty: bool = False) -> str:
-    parts = [suite, *EXTRA_PACKAGES[suite], *APT_OPTIONS[suite], Path(__file__).read_text(), str(empty)]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def path(suite: str, empty: bool = False) -> Path:
-    return paths.cache() / f"{suite}-{key(suite, empty)}"
-
-
 def ensure_base(suite: str, empty: bool = False) -> Path:
-    """The suite's base tree, built when it is not there; a second caller waits for the first one's build.
+    """The suite's base tree, built when it is not there.
 
     An empty one has no Slurm, but the packages to install it from.
     """
-    tree = path(suite, empty)
-    if tree.is_dir():
-        os.utime(tree)
-        return tree
-    tools.ensure_tools()
-    tree.parent.mkdir(parents=True, exist_ok=True)
-    with open(tree.parent / f".{tree.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not tree.is_dir():
-            _build(suite, empty, tree, lock.fileno())
-            os.utime(tree)
-            _remove_unused(suite)
-    return tree
+    parts = [*EXTRA_PACKAGES[suite], *APT_OPTIONS[suite], Path(__file__).read_text(), str(empty)]
 
-
-def _remove_unused(suite: str) -> None:
-    """Trees of older versions of this file; one that a lab may still run on was used lately."""
-    for tree in paths.cache().glob(f"{suite}-*"):
-        if time.time() - tree.stat().st_mtime > UNUSED_SECONDS:
-            shutil.rmtree(tree, ignore_errors=True)
-
-
-def _build(suite: str, empty: bool, tree: Path, lock: int) -> None:
-    _remove_unfinished(tree)
-    building = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
-    building.chmod(0o755)
-    command = ["mmdebstrap", "--quiet", "--variant=minbase"]
-    command += [f"--aptopt={option}" for option in APT_OPTIONS[suite]]
-    # What only the tests of other ansible-cores want is in the full tree alone.
-    included = (*PACKAGES, *(EMPTY_PACKAGES if empty else (*SLURM_PACKAGES, *EXTRA_PACKAGES[suite])))
-    command += [f"--customize-hook={hook}" for hook in (_download_hooks() if empty else ())]
-    command += [f"--include={','.join(included)}", suite, str(building)]
-    try:
-        # mmdebstrap holds the lock too: when this process is killed, the next builder waits until the orphan has ended.
+    def build(tree: Path, lock: int) -> None:
+        tools.ensure_tools()
+        command = ["mmdebstrap", "--quiet", "--variant=minbase"]
+        command += [f"--aptopt={option}" for option in APT_OPTIONS[suite]]
+        # What only the tests of other ansible-cores want is in the full tree alone.
+        included = (*PACKAGES, *(EMPTY_PACKAGES if empty else (*SLURM_PACKAGES, *EXTRA_PACKAGES[suite])))
+        command += [f"--customize-hook={hook}" for hook in (_download_hooks() if empty else ())]
+        command += [f"--include={','.join(included)}", suite, str(tree)]
         tools.call(command, f"building the base tree of {suite}", keep=[lock])
-        _customise(building)
+        _customise(tree)
         if empty:
-            packages.index(building / packages.PLACE.lstrip("/") / packages.DEBIAN)
+            packages.index(tree / packages.PLACE.lstrip("/") / packages.DEBIAN)
         else:
-            _customise_slurm(building)
-        os.rename(building, tree)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+            _customise_slurm(tree)
+
+    return cached.folder(suite, [part.encode() for part in parts], build)
 
 
 def _download_hooks() -> tuple[str, str]:
@@ -238,13 +196,6 @@ def _download_hooks() -> tuple[str, str]:
         f'chroot "$1" apt-get --quiet=2 --yes --no-install-recommends --download-only install {wanted}',
         f'mkdir -p {place} && mv "$1"/var/cache/apt/archives/*.deb {place}/',
     )
-
-
-def _remove_unfinished(tree: Path) -> None:
-    """What an interrupted build left; the caller holds the lock, so nobody is building."""
-    for entry in tree.parent.glob(f".{tree.name}.*"):
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _customise(root: Path) -> None:

@@ -1,38 +1,36 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-
-"""The NVML stand-in: compiled once from tests/lab/nvml, cached under the hash of its source."""
+"""The NVML stand-in of tests/lab/nvml, compiled once for each content of its sources."""
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
-from . import paths
+from . import cached, paths
 from .errors import LabError
 
-BUILD = paths.LAB / "nvml" / "build.py"
+SOURCES = [paths.LAB / "nvml" / name for name in ("nvml_standin.c", "Makefile")]
+LIBRARY = "libnvidia-ml.so.1"
 
 
 @functools.cache
 def library() -> Path:
-    """The path of libnvidia-ml.so.1, built when its source has changed."""
-    spec = importlib.util.spec_from_file_location("nvlab_nvml_build", BUILD)
-    assert spec is not None
-    assert spec.loader is not None
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
-    # NVIDIA's header comes with the checkout's environment, whichever Python runs the lab.
-    before = list(sys.path)
-    sys.path += [str(path) for path in sorted(paths.REPOSITORY.glob(".venv*/lib/python*/site-packages"))]
+    """The path of libnvidia-ml.so.1."""
+
+    def make(into: Path, _lock: int) -> None:
+        # NVIDIA's header is of the PyPI package nvidia-nvml-dev in the checkout's environment, whichever Python runs.
+        places = [*map(Path, sys.path), *sorted(paths.REPOSITORY.glob(".venv*/lib/python*/site-packages"))]
+        headers = [header.parent for place in places for header in sorted(place.glob("nvidia/*/include/nvml.h"))]
+        if not headers:
+            raise FileNotFoundError("nvml.h: install nvidia-nvml-dev, or make the environment with make venv")
+        command = ["make", "-s", "-C", str(SOURCES[0].parent), f"NVML_INCLUDE={headers[0]}", f"OUT={into / LIBRARY}"]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
     try:
-        target: Path = build.build(paths.cache())
+        return cached.folder("nvml", [source.read_bytes() for source in SOURCES], make) / LIBRARY
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         raise LabError(f"the NVML stand-in cannot be built: {error}.") from error
-    finally:
-        sys.path[:] = before
-    return target

@@ -27,6 +27,7 @@ The shape, every key optional::
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,19 +42,43 @@ DEFAULT_CLIQUE = 32766
 MAX_TRAYS = 254 - FIRST_TRAY + 1
 MAX_GPUS = 64
 SLURM_FILE = re.compile(r"[a-z_]+\.(conf|yaml)")
+WORDS = {str: "text", bool: "true or false", int: "a number", list: "a list", dict: "a map"}
+# The maps of a scenario file with their defaults; the keys in ANY have values of more than one type.
+TOP = {
+    "suite": DEFAULT_SUITE,
+    "controller": True,
+    "backup": False,
+    "slurm": True,
+    "kubernetes": False,
+    "racks": [{}],
+    "trays": {},
+}
+RACK = {"name": "", "trays": 2, "gpus": 4, "cliques": [{"id": DEFAULT_CLIQUE}], "settings": {}}
+CLIQUE: dict[str, Any] = {"id": -1, "trays": []}
+ANY = ("slurm", "kubernetes")
 RACK_NAME = re.compile(r"[a-z][a-z0-9]{0,7}")  # nspawn's vb-NAME must fit a network interface's 15 characters
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """How the lab's Slurm starts; None leaves a setting out of slurm.conf."""
+    """How the lab's Slurm starts; an empty text leaves a setting out of slurm.conf."""
 
-    topology_plugin: str | None = None
-    prolog_flags: str | None = None
-    select_type: str | None = "select/cons_tres"
+    topology_plugin: str = ""
+    prolog_flags: str = ""
+    select_type: str = "select/cons_tres"
     accounting: bool = False
     conf: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)  # name in /etc/slurm of the controller -> text
+
+
+SLURM: dict[str, Any] = {
+    "topology_plugin": "",
+    "prolog_flags": "",
+    "select_type": "select/cons_tres",
+    "accounting": False,
+    "files": {},
+    "conf": [],
+}
 
 
 @dataclass(frozen=True)
@@ -125,181 +150,97 @@ def renamed(scenario: Scenario, names: dict[str, str]) -> Scenario:
 
 def parse(data: Any, source: str = "scenario") -> Scenario:
     """Turn the parsed YAML into a Scenario; LabError names `source` and the field."""
-    top = _Map(data, source, "")
-    suite = top.take("suite", str, DEFAULT_SUITE)
-    if suite not in SUITES:
-        raise LabError(f"{source}: suite is {suite!r}, use one of {', '.join(SUITES)}.")
-    controller = top.take("controller", bool, True)
-    backup = top.take("backup", bool, False)
-    empty = top.peek("slurm") == "packages"
-    if backup and not (controller and empty):
+    top = _read(data, TOP, f"{source}: ")
+    if top["suite"] not in SUITES:
+        raise LabError(f"{source}: suite is {top['suite']!r}, use one of {', '.join(SUITES)}.")
+    empty = top["slurm"] == "packages"
+    if top["backup"] and not (top["controller"] and empty):
         raise LabError(f"{source}: backup needs the controller host and slurm: packages, the lab's own Slurm has one.")
-    slurm = _slurm(top, source)
-    if slurm and not controller:
+    slurm = None if empty or top["slurm"] is False else _slurm(top["slurm"], source)
+    if slurm and not top["controller"]:
         raise LabError(f"{source}: slurm needs the controller host, set controller to true.")
-    kubernetes = _kubernetes(top, source)
-    racks = top.take("racks", list, [{}])
-    settings = _settings(top.take("trays", dict, {}), source)
-    top.done()
-
+    kubernetes = top["kubernetes"]
+    if not isinstance(kubernetes, (bool, str)):
+        raise LabError(f'{source}: kubernetes is {kubernetes!r}, use true, false or a version in quotes ("1.37.2").')
     trays: list[Tray] = []
-    names: set[str] = set()
-    for position, rack in enumerate(racks):
-        for tray in _rack(rack, position + 1, len(trays), f"racks[{position}]", source, names):
-            trays.append(tray)
-    if not trays:
-        raise LabError(f"{source}: racks holds no tray, give at least one.")
-    if len(trays) > MAX_TRAYS:
-        raise LabError(f"{source}: racks hold {len(trays)} trays, the lab's network has room for {MAX_TRAYS}.")
-    unknown = sorted(set(settings) - {tray.name for tray in trays})
+    for position, rack in enumerate(top["racks"]):
+        trays += _rack(rack, position + 1, len(trays), f"{source}: racks[{position}].")
+    if not 1 <= len(trays) <= MAX_TRAYS:
+        raise LabError(f"{source}: racks hold {len(trays)} trays, the lab's network has room for 1 to {MAX_TRAYS}.")
+    settings = {str(name): values for name, values in top["trays"].items()}
+    unknown = sorted(settings.keys() - {tray.name for tray in trays})
     if unknown:
         raise LabError(f"{source}: trays.{unknown[0]} is not a tray of racks.")
-    gpus = {tray.name: tray.gpus for tray in trays}
-    for name, values in settings.items():
-        for key, value in values.items():
-            check_setting(key, value, gpus[name], f"{source}: trays.{name}.{key}")
-    return Scenario(
-        suite,
-        controller,
-        slurm,
-        tuple(replace(tray, settings={**tray.settings, **settings.get(tray.name, {})}) for tray in trays),
-        empty,
-        kubernetes,
-        backup,
-    )
+    for number, tray in enumerate(trays):
+        own = _settings(settings.get(tray.name), tray.gpus, f"{source}: trays.{tray.name}.")
+        trays[number] = replace(tray, settings={**tray.settings, **own})
+    version = "" if kubernetes is True else kubernetes or None
+    return Scenario(top["suite"], top["controller"], slurm, tuple(trays), empty, version, top["backup"])
 
 
-def _kubernetes(top: _Map, source: str) -> str | None:
-    value = top.raw("kubernetes", False)
-    if isinstance(value, bool):
-        return "" if value else None
-    if not isinstance(value, str):
-        raise LabError(f'{source}: kubernetes is {value!r}, use true, false or a version in quotes ("1.37.2").')
-    return value
-
-
-def _rack(data: Any, number: int, before: int, where: str, source: str, names: set[str]) -> list[Tray]:
-    rack = _Map(data, source, where)
-    name = rack.take("name", str, f"r{number:02d}")
+def _rack(data: Any, number: int, before: int, where: str) -> list[Tray]:
+    rack = _read(data, RACK, where)
+    name, count, gpus = rack["name"] or f"r{number:02d}", rack["trays"], rack["gpus"]
     if not RACK_NAME.fullmatch(name):
-        raise LabError(f"{source}: {where}.name is {name!r}, use up to 8 of a-z and 0-9, a letter first.")
-    if name in names:
-        raise LabError(f"{source}: {where}.name is {name!r}, which another rack has already.")
-    names.add(name)
-    count = rack.take("trays", int, 2)
-    if not 1 <= count <= MAX_TRAYS:
-        raise LabError(f"{source}: {where}.trays is {count}, use 1 to {MAX_TRAYS}.")
-    gpus = rack.take("gpus", int, 4)
-    if not 0 <= gpus <= MAX_GPUS:
-        raise LabError(f"{source}: {where}.gpus is {gpus}, use 0 to {MAX_GPUS}.")
-    clique_of = _cliques(rack.take("cliques", list, [{"id": DEFAULT_CLIQUE}]), count, where, source)
-    settings = {str(key): _word(value) for key, value in rack.take("settings", dict, {}).items()}
-    for key, value in settings.items():
-        check_setting(key, value, gpus, f"{source}: {where}.settings.{key}")
-    rack.done()
+        raise LabError(f"{where}name is {name!r}, use up to 8 of a-z and 0-9, a letter first.")
+    for key, low, high in (("trays", 1, MAX_TRAYS), ("gpus", 0, MAX_GPUS)):
+        if not low <= rack[key] <= high:
+            raise LabError(f"{where}{key} is {rack[key]}, use {low} to {high}.")
+    clique_of = _cliques(rack["cliques"], count, where)
+    settings = _settings(rack["settings"], gpus, f"{where}settings.")
     return [
-        Tray(
-            name=f"{name}t{i:02d}",
-            address=f"{NETWORK}.{FIRST_TRAY + before + i - 1}",
-            rack=number,
-            number=i,
-            gpus=gpus,
-            clique_id=clique_of[i],
-            settings=settings,
-        )
+        Tray(f"{name}t{i:02d}", f"{NETWORK}.{FIRST_TRAY + before + i - 1}", number, i, gpus, clique_of[i], settings)
         for i in range(1, count + 1)
     ]
 
 
-def _cliques(cliques: list[Any], count: int, where: str, source: str) -> dict[int, int]:
+def _cliques(cliques: list[Any], count: int, where: str) -> dict[int, int]:
     """Tray number -> clique id; every tray is in exactly one clique."""
     clique_of: dict[int, int] = {}
     for position, item in enumerate(cliques):
-        here = f"{where}.cliques[{position}]"
-        clique = _Map(item, source, here)
-        clique_id = clique.take("id", int, None)
-        members = clique.take("trays", list, list(range(1, count + 1)))
-        clique.done()
-        if clique_id is None or not 0 <= clique_id < 2**32:
-            raise LabError(f"{source}: {here}.id must be a number from 0 to 4294967295.")
-        for member in members:
-            if isinstance(member, bool) or not isinstance(member, int) or not 1 <= member <= count:
-                raise LabError(f"{source}: {here}.trays holds {member!r}, use tray numbers from 1 to {count}.")
-            if member in clique_of:
-                raise LabError(f"{source}: {here}.trays holds {member}, which stands in another clique already.")
-            clique_of[member] = clique_id
+        here = f"{where}cliques[{position}]."
+        clique = _read(item, CLIQUE, here)
+        if not 0 <= clique["id"] < 2**32:
+            raise LabError(f"{here}id must be a number from 0 to 4294967295.")
+        for member in clique["trays"] or range(1, count + 1):
+            if member not in range(1, count + 1) or member in clique_of:
+                raise LabError(f"{here}trays holds {member!r}, use tray numbers from 1 to {count}, each in one clique.")
+            clique_of[member] = clique["id"]
     missing = [i for i in range(1, count + 1) if i not in clique_of]
     if missing:
-        raise LabError(f"{source}: {where}.cliques leaves out tray {missing[0]}, put every tray into one clique.")
+        raise LabError(f"{where}cliques leaves out tray {missing[0]}, put every tray into one clique.")
     return clique_of
 
 
-def _slurm(top: _Map, source: str) -> Slurm | None:
-    value = top.raw("slurm", True)
-    if value is False or value == "packages":
-        return None
-    if value is True:
-        return Slurm()
-    entry = _Map(value, source, "slurm")
-    slurm = Slurm(
-        topology_plugin=entry.take("topology_plugin", str, None),
-        prolog_flags=entry.take("prolog_flags", str, None),
-        select_type=entry.take("select_type", str, "select/cons_tres"),
-        accounting=entry.take("accounting", bool, False),
-        files=entry.take("files", dict, {}),
-        conf=tuple(str(line) for line in entry.take("conf", list, [])),
-    )
-    for name, text in slurm.files.items():
+def _slurm(value: Any, source: str) -> Slurm:
+    entry = _read({} if value is True else value, SLURM, f"{source}: slurm.")
+    for name, text in entry["files"].items():
         if not SLURM_FILE.fullmatch(str(name)) or not isinstance(text, str):
             raise LabError(f"{source}: slurm.files.{name} must be the text of a file like topology.conf.")
-    entry.done()
-    return slurm
+    return Slurm(**{**entry, "conf": tuple(map(str, entry["conf"]))})
 
 
-def _settings(data: dict[Any, Any], source: str) -> dict[str, dict[str, str]]:
-    settings = {}
-    for name, values in data.items():
-        if not isinstance(values, dict):
-            raise LabError(f"{source}: trays.{name} must be a map of settings, as in {{health: unhealthy}}.")
-        settings[str(name)] = {str(key): _word(value) for key, value in values.items()}
+def _settings(values: Any, gpus: int, where: str) -> dict[str, str]:
+    """The settings of a tray, as they would be written on the command line."""
+    if not isinstance(values or {}, dict):
+        raise LabError(f"{where[:-1]} must be a map of settings, as in {{health: unhealthy}}.")
+    settings = {
+        str(key): str(value).lower() if isinstance(value, bool) else str(value) for key, value in (values or {}).items()
+    }
+    for key, value in settings.items():
+        check_setting(key, value, gpus, f"{where}{key}")
     return settings
 
 
-def _word(value: Any) -> str:
-    """A YAML value as it would be written on the command line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
-
-
-class _Map:
-    """A YAML map that is read key by key; done() rejects unknown keys."""
-
-    def __init__(self, data: Any, source: str, where: str) -> None:
-        if data is None:
-            data = {}
-        if not isinstance(data, dict):
-            raise LabError(f"{source}: {where or 'the file'} must be a map of keys.")
-        self._rest = dict(data)
-        self._source = source
-        self._prefix = f"{where}." if where else ""
-
-    def peek(self, key: str) -> Any:
-        return self._rest.get(key)
-
-    def raw(self, key: str, default: Any) -> Any:
-        return self._rest.pop(key, default)
-
-    def take(self, key: str, kind: type, default: Any) -> Any:
-        value = self._rest.pop(key, None)
-        if value is None:
-            return default
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            words = {str: "text", bool: "true or false", int: "a number", list: "a list", dict: "a map"}
-            raise LabError(f"{self._source}: {self._prefix}{key} is {value!r}, it must be {words[kind]}.")
-        return value
-
-    def done(self) -> None:
-        if self._rest:
-            key = next(iter(self._rest))
-            raise LabError(f"{self._source}: {self._prefix}{key} is not a key of a scenario, remove or correct it.")
+def _read(data: Any, defaults: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A map of YAML over its defaults, which give each value's type but for those that are None or of more than one."""
+    if not isinstance(data or {}, dict):
+        raise LabError(f"{where[:-1]} must be a map of keys.")
+    given = {key: value for key, value in (data or {}).items() if value is not None}
+    for key, value in given.items():
+        if key not in defaults:
+            raise LabError(f"{where}{key} is not a key of a scenario, remove or correct it.")
+        kind = type(defaults[key])
+        if key not in ANY and type(value) is not kind:
+            raise LabError(f"{where}{key} is {value!r}, it must be {WORDS[kind]}.")
+    return {**defaults, **given}

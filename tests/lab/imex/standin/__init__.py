@@ -23,6 +23,6 @@ when the other side comes back with the same version while !M! stays until this 
 whose list has no line of this host stays in INITIALIZING; that the parent returns once the ports are open; the output
 and exit code of -q without a daemon.
 
-Hooks are read from /opt/nvlink-lab/imex (the lab's `lab set TRAY imex=...`) or from where NVIDIA_IMEX_STANDIN_HOOKS
-points: one JSON object with imex, imex_imports, imex_block, imex_backoff and driver_version, see hooks.py.
+Hooks are read from /opt/nvlink-lab/imex (the lab's `lab set TRAY imex=...`): one JSON object with imex, imex_imports,
+imex_block, imex_backoff and driver_version, see hooks.py.
 """

@@ -90,8 +90,6 @@ class Daemon:
             + ("in NO GPU MODE" if self.nogpu else "with the following configuration options"),
         )
         log("INFO", f"Logging level = {log.level}")
-        if self.hook("imex") == "crash":
-            raise StartError("Unexpected failure, terminating")
         try:
             entries = config.nodes(settings["IMEX_NODE_CONFIG_FILE"])
         except config.ConfigError as error:
@@ -409,20 +407,10 @@ class Daemon:
 
     # The command service.
 
-    def _accept_client(self, sock, other):
-        if (
-            other
-            and self.hook("imex_block") == "cmd"
-            and other not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-            and (self.own is None or other.replace("::ffff:", "") != self.source)
-        ):
-            self.inbound.add(sock)
-            return
+    def _accept_client(self, sock, _other):
         self.clients.add(wire.Line(self.loop, sock, on_message=self._queried, on_close=self.clients.discard))
 
     def _queried(self, line, message):
-        if self.hook("imex") == "hang":
-            return
         self._advance()
         row = {"status": self.state, "version": self.version, "hostName": socket.gethostname()}
         row["id"] = None if self.own is None else self.own.number

@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import os
 
-HOOKS = os.environ.get("NVIDIA_IMEX_STANDIN_HOOKS", "/opt/nvlink-lab/imex")
+HOOKS = "/opt/nvlink-lab/imex"
 CAPTURED = os.environ.get("NVIDIA_IMEX_STANDIN_CAPTURED", "/opt/nvlink-lab/imex-captured.json")
-SESSION = os.environ.get("NVIDIA_IMEX_STANDIN_SESSION", "/run/nvidia-imex-standin.session")
+SESSION = "/run/nvidia-imex-standin.session"
 
-# imex: ok; hang, the command service takes questions and never answers; garbage, ctl prints no JSON; start_hangs, the
-# parent never returns; init_gpu, it never becomes READY; crash, it ends at once; deaf, it ignores SIGTERM; in_use,
+# imex: ok; start_hangs, the parent never returns; init_gpu, it never becomes READY; deaf, it ignores SIGTERM; in_use,
 # the driver's one session belongs to somebody else.
-# imex_imports: true, every connected peer has memory of this node imported. imex_block: peer or cmd, a firewall drops
-# what comes in for that port. driver_version: the version of the kernel module; null, it is not loaded.
+# imex_imports: true, every connected peer has memory of this node imported. imex_block: peer, a firewall drops what
+# comes in from other members. driver_version: the version of the kernel module; null, it is not loaded.
 DEFAULTS = {"imex": "ok", "imex_imports": False, "imex_block": "none", "imex_backoff": 0}
 
 

