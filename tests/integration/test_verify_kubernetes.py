@@ -21,7 +21,7 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
 from .conftest import CHECKOUT, OLDEST_KUBERNETES
-from .test_kubernetes_lab import FOUR
+from .workloads import FOUR
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
