@@ -82,7 +82,7 @@ class ControlPlane:
         return self.directory / registry.FOLDER
 
     def outside_address(self, of: str = "kube-apiserver") -> str:
-        """HOST:PORT outside the lab's network of "kube-apiserver", "registry", or "registry-plain" without TLS."""
+        """HOST:PORT outside the lab's network of "kube-apiserver" or "registry"."""
         ports = relay.ports(self.directory)
         if of not in ports:
             raise LabError(f"nothing leads to the {of} of {self.name!r} from outside: start it with its relay.")
@@ -344,7 +344,7 @@ def _count(api: Api) -> int:
 def _commands(directory: Path, netns: Path, files: Mapping[str, Path]) -> dict[str, list[str]]:
     pki = directory / "pki"
     here, python = Path(__file__).resolve(), [sys.executable, "-B"]
-    ways = [f"kube-apiserver={PORT}", f"registry={registry.PORT}", f"registry-plain={registry.PLAIN_PORT}"]
+    ways = [f"kube-apiserver={PORT}", f"registry={registry.PORT}"]
     return {
         # The database is deleted at the end, so it need not be synced to the disk.
         "etcd": [

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A registry of charts: the part of the OCI distribution API that helm reads, and a classic repository beside it.
+"""A registry of charts: the part of the OCI distribution API that helm reads.
 
-Both serve the packed charts (``NAME-VERSION.tgz``) of one folder that may change at any time: as
-``oci://198.51.100.3:5443/charts/NAME`` and as ``https://198.51.100.3:5443/repository``, on port 5080 both without TLS.
-Nothing can be pushed. Run as a file: ``registry.py DIRECTORY ADDRESS``, the control plane's.
+It serves the packed charts (``NAME-VERSION.tgz``) of one folder that may change at any time, as
+``oci://198.51.100.3:5443/charts/NAME``. Nothing can be pushed. Run as a file: ``registry.py DIRECTORY ADDRESS``, the
+control plane's.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import re
 import ssl
 import sys
 import tarfile
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-PORT, PLAIN_PORT = 5443, 5080
+PORT = 5443
 FOLDER = "charts"
 CONFIG = "application/vnd.cncf.helm.config.v1+json"
 CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
@@ -67,26 +66,10 @@ def charts(folder: Path) -> dict[str, dict[str, Path]]:
     return found
 
 
-def index(folder: Path) -> str:
-    """index.yaml of the classic repository."""
-    entries: dict[str, list[dict[str, Any]]] = {}
-    for name, versions in charts(folder).items():
-        for path in versions.values():
-            packed = path.read_bytes()
-            row = {**described(packed), "urls": [path.name], "digest": digest(packed).partition(":")[2]}
-            entries.setdefault(name, []).append(row)
-    return yaml.safe_dump({"apiVersion": "v1", "entries": entries})
-
-
 def answer(folder: Path, path: str) -> tuple[int, str, bytes]:
     """(status, content type, body) of a GET."""
     if path in ("/v2/", "/v2"):
         return 200, "application/json", b"{}"
-    if path == "/repository/index.yaml":
-        return 200, "text/yaml", index(folder).encode()
-    if path.startswith("/repository/") and PACKED.fullmatch(path.rpartition("/")[2]):
-        file = folder / path.rpartition("/")[2]
-        return (200, "application/gzip", file.read_bytes()) if file.exists() else (404, "text/plain", b"no chart")
     match = OCI.fullmatch(path)
     versions = charts(folder).get(match[1], {}) if match else {}
     if not match or not versions:
@@ -122,8 +105,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 def main(directory: Path, address: str) -> None:
     _Handler.folder = directory / FOLDER
-    plain = ThreadingHTTPServer((address, PLAIN_PORT), _Handler)
-    threading.Thread(target=plain.serve_forever, daemon=True).start()
     server = ThreadingHTTPServer((address, PORT), _Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "pki" / "apiserver.crt", directory / "pki" / "apiserver.key")
