@@ -145,10 +145,22 @@ def test_the_example_of_a_package_is_nobodys_slurm(rc: int, stdout: str, stderr:
 )
 def test_another_controller_needs_the_same_state_folder(first: str, here: Any, check: bool, same: bool) -> None:
     """A takeover without the state of the first one would cancel all jobs."""
-    tasks = DataLoader().load_from_file(str(ROLE / "tasks/shared.yml"))[1]["block"]
-    asserted = next(task["ansible.builtin.assert"] for task in tasks if "another folder" in task["name"])
     given = {"_slurm_first_id": first, "_slurm_state_here": here, "ansible_check_mode": check}
-    assert template(f"{{{{ {asserted['that']} }}}}", given) is same
+    assert passes("Fail where StateSaveLocation is another folder", given) is same
+
+
+@pytest.mark.parametrize(
+    ("owner", "same"), [({"pw_name": "slurm"}, True), ({"pw_name": "mysql"}, False), ({"uid": 64030}, False)]
+)
+def test_slurm_has_the_same_uid_on_all_controllers(owner: dict[str, Any], same: bool) -> None:
+    assert passes("Fail where SlurmUser has another UID", {"_slurm_state_owner": {"stat": owner}}) is same
+
+
+def passes(name: str, given: dict[str, Any]) -> Any:
+    """Whether an assertion of another controller passes."""
+    tasks = DataLoader().load_from_file(str(ROLE / "tasks/shared.yml"))[1]["block"]
+    (condition,) = (task["ansible.builtin.assert"]["that"] for task in tasks if task["name"] == name)
+    return template(f"{{{{ {condition} }}}}", given)
 
 
 def test_hidden_names_are_no_state_of_a_slurmctld(tmp_path: Path) -> None:
