@@ -23,7 +23,6 @@ RUN_BY = {
     "make demo": "tests/integration/test_demo.py",
     "make build": "tests/tools/artifact.py",
     "ansible-galaxy collection install build/rackscale-nvlink-*.tar.gz": "tests/tools/artifact.py",
-    "ansible-galaxy collection install --no-deps build/rackscale-nvlink-*.tar.gz": "tests/tools/artifact.py",
     # By its own command line, whose option is --from.
     "make lab FROM=$PWD/site.tar.gz": "tests/integration/test_capture.py",
     # Its folder /artifacts is that of an AWX job.

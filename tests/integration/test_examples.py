@@ -116,7 +116,7 @@ def test_ansible_builder_accepts_the_execution_environment(site: Path, tmp_path:
     assert (tmp_path / "context" / "_build" / wanted["name"]).is_file()
     # What the image's build finds in the installed collection.
     installed = tmp_path / "installed"
-    install = ("collection", "install", "--force", "--no-deps", "rackscale-nvlink.tar.gz", "-p", installed)
+    install = ("collection", "install", "--force", "rackscale-nvlink.tar.gz", "-p", installed)
     in_site(site, "ansible-galaxy", *install, ANSIBLE_COLLECTIONS_PATH=str(installed))
     found = in_site(site, "ansible-builder", "introspect", installed)
     for line in (*required("requirements.txt"), *required("bindep.txt")):

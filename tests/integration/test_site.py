@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -17,6 +18,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 from .commands import ansible, unreachable
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 INVENTORY = "plugin: rackscale.nvlink.fabric\nsources: [fabric_file]\nfabric_file: fabric.json\n"
 SHARED = [
     "Check the run",
@@ -38,7 +40,13 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: object) -> str:
+def site(
+    folder: Path,
+    *phases: str,
+    arguments: Sequence[str] = (),
+    settings: Mapping[str, str] = MappingProxyType({}),
+    **more: object,
+) -> str:
     """The output of a run of these phases."""
     given = {"fabric_file": str(folder / "fabric.json"), **more}
     tags = ("--tags", ",".join(phases)) if phases else ()
@@ -48,6 +56,7 @@ def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: obje
         *("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml", "rackscale.nvlink.site"),
         *("-e", json.dumps(variables), *tags, *arguments),
         check=False,
+        **settings,
     )
     return done.stdout + " ".join(done.stderr.split())
 
@@ -87,6 +96,52 @@ def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(fol
 def test_a_group_variable_of_the_controller_selects_managed_slurm(folder: Path, mode: str, expected: set[str]) -> None:
     (folder / "group_vars" / "slurm_controller.json").write_text(json.dumps({"site_slurm": mode}))
     assert set(plays(site(folder, "slurm"))) - set(SHARED) == expected
+
+
+@pytest.fixture
+def alone(folder: Path) -> dict[str, str]:
+    """The settings of a run to which no other collection is installed."""
+    collections = folder / "collections"
+    (collections / "ansible_collections" / "rackscale").mkdir(parents=True)
+    (collections / "ansible_collections" / "rackscale" / "nvlink").symlink_to(CHECKOUT)
+    return {"ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "needs"),
+    [
+        ({"site_slurm": "existing"}, None),
+        ({"site_slurm": "managed", "slurm_accounting": False}, None),
+        ({"site_slurm": "managed"}, "ansible.mariadb is not installed and site_slurm"),
+    ],
+)
+def test_site_needs_another_collection_only_for_what_it_does(
+    folder: Path, alone: dict[str, str], variables: dict[str, object], needs: str | None
+) -> None:
+    output = site(folder, "slurm", settings=alone, **variables)
+    assert ("fatal: [ctl]: UNREACHABLE" in output) == (needs is None), output
+    assert needs is None or needs in output
+
+
+@pytest.mark.parametrize(
+    ("role", "start", "needs"),
+    [
+        ("slurm", "controller", "slurm_accounting needs the collection ansible.mariadb: {}'ansible.mariadb:>=6.0.0'"),
+        ("imex", "certificates", "imex_tls ca needs the collection community.crypto: {}'community.crypto:>=3.0.0'"),
+        ("dra_driver", "imex", "dra_driver needs the collection kubernetes.core: {}'kubernetes.core:>=6.5.0'"),
+        ("dra_driver", "main", "dra_driver needs the collection kubernetes.core: {}'kubernetes.core:>=6.5.0'"),
+    ],
+)
+def test_a_role_names_the_command_that_installs_what_it_lacks(
+    folder: Path, alone: dict[str, str], role: str, start: str, needs: str
+) -> None:
+    task = {"ansible.builtin.include_role": {"name": f"rackscale.nvlink.{role}", "tasks_from": start}}
+    variables = {"slurm_controllers": ["localhost"], "slurm_cluster_name": "nvl", "fabric_file": "fabric.json"}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": [task]}
+    (folder / "own.json").write_text(json.dumps([play]))
+    done = ansible("ansible-playbook", folder / "own.json", check=False, **alone)
+    assert done.returncode == 2
+    assert needs.format("ansible-galaxy collection install ") in done.stdout + done.stderr
 
 
 @pytest.mark.long

@@ -4,8 +4,8 @@
 
 """Build the artifact from this (used) checkout, install it alone into an empty path and run the demo from there.
 
-Only meta, plugins, roles and playbooks stay in the installed collection, because it must work without the rest. The
-collections of galaxy.yml are not installed with it, as in docs/offline.md.
+Only meta, plugins, roles and playbooks stay in the installed collection, because it must work without the rest. No
+other collection is there, and every playbook loads.
 """
 
 from __future__ import annotations
@@ -84,13 +84,14 @@ def main() -> None:
             HOME=str(scratch / "home"),
             ANSIBLE_HOME=str(scratch / "home"),
             ANSIBLE_COLLECTIONS_PATH=str(installed),
+            # Else Ansible finds those of this environment.
+            ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="false",
         )
         (scratch / "home").mkdir()
         run(
             "ansible-galaxy",
             "collection",
             "install",
-            "--no-deps",
             "--force",
             artifact,
             "-p",
@@ -120,6 +121,10 @@ def main() -> None:
         origin = Path(documented["rackscale.nvlink.fabric_facts"]["doc"]["filename"])
         if collection not in origin.parents:
             sys.exit(f"artifact: Ansible loaded the collection from {origin} instead of the installed artifact.")
+
+        playbooks = sorted(path.stem for path in (collection / "playbooks").glob("*.yml"))
+        loaded = [f"rackscale.nvlink.{name}" for name in playbooks]
+        run("ansible-playbook", "--syntax-check", "-i", "localhost,", *loaded, environment=environment, cwd=scratch)
 
         demo = scratch / "demo"
         inventory = collection / "playbooks" / "files" / "demo.nvlink.yml"

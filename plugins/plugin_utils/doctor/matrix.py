@@ -32,7 +32,7 @@ PARTS = {
     "driver": Part("the NVIDIA driver", "550", ("570", "595")),
 }
 COLLECTIONS = {"kubernetes.core": "6.5.0", "community.crypto": "3.0.0", "ansible.mariadb": "6.0.0"}
-"""As in galaxy.yml."""
+"""Each is needed by some sites only (controller.needed, lookup install_command)."""
 LIBRARIES = {
     "ClusterShell": "1.9.3",
     "fastjsonschema": "2.20",
