@@ -88,7 +88,7 @@ def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, she
         shell.reported += f"ctl$ {command}\n" + racks.exec("ctl", *command.split()).stdout
         if command.startswith("srun"):
             assert set(shell.reported.split()[-2:]) in ({"r01t01", "r01t02"}, {"r01t03", "r01t04"}), "not in one block"
-    assert shell.missing(page) == []
+    assert shell.missing(page) == [], shell.reported
 
 
 @pytest.mark.lab
