@@ -129,7 +129,11 @@ def test_site_needs_another_collection_only_for_what_it_does(
         ("slurm", "controller", "slurm_accounting needs the collection ansible.mariadb: {}'ansible.mariadb:>=6.0.0'"),
         ("imex", "certificates", "imex_tls ca needs the collection community.crypto: {}'community.crypto:>=3.0.0'"),
         ("dra_driver", "imex", "dra_driver needs the collection kubernetes.core: {}'kubernetes.core:>=6.5.0'"),
-        ("dra_driver", "main", "dra_driver needs the collection kubernetes.core: {}'kubernetes.core:>=6.5.0'"),
+        (
+            "dra_driver",
+            "main",
+            "dra_driver needs the collection kubernetes.core: {}'kubernetes.core:>=6.5.0' --upgrade",
+        ),
     ],
 )
 def test_a_role_names_the_command_that_installs_what_it_lacks(
@@ -139,6 +143,10 @@ def test_a_role_names_the_command_that_installs_what_it_lacks(
     variables = {"slurm_controllers": ["localhost"], "slurm_cluster_name": "nvl", "fabric_file": "fabric.json"}
     play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": [task]}
     (folder / "own.json").write_text(json.dumps([play]))
+    if "upgrade" in needs:
+        old = folder / "collections" / "ansible_collections" / "kubernetes" / "core"
+        old.mkdir(parents=True)
+        (old / "galaxy.yml").write_text("version: 5.0.0\n")
     done = ansible("ansible-playbook", folder / "own.json", check=False, **alone)
     assert done.returncode == 2
     assert needs.format("ansible-galaxy collection install ") in done.stdout + done.stderr

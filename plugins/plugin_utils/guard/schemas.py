@@ -52,9 +52,16 @@ _LIST = {"type": "array", "maxItems": MAX_ENTRIES, "items": _VALUE}
 
 
 def _finding(value: Schema) -> Schema:
-    """A finding; value: what a value for its message may be, besides a text, a number or a list of these."""
+    """A finding; value: what a value for its message may be, besides a text, a number or a list of these.
+
+    Only the Ansible controller names several nodes.
+    """
     values = {"type": "object", "maxProperties": 16, "additionalProperties": {"anyOf": [_VALUE, _LIST, value]}}
-    subjects = {**dict.fromkeys(("part", *Subject.__annotations__), _NAME), "gpu": _SIMPLE["int"]}
+    subjects = {
+        **dict.fromkeys(("part", *Subject.__annotations__), _NAME),
+        "gpu": _SIMPLE["int"],
+        "nodes": {"type": "null"},
+    }
     properties = {
         **subjects,
         "code": {**_WORD, "pattern": r"\A[a-z][a-z0-9_]{0,63}\Z"},
