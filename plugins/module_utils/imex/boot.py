@@ -73,8 +73,10 @@ def decide(own: Record, answers: dict[str, Record], members: int) -> tuple[str, 
     known = {peer: answer for peer, answer in sorted(answers.items()) if _is_count(answer.get("generation"))}
     agreeing = [peer for peer, answer in known.items() if _agrees(own, answer)]
     others = {peer: answer for peer, answer in known.items() if peer not in agreeing}
-    moved = [f"{peer} (clique {answer['clique']})" for peer, answer in others.items() if answer["clique"] != clique]
-    lists = {peer: answer["generation"] for peer, answer in others.items() if answer["clique"] == clique}
+    moved = [
+        f"{peer} (clique {answer.get('clique')})" for peer, answer in others.items() if answer.get("clique") != clique
+    ]
+    lists = {peer: answer["generation"] for peer, answer in others.items() if answer.get("clique") == clique}
     against = [
         f"{peer} has generation {number} of the list of clique {clique}, this tray has generation {generation}"
         for peer, number in lists.items()

@@ -45,6 +45,8 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
         # The clique was renamed while the tray was off.
         ({"b": record(1, clique="r02")}, 2, "start"),
         ({"b": record(1, clique="r02"), "c": record(1, clique="r02")}, 4, "start"),
+        # A member that answers without a clique.
+        ({"b": {"generation": 4}}, 2, "uncertain"),
         ({"b": {}, "c": {"clique": "r01"}, "d": {"clique": "r01", "generation": True}}, 4, "wait"),
     ],
 )
