@@ -1,51 +1,64 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The blocks of the fabric file to benchmark, and what the output of their jobs says of them."""
+"""The controller's half of slurm_benchmark: reads the blocks of the fabric file, evaluates the output of its jobs."""
 
 from __future__ import annotations
 
+from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_benchmark import DOCUMENTATION
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_benchmark import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import BlockView
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, srun
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import benchmarks, formatting
 
-OPTIONS = schemas.arguments(DOCUMENTATION)
+SCHEMA = schemas.of_return(RETURN)
 ISOLATED = {"own": True, "any": False, "none": None}
+_CONTROLLER_OPTIONS = ("fabric_file", "cluster", "cliques", "channel_isolation")
 OF_FINDING = ("code", "severity", "message", "tray", "clique")
 
 
-class ActionModule(ControllerAction):
+class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
-        _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
-        views, programs = _blocks(options), options["programs"]
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_one_of=[("fabric_file",)])
+        try:
+            views = _blocks(options)
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from None
+        trays = {view.name: tray_of for view, tray_of in views}
+        programs = options["programs"]
+        arguments = {key: value for key, value in self._task.args.items() if key not in _CONTROLLER_OPTIONS}
+        arguments["blocks"] = [{"name": name, "nodes": list(tray_of)} for name, tray_of in trays.items()]
+        each = 120 + sum(program["seconds"] for program in programs)
+        end = ends.controller(options, options["timeout"], len(trays) * each)
+        result = self.run_module("rackscale.nvlink.slurm_benchmark", arguments, task_vars, SCHEMA, end)
+        if result.get("failed"):
+            return result
+        if result.get("results") is None:
+            raise AnsibleActionFail("slurm_benchmark returned no results: check its host.")
+        clique_of = {view.name: view.clique for view, _tray_of in views}
         isolated = ISOLATED[options["channel_isolation"]]
-        done = {str(results["block"]): srun.row_of(results, programs) for results in as_list(options["results"])}
         failures = [
             failure
-            for view, tray_of in views
-            if view.name in done
-            for failure in benchmarks.evaluate(done[view.name], view.clique, tray_of, programs, isolated)
+            for row in result["results"]
+            for failure in benchmarks.evaluate(row, clique_of[row["block"]], trays[row["block"]], programs, isolated)
         ]
-        were = "would be" if self._task.check_mode else "was" if len(views) == 1 else "were"
-        text = f"{count(len(views), 'block')} {were} benchmarked: {summarize(view.name for view, _tray_of in views)}."
-        # The output of jobs is in them.
-        failures = trust.cleaned(failures)
-        return {
-            "blocks": [{"name": view.name, "nodes": list(tray_of)} for view, tray_of in views],
-            "programs": programs,
-            "failures": failures,
-            "findings": [{key: value for key, value in failure.items() if key in OF_FINDING} for failure in failures],
-            "ok": not any(failure["severity"] == ERROR for failure in failures),
-            "text": [text, *formatting.lines(failures)],
-        }
+        result["failures"] = failures
+        result["findings"] = result.get("findings", []) + [
+            {key: value for key, value in failure.items() if key in OF_FINDING} for failure in failures
+        ]
+        result["ok"] = not any(failure["severity"] == ERROR for failure in failures)
+        were = "would be" if self._task.check_mode else "was" if len(trays) == 1 else "were"
+        names = f": {summarize(trays)}" if trays else ""
+        result["text"] = [f"{count(len(trays), 'block')} {were} benchmarked{names}.", *formatting.lines(failures)]
+        return result
 
 
 def _blocks(options: Arguments) -> list[tuple[BlockView, dict[str, str]]]:

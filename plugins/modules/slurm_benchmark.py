@@ -7,22 +7,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_benchmark
-short_description: Evaluate the jobs that benchmark blocks
+short_description: Benchmark blocks with jobs in a reservation
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Returns the blocks to benchmark, and evaluates what their jobs printed. It connects to no host. The playbook
-    C(rackscale.nvlink.verify) with the tag C(benchmark) reserves the blocks and runs the jobs.
+  - Reserves one block after the other, runs jobs on it, deletes the reservation and evaluates what the jobs printed.
+    Slurm refuses a reservation where jobs run, so no user's job is affected, and that block is not benchmarked.
+  - Two concurrent jobs on the two halves of a block print where they run and which IMEX channels they have. The site's
+    own programs follow on the whole block, with one task on each tray. Their output is parsed and compared with
+    thresholds.
+  - Run it on the Slurm controller, as root. It fails where Slurm is too old for blocks. In check mode it only lists
+    the blocks.
 options:
   fabric_file:
     description:
-      - Path of the fabric file on the Ansible controller, whose blocks are benchmarked.
+      - Path of the fabric file on the Ansible controller, whose blocks are benchmarked. Required.
     type: path
-    required: true
-  cluster:
-    description: The Slurm cluster of the fabric file. Required where several Slurm clusters share it.
-    type: str
+  blocks:
+    description: The blocks to benchmark, in O(fabric_file). Set by the action plugin.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the block.
+        type: str
+        required: true
+      nodes:
+        description: The NodeNames of the block's trays.
+        type: list
+        elements: str
+        required: true
   cliques:
     description: The cliques whose blocks are benchmarked. All of them if empty.
     type: list
@@ -65,14 +80,13 @@ options:
     type: str
     choices: [own, any, none]
     default: any
-  results:
-    description:
-      - Of each block a dictionary with its name as C(block), and what the tasks returned that reserved it
-        (C(reserved)), and lists of those that ran a job on each half (C(halves)) and the programs (C(programs)).
-    type: list
-    elements: dict
-    default: []
+  timeout:
+    description: Seconds that one call of scontrol may take.
+    type: float
+    default: 60
 extends_documentation_fragment:
+  - rackscale.nvlink.slurmctld
+  - rackscale.nvlink.slurmctld.cluster
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
 attributes:
@@ -82,6 +96,8 @@ attributes:
     support: none
   idempotent:
     support: full
+    details:
+      - Slurm is left as it was.
   platform:
     support: full
     platforms: linux
@@ -90,10 +106,15 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Read the blocks to benchmark
+- name: Benchmark clique r01 with nvbandwidth
   rackscale.nvlink.slurm_benchmark:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     cliques: [r01]
+    programs:
+      - name: nvbandwidth
+        kind: nvbandwidth
+        command: nvbandwidth -t multinode_device_to_device_memcpy_read_ce
+        min_bandwidth: 700
 """
 
 RETURN = r"""
@@ -116,24 +137,26 @@ failures:
   returned: success
   type: list
   elements: dict
-blocks:
-  description: The blocks to benchmark.
+results:
+  description: The jobs of each block with their output. Empty in check mode.
   returned: success
   type: list
   elements: dict
   contains:
-    name:
+    block:
       description: Name of the block.
       type: str
-    nodes:
-      description: The NodeNames of its trays.
+    refused_reason:
+      description: Why Slurm refused the reservation, empty where it did not.
+      type: str
+    placement:
+      description: The two concurrent jobs.
       type: list
-      elements: str
-programs:
-  description: The option O(programs) with the default of each option.
-  returned: success
-  type: list
-  elements: dict
+      elements: dict
+    programs:
+      description: The job of each program, with its name.
+      type: list
+      elements: dict
 text:
   description: The result as lines of text. In check mode the blocks that would be benchmarked.
   returned: success
@@ -141,3 +164,47 @@ text:
   elements: str
   sample: ["2 blocks were benchmarked: r01, r02."]
 """
+
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark, programs, rules
+
+PROGRAM: dict[str, Specification] = {
+    "name": {"type": "str", "required": True},
+    "kind": {"type": "str", "choices": ["nvbandwidth", "nccl_tests", "dcgmi_diag", "dcgmi_mndiag"], "required": True},
+    "command": {"type": "str", "required": True},
+    "seconds": {"type": "int", "default": 600},
+    "min_bandwidth": {"type": "float"},
+}
+ARGUMENTS: dict[str, Specification] = {
+    # The action plugin reads fabric_file, cluster, cliques and channel_isolation on the Ansible controller.
+    "fabric_file": {"type": "path"},
+    "cluster": {"type": "str"},
+    "cliques": {"type": "list", "elements": "str", "default": []},
+    "channel_isolation": {"type": "str", "choices": ["own", "any", "none"], "default": "any"},
+    "programs": {"type": "list", "elements": "dict", "default": [], "options": PROGRAM},
+    "conf_dir": {"type": "path", "default": "/etc/slurm"},
+    "bin_dir": {"type": "path"},
+    "timeout": {"type": "float", "default": 60},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec={**ARGUMENTS, "blocks": programs.BLOCKS}, supports_check_mode=True)
+    params = module.params
+    rows = []
+    try:
+        slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+        # Jobs would run on the trays there too, without any block.
+        rules.require_supported(slurm.version())
+        for block in [] if module.check_mode else params["blocks"]:
+            rows.append(benchmark.run_on_block(slurm, block["name"], block["nodes"], params["programs"]))
+    except NvlinkError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, changes=[], findings=[], results=rows)
+
+
+if __name__ == "__main__":
+    main()

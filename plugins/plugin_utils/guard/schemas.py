@@ -91,7 +91,8 @@ def compiled(schema: Schema) -> Check:
     Without the library the check raises NvlinkError.
     """
     if fastjsonschema is not None:
-        check: Check = fastjsonschema.compile(dict(schema))
+        # From draft 6 on, 14.0 is an integer too.
+        check: Check = fastjsonschema.compile({"$schema": "http://json-schema.org/draft-04/schema#", **schema})
         return check
 
     def missing(_value: Any) -> None:

@@ -28,7 +28,7 @@ def evaluate(
 ) -> Iterator[Failure]:
     """The failures of one block.
 
-    row: as slurm/srun.py makes it. tray_of: node -> tray of the block. programs: name, kind,
+    row: as module_utils/slurm/benchmark.py returns it. tray_of: node -> tray of the block. programs: name, kind,
     min_bandwidth (GB/s, None for no limit). isolated: whether concurrent jobs must have IMEX channels of their own;
     None where jobs need no channel.
     """

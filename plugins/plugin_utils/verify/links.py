@@ -49,7 +49,7 @@ class Known(TypedDict):
     xid_at: float
 
 
-_COUNT_OR_NONE: Schema = {"type": ["integer", "null"], "minimum": 0}
+_COUNT_OR_NONE: Schema = {**COUNT, "type": ["integer", "null"]}
 _GPU = schemas.compiled(
     form(
         uuid=TEXT,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The blocks that slurm_benchmark returns, and how the output of their jobs becomes failures."""
+"""The blocks that slurm_benchmark receives, and how the output of their jobs becomes failures."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleError
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
+from ansible.module_utils.testing import patch_module_args
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_benchmark import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_benchmark
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-BUSY = {"rc": 1, "stderr": "Requested nodes are busy"}
-PROGRAM = {"name": "bw", "kind": "nvbandwidth", "command": "nvbandwidth \\\n\t-t x"}
+REFUSED = {"refused_reason": "Requested nodes are busy", "placement": [], "programs": []}
 
 
 @pytest.fixture
@@ -27,61 +26,58 @@ def fabric(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_blocks_of_the_named_cliques_are_benchmarked(run_action: Any, fabric: str) -> None:
-    plan = run_action(ActionModule, fabric_file=fabric, check=True, programs=[PROGRAM])
-    assert [row["name"] for row in plan["blocks"]] == ["r01", "r02"]
-    assert plan["text"] == ["2 blocks would be benchmarked: r01, r02."]
-    assert plan["programs"] == [{**PROGRAM, "seconds": 600, "min_bandwidth": None}]
-    # As -e benchmark_cliques=r02 gives it.
-    plan = run_action(ActionModule, fabric_file=fabric, cliques="r02")
-    assert plan["blocks"] == [{"name": "r02", "nodes": ["r02t01", "r02t02"]}]
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The arguments of the module, which reports that Slurm refuses every reservation."""
+    arguments: dict[str, Any] = {}
+
+    def execute(self: Any, **options: Any) -> dict[str, Any]:
+        arguments.update(options["module_args"])
+        return {"changed": False, "results": [{"block": row["name"], **REFUSED} for row in arguments["blocks"]]}
+
+    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    return arguments
 
 
-def test_what_the_jobs_printed_is_evaluated(run_action: Any, fabric: str) -> None:
-    def place(node: str) -> dict[str, Any]:
-        return {"rc": 0, "stdout": f"0: node={node} address=r01.{node} channels=channel0,", "stderr": ""}
-
-    ran = {
-        "block": "r01",
-        "reserved": {"rc": 0},
-        "halves": [place("r01t01"), place("r01t02")],
-        "programs": [{"rc": 124, "stdout": "", "stderr": "srun: Force Terminated job 7\n"}],
-    }
-    refused = {"block": "r02", "reserved": BUSY, "halves": [], "programs": []}
-    given = {"fabric_file": fabric, "programs": [PROGRAM], "results": [ran, refused]}
-    result = run_action(ActionModule, **given)
+def test_the_blocks_of_the_named_cliques_are_benchmarked(
+    run_action: Any, fabric: str, received: dict[str, Any]
+) -> None:
+    result = run_action(ActionModule, fabric_file=fabric, cliques=["r02"], channel_isolation="own", timeout=5)
+    assert received == {"timeout": 5, "blocks": [{"name": "r02", "nodes": ["r02t01", "r02t02"]}]}
+    assert result["ok"], "a refused reservation is a warning"
     assert [(row["code"], row["clique"], row["trays"]) for row in result["failures"]] == [
-        ("benchmark_failed", "r01", []),
-        ("slurm_jobs_unanswered", "r02", ["r02t01", "r02t02"]),
+        ("slurm_jobs_unanswered", "r02", ["r02t01", "r02t02"])
     ]
-    assert result["failures"][0]["message"] == "bw on clique r01 did not end in time."
-    assert [row["code"] for row in result["findings"]] == ["benchmark_failed", "slurm_jobs_unanswered"]
-    assert (result["ok"], result["text"][0]) == (False, "2 blocks were benchmarked: r01, r02.")
-    assert run_action(ActionModule, **{**given, "results": [refused]})["ok"], "a refused reservation is a warning"
+    assert [row["code"] for row in result["findings"]] == ["slurm_jobs_unanswered"]
+    assert result["text"][0] == "1 block was benchmarked: r02."
+    checked = run_action(ActionModule, fabric_file=fabric, check=True)
+    assert checked["text"][0] == "2 blocks would be benchmarked: r01, r02."
+    # As -e benchmark_cliques=r02 gives it.
+    assert run_action(ActionModule, fabric_file=fabric, cliques="r02")["text"][0] == "1 block was benchmarked: r02."
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"fabric_file": None}, "fabric_file"),
-        ({"cliques": ["r03"]}, "has no clique 'r03'; did you mean r0"),
-        ({"cluster": "alpha"}, "has no Slurm clusters; leave the option cluster out"),
-        ({"blocks": []}, "blocks"),
-        ({"channel_isolation": "mine"}, "is 'mine'; use one of own, any, none"),
+        ({}, "fabric_file"),
+        ({"fabric_file": "FILE", "cliques": ["r03"]}, "has no clique 'r03'; did you mean r0"),
+        ({"fabric_file": "FILE", "cluster": "alpha"}, "has no Slurm clusters; leave the option cluster out"),
+        ({"fabric_file": "FILE", "blocks": []}, "blocks"),
+        ({"fabric_file": "FILE", "channel_isolation": "mine"}, "is 'mine'; use one of own, any, none"),
     ],
 )
 def test_a_bad_option_is_one_sentence(run_action: Any, fabric: str, options: dict[str, Any], sentence: str) -> None:
+    if options.get("fabric_file") == "FILE":
+        options = {**options, "fabric_file": fabric}
     with pytest.raises(AnsibleError, match=sentence):
-        run_action(ActionModule, **{"fabric_file": fabric, **options})
+        run_action(ActionModule, **options)
 
 
-@pytest.mark.parametrize(
-    ("shown", "accepted"),
-    [("slurm-wlm 24.11.5", True), ("slurm 24.05.0", True), ("slurm-wlm 23.11.4", False), ("", False)],
-)
-def test_no_job_runs_where_slurm_is_too_old_for_blocks(shown: str, accepted: bool) -> None:
-    plays = DataLoader().load_from_file(str(Path(__file__).parents[4] / "playbooks/verify.yml"))
-    tasks = next(task["block"] for task in plays[2]["tasks"] if "block" in task)
-    condition = next(task for task in tasks if "too old" in task["name"])["ansible.builtin.assert"]["that"]
-    given = {"benchmark_version": {"stdout": shown}}
-    assert Templar(DataLoader(), variables=given).evaluate_conditional(trust_as_template(condition)) is accepted
+def test_a_slurm_without_blocks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("slurmctld", "scontrol", "srun"):
+        (tmp_path / name).write_text("#!/bin/sh\necho slurm-wlm 23.11.4\n")
+        (tmp_path / name).chmod(0o755)
+    given = {"bin_dir": str(tmp_path), "blocks": [{"name": "r01", "nodes": ["n1"]}]}
+    with patch_module_args(given), pytest.raises(SystemExit):
+        slurm_benchmark.main()
+    assert json.loads(capsys.readouterr().out)["msg"].startswith("Slurm 23.11.4 is too old: topology/block")

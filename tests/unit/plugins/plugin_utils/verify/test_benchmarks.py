@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import srun
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import benchmarks, tools
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,4 +183,4 @@ def test_a_result_is_attributed_to_the_clique_or_the_tray() -> None:
 @given(st.dictionaries(st.integers(0, 99).map(str), st.lists(st.text("ab: 1", min_size=1), min_size=1)))
 def test_labelled_output_is_split_by_task(by_task: dict[str, list[str]]) -> None:
     text = "".join(f"{task:>2}: {line}\n" for task, lines in by_task.items() for line in lines)
-    assert srun.tasks_of(text) == {task: "".join(f"{line}\n" for line in lines) for task, lines in by_task.items()}
+    assert benchmark.tasks_of(text) == {task: "".join(f"{line}\n" for line in lines) for task, lines in by_task.items()}

@@ -98,7 +98,21 @@ def test_the_link_is_named_on_the_first_day_that_its_counter_grows() -> None:
 UNREAD = gpu(0, None, {}, link_count=None, links=[])
 
 
-@pytest.mark.parametrize("unknown", [UNREAD, gpu(0, "A", {}, unknown_counters=["recoveries"])], ids=["GPU", "counter"])
+WITHOUT = {"unknown_counters": ["recoveries"]}
+FRACTIONS = [row(53125) | {"links": [0.0, 1.0]}]
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        UNREAD,
+        gpu(0, "A", {}, **WITHOUT),
+        # JSON of a tray whose numbers are no integers.
+        gpu(0, "A", {14.0: 5}),  # type: ignore[dict-item]
+        gpu(0, "A", {}, links=FRACTIONS, **WITHOUT),
+    ],
+    ids=["GPU", "counter", "link", "links"],
+)
 def test_what_cannot_be_read_for_one_run_is_not_zero_and_compared_again(unknown: dict[str, Any]) -> None:
     runs = Runs()
     runs.run(gpu(0, "A", {14: 1}), gpu(1, "B", {}))
