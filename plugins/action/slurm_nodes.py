@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import MAX_TESTS
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, REQUIRED_IF, RETURN
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, REQUIRED_IF, RETURN, misplaced
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -31,11 +31,9 @@ class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname") or "")
-        if options["state"] == "spares_present" and options["active"] < 1:
-            message = (
-                f"slurm_nodes, option active: is {options['active']}, use a number from 1, or state spares_absent."
-            )
-            raise AnsibleActionFail(message)
+        problem = misplaced(options)
+        if problem:
+            raise AnsibleActionFail(problem)
         arguments = {key: value for key, value in self._task.args.items() if key not in ("fabric_file", "cluster")}
         try:
             check_controller(host, self._trays(task_vars))

@@ -31,6 +31,7 @@ options:
         C(nvlink:), so that a later V(resumed) with O(reason) resumes them.
       - V(spares_present) keeps spare trays of each block in a reservation. V(spares_absent) deletes these
         reservations.
+      - An option that has no meaning for the chosen state fails the task, unless it has its default value.
     type: str
     choices: [drained, resumed, adopted, spares_present, spares_absent]
     required: true
@@ -195,7 +196,21 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, programs, spares
 
+# The states that each option has a meaning for; any other option has one for all of them.
 DRAINING = ("drained", "resumed", "adopted")
+STATES_OF = {
+    "nodes": DRAINING,
+    "reason": DRAINING,
+    "wait": ("drained",),
+    "unless_up": ("drained",),
+    "test": ("resumed",),
+    "test_user": ("resumed",),
+    "test_timeout": ("resumed",),
+    "fabric_file": ("spares_present",),
+    "cluster": ("spares_present",),
+    "active": ("spares_present",),
+    "user": ("spares_present",),
+}
 ARGUMENTS: dict[str, Specification] = {
     "state": {"type": "str", "choices": [*DRAINING, "spares_present", "spares_absent"], "required": True},
     "nodes": {"type": "list", "elements": "str"},
@@ -228,6 +243,17 @@ def main() -> None:
     if module._diff and outcome.changes:
         result["diff"] = {"prepared": "".join(f"{line}\n" for line in outcome.changes)}
     module.exit_json(changed=bool(outcome.changes), **result)
+
+
+def misplaced(params: Arguments) -> str:
+    """One sentence about an option that has no meaning for the state, or a value that it cannot have; empty if none."""
+    state = params["state"]
+    for option, states in STATES_OF.items():
+        if state not in states and params[option] != ARGUMENTS[option].get("default"):
+            return f"slurm_nodes, option {option}: has no meaning for state {state}, leave it out."
+    if state == "spares_present" and params["active"] < 1:
+        return f"slurm_nodes, option active: is {params['active']}, use a number from 1, or state spares_absent."
+    return ""
 
 
 def run(params: Arguments, check: bool) -> nodes.Outcome:

@@ -326,9 +326,8 @@ rehearsal:
       type: int
     outcomes:
       description:
-        - The test jobs. C(kind) is V(block) (on trays of C(block) alone), V(larger) (one tray more than a block has),
-          V(spread) (as many as a block has while no block has so many), V(partition), V(past) (as those of the
-          last weeks) or V(site).
+        - The test jobs. C(kind) is V(block) (on trays of C(block) alone), V(spread) (as many as a block has while no
+          block has so many), V(all) (all trays), V(partition), V(past) (as those of the last weeks) or V(site).
       type: list
       elements: dict
       sample:

@@ -9,7 +9,6 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import socket
@@ -25,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     SlurmError,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import shortened, summarize
 
 # The folders of Slurm's programs outside PATH.
 BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
@@ -53,6 +52,14 @@ class Job:
     user: str
     partition: str
     nodes: tuple[str, ...]
+
+
+def _fields(row: str, number: int) -> list[str]:
+    """The fields of a row of squeue; a job that is not understood must not be taken for none."""
+    fields = row.strip().split("|")
+    if len(fields) != number:
+        raise SlurmError(f"squeue printed a row that is not understood ({shortened(row, 80)}): run squeue and see why.")
+    return fields
 
 
 class Slurm:
@@ -156,18 +163,21 @@ class Slurm:
     def jobs(self) -> list[Job]:
         """The jobs that have nodes allocated."""
         found = []
-        for line in self._squeue("-t", "R,S,CF,CG,SI,SO", "-o", "%A|%u|%P|%N"):
-            number, _bar, rest = line.strip().partition("|")
-            fields = rest.split("|")
-            if len(fields) == 3:
-                with contextlib.suppress(HostlistError):
-                    found.append(Job(number, fields[0], fields[1], tuple(expand(fields[2]))))
+        # A job whose processes were stopped (ST) keeps its nodes.
+        for line in self._squeue("-t", "R,S,CF,CG,SI,SO,ST,RS", "-o", "%A|%u|%P|%N"):
+            number, user, partition, nodes = _fields(line, 4)
+            try:
+                found.append(Job(number, user, partition, tuple(expand(nodes))))
+            except HostlistError as error:
+                raise SlurmError(
+                    f"squeue named the nodes of job {number} in a form that is not understood: {error}"
+                ) from None
         return found
 
     def jobs_in(self, partitions: Sequence[str]) -> str:
         """The jobs in these partitions in words, empty for none: slurmctld would end them with their partition."""
-        lines = self._squeue("-p", ",".join(partitions), "-o", "%A %u %P") if partitions else []
-        jobs = [line.split() for line in lines if len(line.split()) == 3]
+        lines = self._squeue("-p", ",".join(partitions), "-o", "%A|%u|%P") if partitions else []
+        jobs = [_fields(line, 3) for line in lines]
         return summarize((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
 
     def _squeue(self, *arguments: str) -> list[str]:

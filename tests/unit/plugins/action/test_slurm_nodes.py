@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_nodes import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_nodes
 
 from .conftest import clustered
 
@@ -33,13 +34,27 @@ def test_the_blocks_are_those_of_the_cluster(
         ({}, r"fabric.json: has several Slurm clusters \(alpha, beta\); set the option cluster"),
         ({"cluster": "gamma"}, "fabric.json: has no Slurm cluster 'gamma'"),
         ({"blocks": []}, "blocks"),
-        ({"active": 0}, "option active: is 0, use a number from 1"),
     ],
 )
 def test_a_bad_option_is_one_sentence(run_action: Any, tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
     path = clustered(tmp_path, "alpha", "beta")
     with pytest.raises(AnsibleError, match=sentence):
-        run_action(ActionModule, **{"state": "spares_present", "fabric_file": path, "active": 1, **options})
+        run_action(ActionModule, state="spares_present", fabric_file=path, active=1, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"state": "drained", "active": 16}, "option active: has no meaning for state drained"),
+        ({"state": "resumed", "fabric_file": "f.json"}, "option fabric_file: has no meaning for state resumed"),
+        ({"state": "spares_present", "active": 0}, "option active: is 0, use a number from 1"),
+        ({"state": "drained", "user": "root"}, ""),
+    ],
+)
+def test_an_option_without_meaning_for_the_state_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    params = {name: argument.get("default") for name, argument in slurm_nodes.ARGUMENTS.items()}
+    assert sentence in slurm_nodes.misplaced({**params, **options})
+    assert bool(slurm_nodes.misplaced({**params, **options})) == bool(sentence)
 
 
 @pytest.mark.parametrize("source", ["group", "file"])

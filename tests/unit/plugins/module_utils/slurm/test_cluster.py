@@ -78,7 +78,8 @@ def programs(directory: Path, **scripts: str) -> Slurm:
     return Slurm(str(directory), 10)
 
 
-OF_B = 'case "$*" in *N*) echo "7|alice|all|b";; *) echo 8 bob all;; esac'
+OF_B = 'case "$*" in *N*) echo "7|alice|all|b";; *) echo "8|bob|all";; esac'
+UNREADABLE = 'case "$*" in *N*) echo "7|alice|all|b[1-";; *) echo "8|domain|user|all";; esac'
 REFUSED = "echo Unable to contact slurm controller >&2; exit 1"
 OTHER_PARTITION = {**BEFORE, cluster.CONF: OURS.replace("PartitionName=all", "PartitionName=gold")}
 
@@ -88,6 +89,8 @@ OTHER_PARTITION = {**BEFORE, cluster.CONF: OURS.replace("PartitionName=all", "Pa
     [
         (OF_B, AFTER, r"^b, c is no longer in the fabric file and still runs job 7: drain it"),
         (OF_B, OTHER_PARTITION, r"^Partition all is no longer in slurm.conf .* and still has job 8 of bob in all: let"),
+        (UNREADABLE, AFTER, r"^b, c would be removed .* \(squeue named the nodes of job 7 .* not understood"),
+        (UNREADABLE, OTHER_PARTITION, r"^all would be removed .* \(squeue printed a row that is not understood"),
         (REFUSED, AFTER, r"^b, c would be removed from slurm.conf, and .* \(.*Unable to contact .*run ag"),
         (REFUSED, OTHER_PARTITION, r"^all would be removed from slurm.conf, and .* \(.*Unable to contact .*run ag"),
     ],

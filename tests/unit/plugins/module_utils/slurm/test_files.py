@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +132,11 @@ def test_an_empty_value_takes_nothing_of_what_follows() -> None:
     text = "NodeName=n1 AllocTRES= CurrentWatts=0 Comment= Reason=a  b [root@2026]\nnot a record\n"
     record = {"NodeName": "n1", "AllocTRES": "", "CurrentWatts": "0", "Comment": "", "Reason": "a"}
     assert files.parse_records(text) == [record, {}]
+
+
+@pytest.mark.parametrize(
+    ("version", "limit"),
+    [((24, 11, 5), 18), ((25, 5, 9), 18), ((25, 11, 0), None), ((26, 5, 5), None)],
+)
+def test_a_segment_is_limited_to_the_base_before_25_11(version: rules.Version, limit: int | None) -> None:
+    assert rules.segment_limit(version, 18) == limit
