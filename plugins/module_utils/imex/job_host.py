@@ -103,20 +103,41 @@ def leave(
 ) -> None:
     """Remove IMEX per job, with the daemon of a job where ``allow_jobs``; else Blocked. made: files_of().
 
-    A prolog that runs ends first, since it may not have its daemon yet; one that waits for the lock finds no settings.
+    A prolog without its daemon ends first; one that comes to the lock later finds no settings. So the lock is released
+    before the daemon is stopped, for which an epilog would wait too long.
     """
+    present = os.path.isdir(state.RUN)  # the lock makes it
     with contextlib.ExitStack() as locked:
-        if os.path.exists(state.SETTINGS_FILE) and not host.check:
-            locked.enter_context(state.lock(time.monotonic() + _TIMEOUT))
-        running = _jobs_running()
+        wait = os.path.exists(state.SETTINGS_FILE) and not host.check
+        running = _wait_for_prolog(locked) if wait else _jobs_running()
         if running and not allow_jobs and not host.check:
             raise Blocked(running[0])
         write(made, host)
-        for found in running:
-            if host.change(f"stop the daemon of job {found['values']['job']}"):
-                daemon.clear(state.Settings("", (), stop_wait=float(desired.job["stop_wait"])))
-        if os.path.isdir(state.RUN) and host.change(f"remove {state.RUN}"):
-            shutil.rmtree(state.RUN)
+    for found in running:
+        if host.change(f"stop the daemon of job {found['values']['job']}"):
+            daemon.clear(state.Settings("", (), stop_wait=float(desired.job["stop_wait"])))
+    if present:
+        host.change(f"remove {state.RUN}")
+    if os.path.isdir(state.RUN) and not host.check:
+        shutil.rmtree(state.RUN)
+
+
+def _wait_for_prolog(locked: contextlib.ExitStack) -> list[HostFinding]:
+    """The finding on a job with its daemon, at once; where there is none, when ``locked`` has the lock of prologs."""
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        running = _jobs_running()
+        if running:
+            return running
+        try:
+            locked.enter_context(state.lock(time.monotonic() + 1))
+            return _jobs_running()
+        except state.Failure:
+            if time.monotonic() >= deadline:
+                raise files.ImexError(
+                    f"the prolog or epilog of a job has not ended on this tray within {_TIMEOUT:g} s; run the role"
+                    " again when it has, and read journalctl -t nvlink-imex-job"
+                ) from None
 
 
 def _slurm(desired: domain.DesiredState) -> tuple[str | None, dict[str, list[str]]]:

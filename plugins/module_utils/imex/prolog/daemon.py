@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     config,
     list_path,
     log,
+    read_settings,
     read_state,
     remove,
 )
@@ -28,6 +29,7 @@ _LOG_TAIL = 64 * 1024
 
 
 def start_daemon(deadline: float) -> None:
+    read_settings()  # a change of owner with allow_jobs does not wait for this prolog
     left = max(0.5, deadline - time.monotonic())
     done = child.run(["systemctl", "start", UNIT], left)
     if done.timed_out:

@@ -44,10 +44,10 @@ def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failur
     job = job_of(environ)
     log(f"IMEX on {job.node} for job {job.id}: {failure}", warning=True)
     try:
-        with lock(time.monotonic() + 1):
-            started = read_state()
-            if started is not None and started.get("job") == job.id:
-                clear(settings)
+        if read_state() is not None:  # under another owner nothing is left, and the lock would make its folder again
+            with lock(time.monotonic() + 1):
+                if (read_state() or {}).get("job") == job.id:
+                    clear(settings)
     except Failure as second:
         log(f"job {job.id}: {second}", warning=True)
     without = _without_gpus(settings, job) if failure.fault == PEER and shares_its_trays(environ) else ()

@@ -50,9 +50,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     members_of,
     note_path,
     owns_every_gpu,
+    read_settings,
     read_state,
     remove,
-    settings_of,
     shares_its_trays,
     write_state,
     write_text,
@@ -90,8 +90,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
                 " --exclusive, with all GPUs of its trays (--gpus-per-node), or to a partition of whole nodes",
                 JOB,
             )
-        if not os.path.exists(SETTINGS_FILE):
-            raise Failure("IMEX got another owner on this tray while the prolog waited; run the job again", CLIQUE)
+        read_settings()  # they may be gone since it waits
         other = _other_job(job)
         if other:
             raise Failure(
@@ -221,7 +220,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     failure = None
     try:
         if entry == "prolog" or os.path.exists(SETTINGS_FILE):
-            settings = settings_of(atomic.read_text(SETTINGS_FILE) or "")
+            settings = read_settings()
         os.environ["PATH"] = f"{settings.path}:{SYSTEM_PATH}".lstrip(":")
         (prolog if entry == "prolog" else epilog)(settings, environ)
     except Failure as error:

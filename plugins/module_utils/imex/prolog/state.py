@@ -92,6 +92,14 @@ def settings_of(text: str) -> Settings:
     raise Failure(f"{SETTINGS_FILE} is not a settings file of the role imex; run the role on this tray")
 
 
+def read_settings() -> Settings:
+    """The settings file; Failure where it is gone, because IMEX got another owner: no fault of the tray."""
+    text = atomic.read_text(SETTINGS_FILE)
+    if text is None:
+        raise Failure("IMEX got another owner on this tray before the job had its domain; run the job again", CLIQUE)
+    return settings_of(text)
+
+
 def job_of(environ: Mapping[str, str]) -> Job:
     try:
         return Job(

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import shutil
@@ -95,8 +96,9 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     for module in (state, daemon):
         monkeypatch.setattr(module, "RUN", str(tmp_path))
-    (tmp_path / "settings").touch()
-    monkeypatch.setattr(main, "SETTINGS_FILE", str(tmp_path / "settings"))
+    (tmp_path / "settings").write_text(job_files.render_settings(state.Settings("r01", TRAYS)))
+    for module in (state, main):
+        monkeypatch.setattr(module, "SETTINGS_FILE", str(tmp_path / "settings"))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for name in ("clear", "stop_daemon", "start_daemon"):
         monkeypatch.setattr(main, name, lambda *_arguments, name=name: done.append(name))
@@ -134,12 +136,36 @@ def test_a_job_that_is_not_exclusive_gets_a_domain_where_every_gpu_is_its_own(
     assert bool(begun) is (expected == "domain")
 
 
-def test_a_prolog_that_waited_for_a_change_of_owner_starts_no_daemon(tmp_path: Path, begun: list[str]) -> None:
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda environ: main.prolog(state.Settings("r01", TRAYS), environ),  # it waited for the lock
+        lambda _environ: daemon.start_daemon(time.monotonic() + 60),
+    ],
+)
+def test_a_prolog_starts_no_daemon_after_a_change_of_owner(tmp_path: Path, begun: list[str], step: Any) -> None:
     (tmp_path / "settings").unlink()
-    job = _job(SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_NUM_NODES="2")
+    _script(tmp_path / "systemctl", f"touch {tmp_path}/called")
     with pytest.raises(state.Failure, match="IMEX got another owner on this tray") as found:
-        main.prolog(state.Settings("r01", TRAYS), job.environ)
+        step(_job(SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_NUM_NODES="2").environ)
     assert (found.value.fault, begun, state.read_state()) == (state.CLIQUE, [], None)
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize(("text", "rc", "called"), [(None, 0, "requeue 77"), ("{}", 1, "State=DRAIN")])
+def test_settings_that_are_gone_requeue_the_job_and_invalid_ones_drain_the_tray(
+    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch, text: str | None, rc: int, called: str
+) -> None:
+    (tmp_path / "settings").unlink()
+    if text:
+        (tmp_path / "settings").write_text(text)
+    _script(tmp_path / "scontrol", f"echo $* >> {tmp_path}/called")
+    _script(tmp_path / "squeue", "echo 77 RUNNING")
+    monkeypatch.setattr(main, "SYSTEM_PATH", f"{tmp_path}:{main.SYSTEM_PATH}")
+    monkeypatch.setattr(state, "RUN", f"{tmp_path}/run")
+    assert main.main(["prolog"], _job(SLURM_JOB_OVERSUBSCRIBE="NO", SLURM_JOB_NUM_NODES="2").environ) == rc
+    assert called in (tmp_path / "called").read_text().splitlines()[-1]
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -306,6 +332,12 @@ def test_settings_of_slurm_conf_that_imex_per_job_needs_are_findings(
     _path, slurm = slurm_conf.read(str(conf))
     found = job_files.evaluate(job_files.settings_of(desire(**options), 0, slurm), slurm, str(conf))
     assert [entry["code"] for entry in found] == codes
+
+
+@given(st.permutations([*dict(TRAYS), "r02t01"]))
+def test_every_tray_of_a_job_writes_the_same_list(names: list[str]) -> None:
+    members = state.members_of(state.Settings("r01", TRAYS), names[:9])
+    assert members == tuple(member for member in TRAYS if member[0] in names[:9])
 
 
 @pytest.mark.parametrize("nodelist", ["r01t[01-02", "r01t[x]"])
@@ -590,11 +622,16 @@ def test_a_slurm_conf_that_would_not_run_the_program_is_a_finding(
     assert missing == ([lines.format(tray)] if lines else [])
 
 
-def test_absent_leaves_nothing(tray: Path) -> None:
-    _present(tray)
-    state.write_state({"job": "7"})
+@pytest.mark.parametrize("used", [True, False])
+def test_absent_leaves_nothing(tray: Path, used: bool) -> None:
+    """Slurm runs the wrappers, so they come last and go first."""
+    wrappers = [f"{tray}/{entry}.d/{job_files.NAME}" for entry in ("prolog", "epilog")]
+    assert _present(tray)[-2:] == [f"write {name}" for name in wrappers]
+    if used:
+        state.write_state({"job": "7"})
     expected = _absent(tray, check=True)
-    assert f"remove {state.RUN}" in expected
+    assert expected[:2] == [f"remove {name}" for name in wrappers]
+    assert (f"remove {state.RUN}" in expected) is used
     assert _absent(tray) == expected
     assert not [path for path in tray.rglob("*") if "nvlink" in path.name]
     assert _absent(tray) == []
@@ -620,29 +657,54 @@ def test_a_job_with_its_daemon_blocks_another_owner(tray: Path, monkeypatch: pyt
     assert job_host.findings_of(desire(**_folders(tray), python=sys.executable), False) == []
 
 
-def test_a_prolog_that_has_no_daemon_yet_keeps_its_files(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of owner waits for the prolog, whose job has its daemon then."""
+@pytest.mark.parametrize(
+    ("starts", "waits", "allow_jobs", "expected"),
+    [
+        (True, False, False, "jobs_running"),
+        (True, True, False, "jobs_running"),
+        (True, False, True, ""),
+        (True, True, True, ""),
+        (False, True, True, "the prolog or epilog of a job has not ended on this tray within 0.5 s; run the role"),
+    ],
+)
+def test_a_change_of_owner_waits_for_a_prolog_that_has_no_daemon_yet(
+    tray: Path, monkeypatch: pytest.MonkeyPatch, starts: bool, waits: bool, allow_jobs: bool, expected: str
+) -> None:
+    """But not while that waits for peers; its daemon is stopped without the lock, which its epilog takes."""
     _present(tray)
     before = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file()}
-    monkeypatch.setattr(daemon, "clear", lambda _settings: pytest.fail("the daemon is stopped"))
-    desired, started = desire("none", **_folders(tray)), threading.Event()
+    monkeypatch.setattr(job_host, "_TIMEOUT", 60 if starts else 0.5)
+    desired, locked, stopped = desire("none", **_folders(tray)), threading.Event(), threading.Event()
 
     def prolog() -> None:
         with state.lock(time.monotonic() + 60):
-            started.set()
+            locked.set()
             time.sleep(0.3)
-            state.write_state({"job": "7"})
-            monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
+            if starts:
+                state.write_state({"job": "7"})
+                monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
+            if waits:
+                stopped.wait(60)
 
+    def stop(settings: state.Settings) -> None:
+        stopped.set()
+        with state.lock(time.monotonic() + 10):
+            assert settings.stop_wait == 20
+
+    monkeypatch.setattr(daemon, "clear", stop)
     thread = threading.Thread(target=prolog)
     thread.start()
-    started.wait(60)
-    with pytest.raises(job_host.Blocked) as found:
-        job_host.leave(desired, job_host.files_of(desired, 0), Host(False), False)
-    thread.join()
-    assert [(note["code"], note["values"]) for note in found.value.findings] == [("jobs_running", {"job": "7"})]
+    try:
+        locked.wait(60)
+        with pytest.raises((job_host.Blocked, files.ImexError)) if expected else contextlib.nullcontext() as found:
+            job_host.leave(desired, job_host.files_of(desired, 0), Host(False), allow_jobs)
+        assert str(found and found.value).startswith(expected or "None")
+        assert stopped.is_set() is not bool(expected)
+    finally:
+        stopped.set()
+        thread.join()
     left = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file() and path.parent != Path(state.RUN)}
-    assert left == before
+    assert (left == before) is bool(expected)
 
 
 # The unit tests run on hosts without systemd too; with CI=true a skip counts as a failure.
