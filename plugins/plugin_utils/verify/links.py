@@ -71,7 +71,7 @@ _XID = schemas.compiled(
     )
 )
 _KNOWN_LINKS = schemas.compiled(
-    {"type": "object", "propertyNames": {"pattern": r"\A[0-9]{1,4}\Z"}, "additionalProperties": COUNT}
+    {"type": "object", "patternProperties": {r"\A[0-9]{1,4}\Z": COUNT}, "additionalProperties": False}
 )
 
 

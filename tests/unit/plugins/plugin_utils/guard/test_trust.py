@@ -65,6 +65,7 @@ def test_what_fabric_facts_returns_passes_its_schema_with_its_findings_worded(mo
     [
         ({"ansible_facts": {"fabric_sources": []}}, "ansible_facts.fabric_sources"),
         ({"ansible_facts": {"nvlink_fabric": {"gpu_count": -1}}}, "ansible_facts.nvlink_fabric"),
+        ({"ansible_facts": {"nvlink_fabric": {"gpu_count": 4.0}}}, "ansible_facts.nvlink_fabric"),
         ({"ansible_facts": {"nvlink_fabric": {"chassis_serial": "\ud800"}}}, "ansible_facts.nvlink_fabric"),
         ({"ansible_facts": {"nvlink_fabric": {"unknown": 1}}}, "ansible_facts.nvlink_fabric"),
         ({"ansible_facts": [1]}, "ansible_facts"),

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links as facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from .verify_world import World
@@ -226,6 +226,7 @@ def test_growth_alone_is_named_whatever_happens_between_runs(first: int, steps: 
         assert {code for code, _message in found} <= {"nvlink_link_recovering"}
 
 
+@example(answer=None, before={TRAY: {"gpus": {"A": {"x": 1}}}}, field_name="xids")
 @given(answer=PLAIN, before=PLAIN, field_name=st.sampled_from(["gpus", "xids", "counters", "links", "uuid", "all"]))
 def test_no_answer_of_a_tray_and_no_edited_file_stops_the_verdict(answer: Any, before: Any, field_name: str) -> None:
     part: Any = {"gpus": [gpu(0, "A", {14: 3})], "xids": [xid(149, 5.0)], "findings": []}
