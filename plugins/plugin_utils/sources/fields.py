@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -41,16 +42,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 )
 
 MAX_LIST = 1024
+REMEDY = "correct it there, or its expression"
 Field = Callable[[Any], Any]
 """The value of a field of an item, or the checked value of a value."""
 
 
 def observation(
-    source: str, item: Any, fields: Mapping[str, Field], now: str, remedy: str = "correct it there, or its expression"
+    source: str, item: Any, fields: Mapping[str, Field], now: str, remedies: Mapping[str, str] = MappingProxyType({})
 ) -> Observation | None:
     """Convert an item; None if it has no usable name.
 
-    fields: those of CHECKS, and `name`; remedy: what to do about an invalid value.
+    fields: those of CHECKS, and `name`; remedies: field -> what to do about an invalid value, if not REMEDY.
     """
     tray = tray_name(fields["name"](item))
     if tray is None:
@@ -63,7 +65,7 @@ def observation(
         if value is not None:
             values[field] = value
         elif raw is not None:
-            message = f"Source {source} returns an invalid {field} for tray {tray}; {remedy}."
+            message = f"Source {source} returns an invalid {field} for tray {tray}; {remedies.get(field, REMEDY)}."
             findings.append(finding("unusable_value", message, tray=tray))
     problem = values.pop("problem", None)
     if problem:

@@ -60,8 +60,8 @@ REMEDIES = {
 }
 """Part of the reason why there is no topology -> what to do (pkg/translate of Topograph 1.0)."""
 NO_CLIQUE = (
-    "its block's domain must be a clique: use a provider that reads nvidia-smi or the label nvidia.com/gpu.clique, and "
-    "the format topology.conf"
+    "which must be a clique: use a provider that reads nvidia-smi or the label nvidia.com/gpu.clique, and the format "
+    "topology.conf"
 )
 """Remedy for the domain of a block that is no clique."""
 DOMAIN = "accelerator.topograph.run/domain"
@@ -99,7 +99,9 @@ def discover(options: Any, now: str) -> SourceResult:
     }
     trays = Collector(SOURCE, "nodes")
     for row in rows:
-        trays.add(observation(SOURCE, row, fields, now, NO_CLIQUE))
+        domain = f"the domain {sentence(row['domain'])}" if row["domain"] else "no domain"
+        remedies = {"clique": f"its block has {domain}, {NO_CLIQUE}", "slurm_node": "correct the node's name there"}
+        trays.add(observation(SOURCE, row, fields, now, remedies))
     return trays.result("correct tray_name")
 
 

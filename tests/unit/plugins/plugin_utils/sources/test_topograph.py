@@ -103,15 +103,32 @@ def test_the_requests_and_their_number() -> None:
     assert [(poll.method, poll.target) for poll in polls] == [("GET", "/v1/topology?uid=1f2e3d")] * 3
 
 
-@pytest.mark.parametrize("domain", [UUID, "00000000-0000-0000-0000-000000000000.1", "{{x}}.1"])
-def test_a_domain_that_is_no_clique_gives_no_place(domain: str) -> None:
+@pytest.mark.parametrize(
+    ("domain", "named"),
+    [
+        (UUID, f"the domain {UUID}"),
+        ("00000000-0000-0000-0000-000000000000.1", "the domain 00000000-0000-0000-0000-000000000000.1"),
+        ("{{x}}\x1b[31m", "the domain { {x}} [31m"),
+        ("", "no domain"),
+    ],
+)
+def test_a_domain_that_is_no_clique_gives_no_place(domain: str, named: str) -> None:
     (observed,) = found(f"# b1={domain}\nBlockName=b1 Nodes=t1\n")
     assert (observed.tray, observed.reachable, observed.identity) == ("t1", True, None)
     assert [(row["code"], row["tray"]) for row in observed.findings] == [("unusable_value", "t1")]
     assert observed.findings[0]["message"] == (
-        "Source topograph returns an invalid clique for tray t1; its block's domain must be a clique: use a provider "
-        "that reads nvidia-smi or the label nvidia.com/gpu.clique, and the format topology.conf."
+        f"Source topograph returns an invalid clique for tray t1; its block has {named}, which must be a clique: use a "
+        "provider that reads nvidia-smi or the label nvidia.com/gpu.clique, and the format topology.conf."
     )
+
+
+def test_each_invalid_field_has_its_own_remedy() -> None:
+    rows = [{"id": "-bad node", "labels": {topograph.DOMAIN: f"{UUID}.1"}}]
+    (observed,) = found(json.dumps({"instances": rows}), tray_name="sub('^.*$', 't1', node)")
+    assert (observed.identity, observed.slurm_node) == ((UUID, 1), None)
+    assert [row["message"] for row in observed.findings] == [
+        "Source topograph returns an invalid slurm_node for tray t1; correct the node's name there."
+    ]
 
 
 def test_topology_yaml_has_no_domains() -> None:
