@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -108,7 +109,8 @@ def test_a_wrong_key_and_a_closed_port_have_different_reasons(
     strange.write_text("\n".join([*lines, f"  IdentityFile {key}"]) + "\n")
     assert "4 trays (r01t[01-04]): Permission denied" in errors_of(inventory(tmp_path, strange))
     strange.write_text(config.read_text().replace(str(config.parent / "known_hosts"), "/dev/null"))
-    assert "4 trays (r01t[01-04]): No ED25519 host key is known" in errors_of(inventory(tmp_path, strange))
+    # The words of a reason differ between releases of OpenSSH.
+    assert re.search(r"4 trays \(r01t\[01-04\]\): [^;]*host key", errors_of(inventory(tmp_path, strange)))
     assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=10))
 
 
@@ -191,6 +193,6 @@ def test_a_tray_behind_a_gateway_that_cannot_connect_to_it_has_that_reason(
         own_four_trays.exec("ctl", "ip", "neigh", "del", *neighbour)
         own_four_trays.start("r01t02")
     assert listed["r01t02"]["nvlink_state"] == "unplaced"
-    assert "1 of 4 trays returned no facts (1 tray (r01t02): Connection timed out during banner exchange)" in errors
+    assert re.search(r"1 of 4 trays returned no facts \(1 tray \(r01t02\): [^;]*timed out", errors)
     errors = errors_of(inventory(tmp_path, config, jump="ctl", port=2223))
     assert "4 of 4 trays returned no facts (4 trays (r01t[01-04]): its gateway ctl cannot connect to it)" in errors

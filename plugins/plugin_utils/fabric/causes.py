@@ -28,7 +28,11 @@ _FRAME = (
     (re.compile(r"^connect to (host )?\S+ port ([0-9]+): "), r"port \2: "),
     (re.compile(r"^Could not resolve hostname \S+: "), "its address cannot be resolved: "),
     (re.compile(r"^[^\s:@]+@[^\s:]+: "), ""),
-    (re.compile(r"^(No \S+ host key is known|Host key) for \S+( has changed)? and you have .*"), r"\1\2"),
+    (re.compile(r"^([A-Z][a-z ]+) (by|from|to|with) \S+ port [0-9]+"), r"\1"),
+    (
+        re.compile(r"^((No )?(\S+ )?[Hh]ost key( is known)?) for \S+( has changed| was revoked)? and you have .*"),
+        r"\1\5",
+    ),
     (re.compile(r"\.? *>>> Standard Error *"), ": "),
 )
 
