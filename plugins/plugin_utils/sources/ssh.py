@@ -37,8 +37,8 @@ OPTIONS = documented(source_ssh.ModuleDocFragment.DOCUMENTATION, SOURCE)
 
 # Exit statuses of a shell that cannot run the tray's Python.
 _NO_PYTHON = (126, 127)
-# The last line of ssh about a host key, after the one with the reason.
-_HOST_KEY = "Host key verification failed."
+# A line of ssh that says less than the one before it, where there is one.
+_VAGUE = re.compile(r"Host key verification failed\.|Disconnected from .*")
 _SECONDS_BETWEEN_PROGRESS = 1.0
 _RANGE = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
 
@@ -214,9 +214,10 @@ def _observation(tray: str, ended: fanout.Ended, config: ClientConfig, gateway: 
 
 
 def _reason(ended: fanout.Ended, config: ClientConfig) -> str:
-    """The reason for output of a tray without facts; of ssh the last line that has one."""
-    lines = [line for line in ended.errors.splitlines() if line.strip() not in ("", _HOST_KEY)]
-    last = sentence(lines[-1]) if lines else ""
+    """The reason for output of a tray without facts; of ssh the last line that is not vague."""
+    lines = [line.strip() for line in ended.errors.splitlines() if line.strip()]
+    clear = [line for line in lines if not _VAGUE.fullmatch(line)] or lines
+    last = sentence(clear[-1]) if clear else ""
     if len(ended.output) > MAX_OUTPUT:
         return f"it prints more than {MAX_OUTPUT // 1024} KiB"
     if ended.rc is None:

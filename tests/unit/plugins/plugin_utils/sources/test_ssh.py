@@ -55,6 +55,9 @@ slow*) echo "ssh: connect to host $host port 22: Connection timed out" >&2; exit
 denied*) echo "root@$host: Permission denied (publickey)." >&2; exit 255 ;;
 unknownkey*) echo "No ED25519 host key is known for $host and you have requested strict checking." >&2
   echo "Host key verification failed." >&2; exit 255 ;;
+unasked*) echo "Host key verification failed." >&2; exit 255 ;;
+attempts*) echo "Received disconnect from 10.0.0.6 port 22:2: Too many authentication failures" >&2
+  echo "Disconnected from 10.0.0.6 port 22" >&2; exit 255 ;;
 odd*) printf '{{ 7 * 7 }}\\033[31m something new\\n' >&2; exit 255 ;;
 mute*) exit 255 ;;
 unforwarded*) echo "mux_client_request_stdio_fwd: session request failed: Session open refused by peer" >&2
@@ -157,6 +160,8 @@ def test_trays_of_the_fabric_file_are_reached_at_their_addresses(observe: Observ
         ("slow", "port 22: Connection timed out"),
         ("denied", "Permission denied (publickey)"),
         ("unknownkey", "No ED25519 host key is known"),
+        ("unasked", "Host key verification failed"),
+        ("attempts", "Received disconnect:2: Too many authentication failures"),
         ("mute", "ssh failed without a message"),
         ("bare", f"no Python at {sys.executable}"),
         ("garbage", "it printed no facts (exit status 0)"),
