@@ -40,7 +40,11 @@ _NO_PYTHON = (126, 127)
 # A line of ssh that says less than the one before it, where there is one.
 _VAGUE = re.compile(r"Host key verification failed\.|Disconnected from .*")
 _SECONDS_BETWEEN_PROGRESS = 1.0
+_MAX_TEXT = 1024 * 1024
+_BRACKETS = re.compile(r"\[([^]]*)")
 _RANGE = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
+# In brackets, without spaces: what ClusterShell may read as a larger range than _RANGE does, such as 1-400_000_000.
+_ODD_RANGE = re.compile(r"[^0-9,/-]|(?<![0-9])-|[0-9]{21}")
 
 
 class ClientConfig(NamedTuple):
@@ -124,8 +128,8 @@ def _trays(options: Options, known: Mapping[str, str]) -> dict[str, str]:
 def _gateways(options: Options, trays: Collection[str], reporter: Reporter) -> dict[str, str]:
     """Tray -> its gateway, of the trays that have one."""
     jump = options.given("jump")
-    if jump is None or isinstance(jump, str):
-        return dict.fromkeys(trays, _gateway(options, jump)) if jump else {}
+    if isinstance(jump, str):
+        return dict.fromkeys(trays, _gateway(options, jump))
     found: dict[str, str] = {}
     for hosts, value in (options.mapping("jump") or {}).items():
         names = set(map(str, _nodes(options, "jump", [hosts])))
@@ -145,12 +149,18 @@ def _gateway(options: Options, value: Any) -> str:
 
 
 def _nodes(options: Options, key: str, texts: Iterable[Any]) -> NodeSet:
-    """The names of trays in texts; an error for more than MAX_TRAYS, of one range before it is expanded."""
+    """The names of trays in texts; an error for more than MAX_TRAYS, of ranges before they are expanded."""
     nodes = NodeSet()
     for text in texts:
         if not isinstance(text, str):
             raise options.wrong(key, f"has {shown(text)}, write names such as r01t[01-18]")
-        spans = sum(int(high) - int(low) for low, high in _RANGE.findall(text))
+        if len(text) > _MAX_TEXT:
+            raise options.wrong(key, f"has {shown(text)}, which has more than {_MAX_TEXT} characters; write ranges")
+        ranges = "".join(",".join(_BRACKETS.findall(text)).split())
+        if _ODD_RANGE.search(ranges):
+            what = "which is not a node set; write ranges such as 01-18, of at most 20 digits"
+            raise options.wrong(key, f"has {shown(text)}, {what}")
+        spans = sum(max(0, int(high) - int(low)) for low, high in _RANGE.findall(ranges))
         try:
             nodes.update(str(text) if spans <= MAX_TRAYS else None)
         except (NodeSetException, AssertionError) as error:  # the latter for a range that is too large

@@ -345,6 +345,9 @@ def test_progress_and_the_trays_without_facts_by_reason_are_reported(
     ]
 
 
+RANGES = "which is not a node set; write ranges such as 01-18, of at most 20 digits"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -365,11 +368,22 @@ def test_progress_and_the_trays_without_facts_by_reason_are_reported(
         ({"jump": "a@-Elog"}, "jump has 'a@-Elog', which is not a gateway"),
         ({"jump": "-E@gw1"}, "jump has '-E@gw1', which is not a gateway"),
         ({"jump": "gw1,gw2"}, "jump has 'gw1,gw2', which is not a gateway; write one as in admin@gw1:22"),
+        ({"jump": ""}, "jump has '', which is not a gateway; write one as in admin@gw1:22"),
+        ({"jump": {"tray1": ""}}, "jump has '', which is not a gateway"),
         ({"jump": "gw1:65536"}, "jump has 'gw1:65536', which is not a gateway"),
         ({"jump": {"tray[1": "gw1"}}, "jump has 'tray\\[1', which is not a node set"),
         ({"jump": {"tray[1-2]": "gw1", "tray2": "gw2"}}, "jump has two gateways for tray2; name each tray once"),
         ({"hosts": "a[1-9999]b[1-9999]"}, "hosts has 'a.*', which is more than 500000 trays; name fewer"),
-        ({"hosts": f"a[1-{'9' * 40}]"}, "hosts has 'a.*', which is more than 500000 trays; name fewer"),
+        ({"hosts": "b[1-400000000],a[399999999-1]"}, "hosts has 'b.*', which is more than 500000 trays; name fewer"),
+        ({"hosts": "a[1 - 400000000]"}, "hosts has 'a.*', which is more than 500000 trays; name fewer"),
+        ({"hosts": f"a[1-{'9' * 40}]"}, f"hosts has 'a.*, {RANGES}"),
+        ({"hosts": f"a[{'1'.zfill(31)}-{'400000000'.zfill(31)}]"}, f"hosts has 'a.*, {RANGES}"),
+        ({"hosts": "a[1-400_000_000]"}, f"hosts has 'a.*, {RANGES}"),
+        ({"hosts": "a[-400000000--1]"}, f"hosts has 'a.*, {RANGES}"),
+        (
+            {"hosts": ",".join(f"n{number}" for number in range(600_001))},
+            "hosts has 'n0.*, which has more than 1048576 ",
+        ),
         ({"hosts": f"{'a' * 9999}[1-9]"}, "hosts has 'a.*, which is not a valid tray name"),
     ],
 )
