@@ -29,8 +29,10 @@ PLACEMENT = (
     ' echo "node=$SLURMD_NODENAME address=$SLURM_TOPOLOGY_ADDR channels=$channels"; sleep 2'
 )
 MAX_OUTPUT = 1 << 20
-# The exit status of timeout where it has ended the program.
+# The exit status of timeout where it has ended the program. It kills none: its status would be that of a killed task.
 OF_TIMEOUT = 124
+# Seconds that srun has to end its job.
+GRACE = 20
 _LABEL = re.compile(r" *([0-9]+): ?(.*)")
 _TAIL = 400
 
@@ -40,7 +42,7 @@ def run_jobs(
 ) -> list[dict[str, Any]]:
     """Run (nodes, command) concurrently; of each rc (None on a timeout), tasks (number -> output), end of stderr."""
     # srun passes the signal of timeout on to its job.
-    srun = ["timeout", "--kill-after=10", str(seconds), slurm.program("srun"), f"--reservation={reservation}"]
+    srun = ["timeout", str(seconds), slurm.program("srun"), f"--reservation={reservation}"]
     srun += ["--ntasks-per-node=1", "--exclusive", f"--time={max(1, seconds // 60)}", "--input=none", "--label"]
     srun += ["--job-name=nvlink-benchmark", "--chdir=/"]
     programs = [
@@ -53,7 +55,7 @@ def run_jobs(
             "tasks": tasks_of(done.stdout[:MAX_OUTPUT]),
             "stderr": done.stderr.strip()[-_TAIL:],
         }
-        for done in child.run_each(programs, seconds + 20, len(programs), slurm.environment())
+        for done in child.run_each(programs, seconds + GRACE, len(programs), slurm.environment())
     ]
 
 
@@ -83,7 +85,10 @@ def run_on_block(slurm: Slurm, block: str, nodes: Sequence[str], programs: Seque
     seconds = 120 + sum(int(program["seconds"]) for program in programs)
     created = slurm.reserve(reservation, nodes, "root", str(seconds // 60 + 2), "MAINT")
     row: dict[str, Any] = {"block": block, "refused_reason": "", "placement": [], "programs": []}
-    if created.rc != 0 or created.timed_out:
+    if created.timed_out:
+        # slurmctld may have created it.
+        slurm.release(reservation)
+    if created.rc != 0:
         row["refused_reason"] = created.reason
         return row
     try:

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.action.slurm_benchmark import 
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_benchmark
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-REFUSED = {"refused_reason": "Requested nodes are busy", "placement": [], "programs": []}
+REFUSED = {"refused_reason": "Requested nodes \x1b[31mare busy", "placement": [], "programs": []}
 
 
 @pytest.fixture
@@ -50,6 +50,7 @@ def test_the_blocks_of_the_named_cliques_are_benchmarked(
     ]
     assert [row["code"] for row in result["findings"]] == ["slurm_jobs_unanswered"]
     assert result["text"][0] == "1 block was benchmarked: r02."
+    assert not any("\x1b" in line for line in result["text"])
     checked = run_action(ActionModule, fabric_file=fabric, check=True)
     assert checked["text"][0] == "2 blocks would be benchmarked: r01, r02."
     # As -e benchmark_cliques=r02 gives it.
@@ -59,18 +60,16 @@ def test_the_blocks_of_the_named_cliques_are_benchmarked(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "fabric_file"),
-        ({"fabric_file": "FILE", "cliques": ["r03"]}, "has no clique 'r03'; did you mean r0"),
-        ({"fabric_file": "FILE", "cluster": "alpha"}, "has no Slurm clusters; leave the option cluster out"),
-        ({"fabric_file": "FILE", "blocks": []}, "blocks"),
-        ({"fabric_file": "FILE", "channel_isolation": "mine"}, "is 'mine'; use one of own, any, none"),
+        ({"fabric_file": None}, "fabric_file"),
+        ({"cliques": ["r03"]}, "has no clique 'r03'; did you mean r0"),
+        ({"cluster": "alpha"}, "has no Slurm clusters; leave the option cluster out"),
+        ({"blocks": []}, "blocks"),
+        ({"channel_isolation": "mine"}, "is 'mine'; use one of own, any, none"),
     ],
 )
 def test_a_bad_option_is_one_sentence(run_action: Any, fabric: str, options: dict[str, Any], sentence: str) -> None:
-    if options.get("fabric_file") == "FILE":
-        options = {**options, "fabric_file": fabric}
     with pytest.raises(AnsibleError, match=sentence):
-        run_action(ActionModule, **options)
+        run_action(ActionModule, **{"fabric_file": fabric, **options})
 
 
 def test_a_slurm_without_blocks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
