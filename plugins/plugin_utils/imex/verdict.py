@@ -83,9 +83,11 @@ def _only(trays: Sequence[str]) -> str | None:
     return trays[0] if len(trays) == 1 else None
 
 
-def _has_no_status(entry: Facts) -> bool:
-    """Whether a member is ready, but its ctl returned no row, so its connections are unknown."""
-    return entry["ready"] and not entry["peers"] and any(found["code"] in _NO_STATUS for found in entry["findings"])
+def _without_status(entry: Facts) -> Finding | None:
+    """Why its ctl returned no row, so that the connections of a member that is ready are unknown; else None."""
+    if not entry["ready"] or entry["peers"]:
+        return None
+    return next((found for found in entry["findings"] if found["code"] in _NO_STATUS), None)
 
 
 def _lists(known: _Members) -> Iterator[_Problem]:
@@ -140,8 +142,7 @@ def _states(known: _Members) -> Iterator[_Problem]:
         elif not entry["ready"]:
             code, message = _why_not_ready(known, tray, entry)
             yield code, tray, message
-        elif _has_no_status(entry):
-            found = next(found for found in entry["findings"] if found["code"] in _NO_STATUS)
+        elif found := _without_status(entry):
             yield found["code"], tray, f"{tray}: {found['message']}"
 
 
@@ -168,15 +169,15 @@ def _domain_states(known: _Members) -> Iterator[_Problem]:
             "imex_not_ready",
             _only(list(states)),
             f"All members of clique {known.clique} are ready and connected, but its IMEX domain is"
-            f" {next(iter(states.values()))} on {summarize(list(states))}; see nvidia-imex-ctl -N there for the member"
-            " that is UNAVAILABLE, and check that port 50005 is open between members.",
+            f" {summarize(sorted(set(states.values())))} on {summarize(list(states))}; see nvidia-imex-ctl -N there"
+            " for the member that is UNAVAILABLE, and check that port 50005 is open between members.",
         )
 
 
 def _disconnected_pairs(known: _Members) -> Iterator[tuple[str, str, str]]:
     names = known.names
     for tray in known.lines:
-        if tray not in known.facts or _has_no_status(known.facts[tray]):
+        if tray not in known.facts or _without_status(known.facts[tray]):
             continue
         connections = {names.get(peers.key(peer["host"])): peer["connection"] for peer in known.facts[tray]["peers"]}
         for other in known.lines:
