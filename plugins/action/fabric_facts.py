@@ -11,7 +11,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links, serials
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -50,8 +50,15 @@ def _complete(answer: Result, names: Sequence[str]) -> Result:
 
 
 def _waits(arguments: Arguments) -> float:
-    """Seconds that the module may wait: each backend once; with other subsets three queries of IMEX and the links."""
+    """Seconds that the module may wait: each backend once; with other subsets three queries of IMEX, the links
+    and the serial numbers.
+    """
     timeout = float(arguments.get("timeout", _DEFAULTS.timeout))
     if list(arguments.get("gather_subset", _DEFAULTS.gather_subset)) == ["gpu"]:
         return 2 * timeout
-    return 3 * timeout + links.LOG_TIMEOUT + 3 * float(arguments.get("imex_timeout", _DEFAULTS.imex_timeout))
+    return (
+        3 * timeout
+        + links.LOG_TIMEOUT
+        + serials.TIMEOUT
+        + 3 * float(arguments.get("imex_timeout", _DEFAULTS.imex_timeout))
+    )

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The subsets of fabric_facts: the GPUs, the IMEX daemon, the channel devices, the versions and the links of
-one tray.
+"""The subsets of fabric_facts: the GPUs, the IMEX daemon, the channel devices, the versions, the links and the
+serial numbers of one tray.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only. What several subsets need
 (driver version, addresses, state of IMEX) is read once. Each subset has its own time limit; one that cannot be read is
@@ -32,6 +32,7 @@ FACTS = {
     "channels": "nvlink_channels",
     "versions": "nvlink_versions",
     "links": "nvlink_links",
+    "serials": "nvlink_serials",
 }
 Part = Mapping[str, Any]
 """The facts of a subset, as fabric_facts documents them, with their findings."""
@@ -109,17 +110,10 @@ def gather(options: Options) -> Result:
 
 
 class _Tray:
-    """The parts of this tray, each read when first needed and once."""
+    """The parts of this tray, each read when first needed and once, by the method of its subset's name."""
 
     def __init__(self, options: Options, subsets: Sequence[str]) -> None:
         self._options, self._subsets = options, subsets
-        self._readers = {
-            "gpu": self._gpu,
-            "imex": self._imex,
-            "channels": self._channels,
-            "versions": self._versions,
-            "links": self._links,
-        }
         self._parts: dict[str, Part | None] = {}
         self._failures: dict[str, HostFinding] = {}
 
@@ -127,7 +121,7 @@ class _Tray:
         """The facts of a subset; None where reading them failed."""
         if name not in self._parts:
             try:
-                self._parts[name] = self._readers[name]()
+                self._parts[name] = getattr(self, f"_{name}")()
             except Exception as error:  # whatever one part of a broken tray raises, the others are returned
                 self._parts[name] = None
                 values = {"subset": name, "error": quoted(str(error))}
@@ -200,6 +194,11 @@ class _Tray:
         elif fabric is not None and fabric["backend"] != "nvml":
             why_not = "NVML could not be read for the subset gpu"
         return links.gather(self._options.timeout, why_not)
+
+    def _serials(self) -> Part:
+        from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import serials
+
+        return serials.gather()
 
     def _selected_gpu(self) -> Part | None:
         return self.part("gpu") if "gpu" in self._subsets else None

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_facts
-short_description: Read NVLink fabric, IMEX, channel, version and link facts of a compute tray
+short_description: Read NVLink fabric, IMEX, channel, version, link and serial number facts of a compute tray
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
   - Reads from the GPUs of a compute tray (host) its NVLink domain and clique, its position in the chassis and the
     health of its fabric. O(gather_subset) adds the state of the IMEX daemon, the IMEX channel devices, the
-    installed versions, and the NVLinks with their error counters.
+    installed versions, the NVLinks with their error counters, and the serial numbers of other parts.
   - A faulty tray does not fail the task. A missing driver, a lost GPU, a library or daemon that hangs, or output that
     cannot be parsed is a finding with its remedy, its value is V(null), and the module returns normally. A subset that
     cannot be read at all is V(null) and a finding, and the others are returned. Only a wrong option fails the task.
@@ -36,15 +36,18 @@ options:
   gather_subset:
     description:
       - The facts to read. V(gpu) returns RV(ansible_facts.nvlink_fabric), V(imex) RV(ansible_facts.nvlink_imex),
-        V(channels) RV(ansible_facts.nvlink_channels), V(versions) RV(ansible_facts.nvlink_versions) and V(links)
-        RV(ansible_facts.nvlink_links); V(all) is every subset.
+        V(channels) RV(ansible_facts.nvlink_channels), V(versions) RV(ansible_facts.nvlink_versions), V(links)
+        RV(ansible_facts.nvlink_links) and V(serials) RV(ansible_facts.nvlink_serials); V(all) is every subset.
       - A name with C(!) in front excludes that subset. A list of exclusions alone means all other subsets.
       - V(links) calls NVML a second time (O(timeout) applies to it again) and reads the kernel log by C(journalctl) for
         at most 10 seconds, which needs C(become) or the group C(systemd-journal). With O(backend=nvidia_smi) the links
         are V(null).
+      - V(serials) needs C(become), because the kernel shows serial numbers to root only.
     type: list
     elements: str
-    choices: [all, gpu, imex, channels, versions, links, '!gpu', '!imex', '!channels', '!versions', '!links']
+    choices:
+      [all, gpu, imex, channels, versions, links, serials, '!gpu', '!imex', '!channels', '!versions', '!links',
+       '!serials']
     default: [gpu]
   backend:
     description:
@@ -89,8 +92,8 @@ options:
     default: nvidia-imex-ctl
   imex_timeout:
     description:
-      - Seconds for each of the two calls of C(nvidia-imex-ctl), above 0 and up to 600. Where the first hangs there is
-        no second one.
+      - Seconds for each of at most three calls of C(nvidia-imex-ctl), above 0 and up to 600. Where the query of its
+        state hangs, the one of the domain is left out.
     type: float
     default: 10
   prolog_files:
@@ -479,6 +482,11 @@ ansible_facts:
               returned: success
               type: str
               sample: 580.173.02-1
+        control_tool:
+          description: Whether C(nvidia-imex-ctl) can be run, with or without a running daemon.
+          returned: success
+          type: bool
+          sample: true
         version:
           description: The version of the running daemon, else of the installed program.
           returned: success
@@ -1031,6 +1039,64 @@ ansible_facts:
               returned: success
               type: int
               sample: 0
+    nvlink_serials:
+      description: The serial numbers of the tray's parts but GPUs and chassis, from DMI and product data in sysfs.
+      returned: with the subset V(serials)
+      type: dict
+      contains:
+        baseboard:
+          description: That of the baseboard.
+          returned: success
+          type: str
+          sample: "1580924000321"
+        cpus:
+          description: Those of the CPUs.
+          returned: success
+          type: list
+          elements: str
+          sample: ["0x000000017820B1C8"]
+        nics:
+          description: The network interfaces of PCI devices, by name.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            interface:
+              description: The interface.
+              returned: success
+              type: str
+              sample: ibp3s0
+            serial:
+              description: The serial number of its adapter.
+              returned: success
+              type: str
+              sample: MT2445X00123
+        findings:
+          description: Values that cannot be used. Empty when there are none.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            code:
+              description: The reason code.
+              returned: success
+              type: str
+              sample: unusable_value
+            severity:
+              description: One of V(error), V(warning) and V(info).
+              returned: success
+              type: str
+              sample: warning
+            message:
+              description: One sentence with the remedy.
+              returned: success
+              type: str
+              sample: sysfs has an unusable serial of the tray.
+            gpu:
+              description: Always V(null).
+              returned: success
+              type: int
+              sample: null
 changes:
   description: Always empty, the module only reads.
   returned: success

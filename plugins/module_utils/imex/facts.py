@@ -67,6 +67,7 @@ def assemble(read: Survey) -> Facts:
         "hostname": read["hostname"],
         "installed": read["program"] is not None,
         "package": read["package"],
+        "control_tool": read["control_tool"],
         "version": version or read["version"],
         "driver_version": read["driver_version"],
         "running": running,

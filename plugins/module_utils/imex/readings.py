@@ -65,6 +65,7 @@ class Survey(TypedDict):
     processes: list[Process]
     answers: dict[str, Result]
     """state and domain -> what nvidia-imex-ctl printed; empty where no daemon runs."""
+    control_tool: bool
     channels: Channels
     prolog_files: list[str]
     slurm_gives_channels: bool
@@ -117,6 +118,7 @@ class _Facts(TypedDict, total=False):
     hostname: str
     installed: bool
     package: dict[str, str] | None
+    control_tool: bool
     driver_version: str | None
     domain_state: str | None
     unit: Unit | None

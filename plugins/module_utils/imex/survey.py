@@ -61,6 +61,7 @@ def survey(
     daemons = processes(lambda name: name == DAEMON or name.startswith(DRIVER_DAEMON))
     running = any(process["name"] == DAEMON for process in daemons)
     hostname = os.uname().nodename
+    answers = _query_ctl(ctl, config_path, timeout) if running else {}
     return {
         "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "hostname": hostname,
@@ -76,7 +77,9 @@ def survey(
         "record": {"path": record_path, "text": atomic.read_text(record_path)},
         "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
         "processes": daemons,
-        "answers": _query_ctl(ctl, config_path, timeout) if running else {},
+        "answers": answers,
+        "control_tool": any(answer.rc == 0 for answer in answers.values())
+        or child.run([ctl, "--version"], timeout).rc == 0,
         "channels": channels(proc_devices),
         "prolog_files": _prologs(prolog_files),
         "slurm_gives_channels": slurm_conf.gives_channels(),

@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
     CATALOGUE,
@@ -35,7 +36,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     sentence,
 )
 
-OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlink_versions", "nvlink_links"})
+OWN_FACTS = frozenset(subsets.FACTS.values())
 """The facts that modules of this collection return."""
 
 MAX_DEPTH = 20

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nvidia-imex-ctl [-c CONFIG] -N|-q [-H] [-j]: questions to daemons."""
+"""nvidia-imex-ctl [-c CONFIG] -N|-q [-H] [-j], or --version: questions to daemons."""
 
 from __future__ import annotations
 
@@ -39,10 +39,13 @@ PEER_SECONDS = 2.0
 
 def main(arguments=None):
     try:
-        options = dict(getopt.getopt(arguments or sys.argv[1:], "c:NqHj")[0])
+        options = dict(getopt.getopt(arguments or sys.argv[1:], "c:NqHj", ["version"])[0])
     except getopt.GetoptError as error:
         print(f"nvidia-imex-ctl: {error}, or the stand-in does not implement it", file=sys.stderr)
         return 1
+    if "--version" in options:
+        print(f"nvidia-imex-ctl version is: {hooks.version()}")
+        return 0
     as_json, mode = "-j" in options, "q" if "-q" in options else "N"
     answer = hooks.captured(mode + "j" * as_json)
     if answer is not None:

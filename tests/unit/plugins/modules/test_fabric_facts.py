@@ -70,9 +70,9 @@ def test_a_tray_in_trouble_is_no_failed_task(run: Run, tmp_path: Path) -> None:
     [
         (["gpu"], ["gpu"]),
         (["versions", "gpu"], ["gpu", "versions"]),
-        ([], ["gpu", "imex", "channels", "versions", "links"]),
-        (["all", "!imex"], ["gpu", "channels", "versions", "links"]),
-        (["!gpu", "!imex", "!links"], ["channels", "versions"]),
+        ([], ["gpu", "imex", "channels", "versions", "links", "serials"]),
+        (["all", "!imex"], ["gpu", "channels", "versions", "links", "serials"]),
+        (["!gpu", "!imex", "!links", "!serials"], ["channels", "versions"]),
         (["imex", "channels", "!imex"], ["channels"]),
     ],
 )
@@ -219,7 +219,7 @@ def test_every_key_of_the_result_is_documented(run: Run) -> None:
     assert imex["findings"]
     compare(facts["nvlink_imex"], imex)
     result = run(gather_subset=["all"])
-    for name in ("nvlink_channels", "nvlink_versions"):
+    for name in ("nvlink_channels", "nvlink_versions", "nvlink_serials"):
         compare(facts[name], result["ansible_facts"][name])
     assert set(documented) | {"changed", "invocation"} == set(result) | {"invocation"}
 

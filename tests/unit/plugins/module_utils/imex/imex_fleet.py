@@ -82,6 +82,7 @@ def read(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
         "persist": {"path": files.PERSIST_FILE, "exists": False},
         "processes": [process()],
         "answers": {"state": answer("READY\n"), "domain": answer(domain_json(entries))},
+        "control_tool": True,
         "channels": {"major": 234, "devices": [{"name": "channel0", "major": 234, "minor": 0, "mode": "0666"}]},
         "prolog_files": [],
         "slurm_gives_channels": False,

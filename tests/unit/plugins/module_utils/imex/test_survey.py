@@ -172,8 +172,18 @@ def test_a_call_that_hangs_is_not_followed_by_another(
     program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]
 ) -> None:
     program("nvidia-imex-ctl", "exec sleep 60")
-    answers = read(tmp_path, timeout=0.5)["answers"]
-    assert (set(answers), answers["state"].timed_out) == ({"state"}, True)
+    found = read(tmp_path, timeout=0.5)
+    assert (set(found["answers"]), found["answers"]["state"].timed_out) == ({"state"}, True)
+    assert found["control_tool"] is False
+
+
+@pytest.mark.parametrize(("script", "expected"), [('test "$*" = --version', True), ("exit 1", False), (None, False)])
+def test_whether_the_control_tool_can_be_run_is_known_without_a_daemon(
+    program: Program, tmp_path: Path, script: str | None, expected: bool
+) -> None:
+    if script:
+        program("nvidia-imex-ctl", script)
+    assert read(tmp_path)["control_tool"] is expected
 
 
 def test_the_channel_major_and_prologs_that_mention_imex_are_read(tmp_path: Path, program: Program) -> None:
