@@ -72,20 +72,6 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     assert unchanged(play(folder, "render", *verdict))
 
 
-@pytest.mark.long
-def test_the_report_has_the_block_sizes_of_the_site(folder: Path) -> None:
-    play(folder, "report", "-e", json.dumps({"slurm_topology_block_sizes": [2, 4]}))
-    assert "Block sizes 2, 4." in (folder / "report" / "index.html").read_text()
-
-
-@pytest.mark.long
-def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
-    (folder / "verdict.json").write_text("{")
-    output = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
-    assert "verdict.json: cannot be read as JSON: run the playbook verify again, or leave the option out." in output
-    assert "Traceback" not in output
-
-
 def stand_in(folder: Path) -> str:
     """An inventory with a Slurm controller on this machine, whose Python and squeue are not its own."""
     answer = {"ansible_facts": {"render_dir": str(folder / "elsewhere"), "rehearsal_file": "/etc/shadow"}}

@@ -147,26 +147,6 @@ def test_check_mode_changes_nothing_and_a_tray_stands_for_its_clique(fleet: Flee
 
 
 @pytest.mark.long
-def test_a_wave_has_the_settings_of_verify_where_roles_keep_their_variables(fleet: Fleet) -> None:
-    settings = {"ANSIBLE_PRIVATE_ROLE_VARS": "true"}
-    done = fleet.run("--check", "-e", '{"rollout_steps": ["verify"]}', settings=settings)
-    assert "verify : Compare all layers with the fabric file" in output(done)
-    assert "is undefined" not in output(done)
-
-
-@pytest.mark.long
-def test_a_wave_without_a_plan_and_a_rollout_without_a_hook_are_rejected(fleet: Fleet) -> None:
-    book = fleet.folder / "old.yml"
-    role = {"role": "rackscale.nvlink.rollout", "rollout_driver": "1"}
-    book.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "roles": [role]}]))
-    assert "run the role rackscale.nvlink.rollout with tasks_from: plan in a play on localhost" in output(
-        fleet.run(book=book)
-    )
-    assert "rollout_hook: '' is no file; set it to a file with tasks" in output(fleet.run("-e", "rollout_hook="))
-    assert fleet.changed == []
-
-
-@pytest.mark.long
 def test_a_wave_that_loses_all_of_its_trays_is_finished_by_the_next(fleet: Fleet) -> None:
     lost = {
         "name": "Lose the first tray",

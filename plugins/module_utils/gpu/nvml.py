@@ -144,10 +144,6 @@ class Pdi(ctypes.Structure):
     _fields_ = (("version", c_uint), ("value", c_ulonglong))
 
 
-# The sizes that the driver checks through the version word, or assumes.
-SIZES = {FabricInfoV2: 36, FabricInfoV3: 40, FabricInfoV4: 548, PlatformInfo: 44, PciInfo: 68, FieldValue: 40, Pdi: 16}
-
-
 class NvmlError(NvlinkError):
     """NVML could not be read; ``finding`` is the reason, ``others`` are further findings."""
 

@@ -119,37 +119,3 @@ def test_a_difference_is_cleaned_and_bounded(printed: list[str], monkeypatch: py
         *("  Copy: r01t01", "    --- before: a [31m", "    +++ after: b", "    @@ -0,0 +1,11 @@"),
         *("    +\t1 [2J", "    +2", "    +2", "    and 8 more lines"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("args", "run_once", "lines"),
-    [
-        ({"that": True, "success_msg": "{{ text }}"}, True, ["one", "two"]),
-        ({"that": True, "success_msg": "{{ text }}"}, False, ["r01t01:", "  one", "  two"]),
-        ({"that": True, "quiet": True}, False, []),
-    ],
-)
-def test_the_text_of_a_passed_assertion_is_printed(args: dict[str, Any], run_once: bool, lines: list[str]) -> None:
-    plugin, shown = callback(), task("Show", "ansible.builtin.assert", args=args, run_once=run_once)
-    plugin.v2_runner_on_ok(result("r01t01", shown, msg=["one", "two"]))
-    (messages,) = plugin._messages.values() or [progress.progress.Messages()]
-    printed = messages.lines("Show", progress._CONTROLLER)
-    assert [line.text for line in printed] == lines
-
-
-def test_each_item_of_a_loop_is_printed() -> None:
-    item = {"ansible_loop_var": "name", "changed": False, "failed": False, "_ansible_item_label": 1}
-    looped = {
-        "msg": "All items completed",
-        "results": [
-            {**item, "name": 1, "msg": "one"},
-            {**item, "name": 2, "x": [2, 3]},
-            {**item, "name": 4},
-            {**item, "name": 3, "skipped": True, "msg": "skipped"},
-        ],
-    }
-    rows = progress._rows(SimpleNamespace(result=looped, task=SimpleNamespace(loop=[1, 2, 3])))
-    assert [text for row in rows for text in progress._printed(row)] == ["one", "name: 2", "x: 2, 3", "name: 4"]
-    once = {"results": [1], "changed": False}
-    assert progress._rows(SimpleNamespace(result=once, task=SimpleNamespace(loop=None))) == [once]
-    assert progress._printed(once) == ["results: 1"]

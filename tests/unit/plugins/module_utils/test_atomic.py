@@ -180,26 +180,6 @@ def test_the_file_is_on_the_disk_before_its_rename_and_the_folder_after_it_if_du
         assert [call.removesuffix("at") for call in calls] == expected
 
 
-@pytest.mark.parametrize("call", ["write", "fsync", "rename", "fchmod", "fchown"])
-def test_where_the_file_system_refuses_the_old_file_stays_alone(tmp_path: Path, call: str) -> None:
-    path, report = tmp_path / "folder" / "file", tmp_path / "report"
-    path.parent.mkdir()
-    path.write_bytes(b"old")
-    descriptor = os.open(report, os.O_WRONLY | os.O_CREAT)
-
-    def work() -> None:
-        faults.fail(call if call in faults.NUMBER else f"{call}at", errno.ENOSPC)
-        try:
-            atomic.write(str(path), b"new")
-        except OSError as error:
-            os.pwrite(descriptor, os.strerror(error.errno or 0).encode(), 0)
-
-    faults.run(work)
-    os.close(descriptor)
-    assert report.read_text() == "No space left on device"
-    assert (path.read_bytes(), names(path.parent)) == (b"old", ["file"])
-
-
 def test_a_missing_file_is_none_and_other_errors_are_raised(tmp_path: Path) -> None:
     path = tmp_path / "file"
     assert atomic.read(str(path)) is None
@@ -208,12 +188,6 @@ def test_a_missing_file_is_none_and_other_errors_are_raised(tmp_path: Path) -> N
     assert atomic.read(str(path / "below")) is None
     with pytest.raises(IsADirectoryError):
         atomic.read(str(tmp_path))
-
-
-def test_text_with_invalid_utf_8_is_returned_so_that_it_can_be_written_back(tmp_path: Path) -> None:
-    path = tmp_path / "list"
-    path.write_bytes(b"a\xff\r\n")
-    assert (atomic.read_text(str(path)) or "").encode("utf-8", "surrogateescape") == b"a\xff\r\n"
 
 
 def test_only_regular_files_are_read(tmp_path: Path) -> None:

@@ -55,11 +55,6 @@ def test_all_connections_together_have_one_deadline() -> None:
     assert len(rows) == 20
 
 
-def test_no_host_connects_more_often_than_the_limit() -> None:
-    rows = doctor.connect_all([target(1)] * (doctor.MAX_CONNECTS + 40))
-    assert len(rows) == doctor.MAX_CONNECTS
-
-
 def test_slurmctld_is_read_with_its_ports(tmp_path: Path) -> None:
     program(tmp_path, "slurmctld", "echo slurm-wlm 24.11.5")
     config = "SlurmdPort = 6818\\nSlurmctldPort = 6817-6819\\n"

@@ -182,6 +182,8 @@ def test_imex_files_that_are_not_text_do_not_fail_the_task(run: Run, tmp_path: P
     [
         ({"timeout": 0}, "timeout is 0"),
         ({"timeout": "soon"}, "timeout"),
+        ({"timeout": "nan"}, "timeout"),
+        ({"timeout": 1e6}, "timeout is 1e+06"),
         ({"backend": "best"}, "backend"),
         ({"imex_timeout": 0}, "imex_timeout is 0"),
         ({"imex_timeout": 601}, "up to 600"),

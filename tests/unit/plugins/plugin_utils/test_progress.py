@@ -34,18 +34,6 @@ def test_few_hosts_and_hosts_with_problems_are_named(outcomes: dict[str, str], e
     assert progress.counted(outcomes) == expected
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "expected"),
-    [
-        ({"localhost": "changed"}, "CHANGED in 1.5 s: localhost"),
-        ({"r01t01": "rescued", "localhost": "ok"}, "OK in 1.5 s: 2 hosts: 1 ok, 1 rescued (r01t01)"),
-        ({}, "OK in 1.5 s: no play had a host"),
-    ],
-)
-def test_the_last_line_is_the_verdict_of_the_run(outcomes: dict[str, str], expected: str) -> None:
-    assert progress.verdict(outcomes, [], 1.52, check_mode=False)[1] == expected
-
-
 @given(st.lists(RESULTS))
 def test_the_worst_result_of_a_host_counts_in_any_order(results: list[tuple[str, str]]) -> None:
     play: dict[str, str] = {}
@@ -68,20 +56,6 @@ def test_equal_messages_share_a_line_without_control_characters() -> None:
     assert failed == "failed       Check: r01t[01-03]: the GPU is gone [2J"
     assert len(cut) == len("unreachable  Check: r01t04: ") + progress.MAX_MESSAGE_LENGTH
     assert messages.errors() == ["the GPU is gone [2J", "x" * (progress.MAX_MESSAGE_LENGTH - 1) + "…"]
-
-
-def test_each_entry_of_the_output_of_a_debug_task_is_a_line() -> None:
-    messages = Messages()
-    messages.add("", "localhost", "2 trays", "r01t01  placed\nr01t02  moved\033[2J", "")
-    for tray in ("r01t01", "r01t02"):
-        messages.add("", tray, "one")
-        messages.add("", tray, "a", "b")
-    messages.add("", "r01t03")
-    assert _printed(messages) == [
-        *("2 trays", "r01t01  placed", "r01t02  moved [2J", ""),
-        *("r01t[01-02]: one", "r01t[01-02]:", "  a", "  b"),
-    ]
-    assert messages.errors() == []
 
 
 def test_different_messages_are_limited() -> None:

@@ -41,10 +41,6 @@ def test_every_import_and_every_role_of_a_playbook_is_found() -> None:
         assert set(named) <= {Path(owner).name for owner in specifications.runs(path.stem)}, path
 
 
-def test_results_of_tasks_and_variables_of_the_inventory_have_a_reader() -> None:
-    assert {"run_plan", "fabric_observed", "nvlink_clique_name", "nvlink_imex_address"} <= specifications.words()
-
-
 def test_each_playbook_has_its_variables_and_names_those_that_are_needed() -> None:
     assert list(SPECS) == [path.stem for path in PLAYBOOKS]
     for path in PLAYBOOKS:

@@ -10,13 +10,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import ime
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
-def test_the_list_of_a_clique_has_addresses_only() -> None:
-    files = imex.render(fabrics.fabric(), State())
-    assert sorted(files) == [f"imex/{clique}/nodes_config.cfg" for clique in ("r01", "r02a", "r02b")]
-    assert files["imex/r01/nodes_config.cfg"] == "".join(f"10.0.1.{tray}\n" for tray in range(1, 19))
-    assert files["imex/r02b/nodes_config.cfg"] == "".join(f"10.0.2.{tray}\n" for tray in range(10, 19))
-
-
 def test_the_order_is_the_natural_order_of_names() -> None:
     fabric = fabrics.fabric(racks=1, trays=12)
     renamed = {name.replace("t0", "t"): tray for name, tray in reversed(fabric.trays.items())}

@@ -12,7 +12,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import mod
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, workloads
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra.dra_cluster import CHART
 
 EXPECTED = Path(__file__).resolve().parents[3] / "fixtures" / "kubernetes"
 
@@ -91,13 +90,6 @@ def test_clusters_of_one_fabric_get_only_their_own_trays() -> None:
     assert "kubernetes/east/example-two-cliques.yaml" not in files
 
 
-def test_a_retired_clique_is_not_rendered() -> None:
-    fabric = small()
-    retired: Any = {"gone": {"domain": "r01", "clique_id": 7, "block": {"name": "gone", "position": 9}}}
-    bent = model.Fabric(fabric.domains, {**fabric.cliques, **retired}, fabric.trays, [])
-    assert rendered(bent) == rendered(fabric)
-
-
 def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
     fabric = small()
     cliques: Any = {
@@ -137,30 +129,7 @@ def test_the_limit_is_raised_for_a_clique_above_it(trays: int, limit: str | None
     assert values["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
 
 
-def test_the_chart_has_every_value() -> None:
-    def unknown(values: Any, known: Any) -> list[str]:
-        if not isinstance(values, dict) or not isinstance(known, dict) or not known:
-            return []
-        return [key for key in values if key not in known] + [
-            inner for key in values if key in known for inner in unknown(values[key], known[key])
-        ]
-
-    assert unknown(dra.values(schedulers.describe(fabrics.fabric(racks=1, trays=36))), CHART) == []
-
-
 # Examples.
-
-
-def test_every_compute_domain_sets_num_nodes_and_every_claim_has_its_domain() -> None:
-    for path, text in rendered(fabrics.fabric()).items():
-        if "/example-" not in path:
-            continue
-        rows = documents(text)
-        domains = [row for row in rows if row["kind"] == "ComputeDomain"]
-        assert domains
-        assert all(row["spec"]["numNodes"] == 0 for row in domains)
-        templates = {row["spec"]["channel"]["resourceClaimTemplate"]["name"] for row in domains}
-        assert templates == set(claims(rows))
 
 
 def claims(value: Any) -> list[str]:

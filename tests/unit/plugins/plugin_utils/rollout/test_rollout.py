@@ -58,11 +58,6 @@ def test_the_canary_is_one_healthy_clique_and_the_rest_of_its_rack_follows() -> 
     assert names(waves.plan(TWO, TWO.trays, TWO.cliques, state=away))[0] == ["r01"], "one has to be the first"
 
 
-def test_a_resumed_rollout_has_only_unfinished_cliques() -> None:
-    assert names(waves.plan(TWO, TWO.trays, ["r02b"], canary="r01")) == [["r02b"]]
-    assert waves.plan(TWO, TWO.trays, []) == []
-
-
 @pytest.mark.parametrize(("domains", "canary"), [([], ""), ([0], ""), ([1, -1], ""), ([1], "r09")])
 def test_an_invalid_plan_is_rejected(domains: list[int], canary: str) -> None:
     with pytest.raises(RolloutError, match=r"^rollout_(domains|canary): "):
@@ -79,11 +74,6 @@ def test_trays_are_named_by_hostlists_cliques_and_domains() -> None:
         waves.cliques_of(TWO, "r02t01,r03t01")
     with pytest.raises(RolloutError, match=r"progress\.json: 'r02' is no clique"):
         waves.check_names(["r02a", "r02"], TWO.cliques, "progress.json", "clique")
-
-
-def test_a_clique_with_a_failed_and_a_skipped_tray_has_failed() -> None:
-    rows: Rows = {"r01t01": {"state": "failed", "reason": "no list"}, "r01t02": {"state": "skipped"}}
-    assert record.evaluate({"r01": ["r01t01", "r01t02"]}, rows)["r01"]["state"] == "failed"
 
 
 @given(

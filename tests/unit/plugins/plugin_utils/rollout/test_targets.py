@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,72 +117,50 @@ def test_a_part_runs_alone_and_its_variables_need_its_tag() -> None:
     assert wrong(["slurm"], [], [], ["spares_active"]) == wrong(None, [], [], ["spares_active"]) == []
 
 
-@pytest.mark.parametrize(
-    ("part", "expected"),
-    [
-        ("storage", "--limit: 'storage' matches no host of the inventory; check the name"),
-        ("r01t01", ""),
-        # No tray may be unhealthy just now, and no group be there for those that are excluded.
-        ("nvlink_unhealthy", ""),
-        ("@hosts.retry", ""),
-    ],
-)
-def test_a_limit(part: str, expected: str) -> None:
-    found = "".join(targets.wrong_limit(run(), [part], localhost=False))
-    assert found.startswith(expected)
-    assert bool(found) == bool(expected)
+FABRIC = fabrics.fabric(racks=2, trays=2, split=())
 
 
 @pytest.mark.parametrize(
-    ("given", "name", "value", "in_run", "expected"),
+    ("found", "expected"),
     [
-        (run(), "imex_hosts", None, True, ""),
-        (run(), "slurm_controller_hosts", "ctl", True, ""),
         (
-            run("r01t01", ["r01t01"]),
-            "slurm_controller_hosts",
-            "ctl",
-            True,
+            lambda: targets.wrong_limit(run(), ["storage"], localhost=False),
+            "--limit: 'storage' matches no host of the in",
+        ),
+        (lambda: targets.wrong_limit(run(), ["r01t01"], localhost=False), ""),
+        # No tray may be unhealthy just now, and no group be there for those that are excluded.
+        (lambda: targets.wrong_limit(run(), ["nvlink_unhealthy"], localhost=False), ""),
+        (lambda: targets.wrong_limit(run(), ["@hosts.retry"], localhost=False), ""),
+        (lambda: targets.wrong_pattern(run(), "imex_hosts", None, True), ""),
+        (lambda: targets.wrong_pattern(run(), "slurm_controller_hosts", "ctl", True), ""),
+        (
+            lambda: targets.wrong_pattern(run("r01t01", ["r01t01"]), "slurm_controller_hosts", "ctl", True),
             "--limit r01t01: leaves no host of slurm_controller_hosts (ctl); add one: --limit r01t01,ctl",
         ),
-        (run("r01t01", ["r01t01"]), "slurm_controller_hosts", None, False, ""),
-        (run(), "verify_hosts", "nvlink_unhealthy", False, "verify_hosts: 'nvlink_unhealthy' matches no host"),
+        (lambda: targets.wrong_pattern(run("r01t01", ["r01t01"]), "slurm_controller_hosts", None, False), ""),
+        (
+            lambda: targets.wrong_pattern(run(), "verify_hosts", "nvlink_unhealthy", False),
+            "verify_hosts: 'nvlink_unhealthy' matches no host",
+        ),
+        (lambda: targets.wrong_trays(run(), FABRIC, "drain_trays", "r01t[01-02],r02", True), ""),
+        (lambda: targets.wrong_trays(run(), FABRIC, "drain_trays", ["r01t01", "r02"], True), ""),
+        (lambda: targets.wrong_trays(run(), FABRIC, "drain_trays", None, True), ""),
+        (
+            lambda: targets.wrong_trays(run(), FABRIC, "drain_trays", "ctl", True),
+            "drain_trays: 'ctl' is no tray, clique or domain of the fabric file; check the name",
+        ),
+        (lambda: targets.wrong_trays(run(), FABRIC, "drain_trays", ",", True), "drain_trays: ',' names no tray"),
+        (
+            lambda: targets.wrong_trays(run(), FABRIC, "drain_trays", "r[", True),
+            "drain_trays: The hostlist 'r[' has a bracket that is not closed: close it",
+        ),
+        (lambda: targets.wrong_pairs("edit_rename", None), ""),
+        (lambda: targets.wrong_pairs("edit_rename", "r01t03:tray3, r01t04:tray4"), ""),
+        (lambda: targets.wrong_pairs("edit_rename", "r01t03"), "edit_rename: 'r01t03' is not OLD:NEW; write such as "),
+        (lambda: targets.wrong_pairs("edit_rename", "a:b,a:c"), "edit_rename: 'a' is renamed twice; name it once"),
     ],
 )
-def test_a_pattern(given: Run, name: str, value: object, in_run: bool, expected: str) -> None:
-    found = targets.wrong_pattern(given, name, value, in_run)
-    assert found.startswith(expected)
-    assert bool(found) == bool(expected)
-
-
-@pytest.mark.parametrize(
-    ("value", "placed", "expected"),
-    [
-        ("r01t[01-02],r02", True, ""),
-        (["r01t01", "r02"], True, ""),
-        (None, True, ""),
-        ("ctl", True, "drain_trays: 'ctl' is no tray, clique or domain of the fabric file; check the name"),
-        (",", True, "drain_trays: ',' names no tray"),
-        ("r[", True, "drain_trays: The hostlist 'r[' has a bracket that is not closed: close it"),
-    ],
-)
-def test_trays(value: object, placed: bool, expected: str) -> None:
-    fabric = fabrics.fabric(racks=2, trays=2, split=())
-    found = targets.wrong_trays(run(), fabric, "drain_trays", value, placed)
-    assert found.startswith(expected)
-    assert bool(found) == bool(expected)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, ""),
-        ("r01t03:tray3, r01t04:tray4", ""),
-        ("r01t03", "edit_rename: 'r01t03' is not OLD:NEW; write such as edit_rename=r01t03:tray3"),
-        ("a:b,a:c", "edit_rename: 'a' is renamed twice; name it once"),
-    ],
-)
-def test_pairs(value: object, expected: str) -> None:
-    found = targets.wrong_pairs("edit_rename", value)
-    assert found.startswith(expected)
-    assert bool(found) == bool(expected)
+def test_a_limit_a_pattern_trays_and_pairs(found: Callable[[], str | Iterator[str]], expected: str) -> None:
+    text = "".join(found())
+    assert text.startswith(expected)
+    assert bool(text) == bool(expected)
