@@ -22,6 +22,7 @@ html_title = f"{project} {release}"
 html_theme = "furo"
 html_copy_source = False
 html_show_copyright = False
+html_search_scorer = str(Path(__file__).parent / "search_scorer.js")
 
 extensions = ["myst_parser", "sphinx.ext.intersphinx", "sphinx_antsibull_ext"]
 myst_heading_anchors = 3

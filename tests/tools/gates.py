@@ -67,6 +67,10 @@ def _no_compiler() -> str | None:
     return None if shutil.which("gcc") else "it needs a C compiler for the NVML stand-in (Debian: gcc, libc6-dev)"
 
 
+def _no_node() -> str | None:
+    return None if shutil.which("node") else "it needs node for the search of the site (Debian: nodejs)"
+
+
 @dataclass(frozen=True)
 class Gate:
     """One command of the environment that must exit 0, as one would type it; `level` is the target that runs it."""
@@ -112,7 +116,7 @@ GATES = [
     ),
     Gate("ansible-lint", "check", "ansible-lint --offline -q"),
     Gate("docs", "check", LINT_DOCS),
-    Gate("docs-site", "check", "python tests/tools/docs_site.py"),
+    Gate("docs-site", "check", "python tests/tools/docs_site.py", blocked=_no_node),
     Gate("stories", "test", f"python -m pytest {STORIES}", marks="not long", on_lab=True, blocked=_not_root),
     Gate("artifact", "test", "python tests/tools/artifact.py"),
     Gate("long-stories", "all", f"python -m pytest {STORIES}", marks="long", on_lab=True, blocked=_not_root),
