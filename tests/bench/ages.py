@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How old the tables of the performance pages are: the commit of each, and the commits of its code since then."""
+"""How old the tables of the performance page are: the commit of each, and the commits of its code since then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PAGES = (CHECKOUT / "docs" / "performance.md", CHECKOUT / "docs" / "contributing" / "performance.md")
+PAGE = CHECKOUT / "docs" / "contributing" / "performance.md"
 # More commits than these, and a release has to measure again.
 MOST_COMMITS = 200
 TABLE = re.compile(r"<!-- bench:([\w-]+) -->\n(.*?)<!-- /bench:\1 -->", re.DOTALL)
@@ -40,13 +40,12 @@ def commit() -> str:
 
 
 def ages() -> Iterator[tuple[str, str, int]]:
-    """Name, commit and commits of its code since, of each table of the pages."""
-    for page in PAGES:
-        for name, text in TABLE.findall(page.read_text("utf-8")):
-            found = COMMIT.search(text)
-            if not found:
-                raise SystemExit(f"{page.name}: the table {name} does not say at which commit it was measured.")
-            yield name, found[1], int(_git("rev-list", "--count", f"{found[1]}..HEAD", "--", *CODE[name]))
+    """Name, commit and commits of its code since, of each table of the page."""
+    for name, text in TABLE.findall(PAGE.read_text("utf-8")):
+        found = COMMIT.search(text)
+        if not found:
+            raise SystemExit(f"{PAGE.name}: the table {name} does not say at which commit it was measured.")
+        yield name, found[1], int(_git("rev-list", "--count", f"{found[1]}..HEAD", "--", *CODE[name]))
 
 
 def old(rows: Sequence[tuple[str, str, int]]) -> list[str]:

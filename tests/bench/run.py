@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure and print the tables of docs/performance.md and docs/contributing/performance.md; --write writes them there.
+"""Measure and print the tables of docs/contributing/performance.md; --write writes them there.
 
 A table stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`. Compare ratios within one run on one machine
 only, never seconds of two runs or of two machines. No test depends on a figure.
@@ -37,13 +37,13 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 def main() -> int:
     """Run the benchmarks of the command line."""
-    parser = argparse.ArgumentParser(description="Measure and print the tables of docs/performance.md.")
+    parser = argparse.ArgumentParser(description="Measure and print the tables of docs/contributing/performance.md.")
     parser.add_argument("--racks", type=int, default=576, help="racks of 18 trays (576)")
     parser.add_argument(
         "--grown-racks", type=int, default=5556, help="racks of the second inventory table; 0 for none (5556)"
     )
     parser.add_argument("--rounds", type=int, default=7, help="measured runs of each command (7)")
-    parser.add_argument("--write", action="store_true", help="write the tables into the pages")
+    parser.add_argument("--write", action="store_true", help="write the tables into the page")
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab only (root)")
     ssh_help = "which ssh client --live uses: of the trays' release or of this machine (trays)"
     parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=ssh_help)
@@ -119,11 +119,10 @@ def _machine(rounds: int, statistic: str) -> str:
 
 def _write(name: str, text: str) -> None:
     marks = re.compile(f"(<!-- bench:{name} -->\n).*?(<!-- /bench:{name} -->)", re.DOTALL)
-    pages = [page for page in ages.PAGES if marks.search(page.read_text())]
-    if not pages:
-        raise SystemExit(f"no page has marks for {name}; add <!-- bench:{name} --> and <!-- /bench:{name} -->")
-    for page in pages:
-        page.write_text(marks.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page.read_text()))
+    page, found = marks.subn(lambda found: f"{found[1]}{text}\n{found[2]}", ages.PAGE.read_text())
+    if not found:
+        raise SystemExit(f"the page has no marks for {name}; add <!-- bench:{name} --> and <!-- /bench:{name} -->")
+    ages.PAGE.write_text(page)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def check_version(checkout: Path, tag: str) -> str:
 
 
 def check_figures() -> None:
-    """No table of the performance pages is much older than its code."""
+    """No table of the performance page is much older than its code."""
     if old := ages.old(list(ages.ages())):
         sys.exit(f"release: the tables {', '.join(old)} are old: measure again with `tests/bench/run.py --write`.")
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The README is short and shows real files, and what the pages on architecture and security name exists."""
+"""The README is short and shows real files, and what the pages on design and security name exists."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_the_readme_shows_the_files_that_the_renderers_write() -> None:
         assert kept == slurm_files.render(accepted.fabric, accepted.state)["slurm/topology.conf"].splitlines()[1:]
 
 
-def test_the_architecture_names_files_and_functions_that_exist() -> None:
-    pages = [CHECKOUT / "docs" / name for name in ("architecture.md", "contributing/design.md")]
-    steps = [step for page in pages for step in _STEP.findall(page.read_text(encoding="utf-8"))]
+def test_the_design_names_files_and_functions_that_exist() -> None:
+    page = CHECKOUT / "docs" / "contributing" / "design.md"
+    steps = _STEP.findall(page.read_text(encoding="utf-8"))
     assert len([function for _path, function in steps if function]) >= 25
     missing = [path for path, _function in steps if not (CHECKOUT / path).exists()]
     missing += [

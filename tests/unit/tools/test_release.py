@@ -43,9 +43,7 @@ def test_a_release_is_refused(tmp_path: Path, versions: dict[str, str | None], t
 
 
 def test_every_table_of_figures_has_its_commit_and_its_code() -> None:
-    tables = {
-        name: text for page in release.ages.PAGES for name, text in release.ages.TABLE.findall(page.read_text("utf-8"))
-    }
+    tables = dict(release.ages.TABLE.findall(release.ages.PAGE.read_text("utf-8")))
     assert tables.keys() == release.ages.CODE.keys()
     assert [name for name, text in tables.items() if not release.ages.COMMIT.search(text)] == []
     paths = {path for row in release.ages.CODE.values() for path in row}
