@@ -264,6 +264,3 @@ def last_fatal(log: str) -> str:
     # 24.11 may exit after a failed reconfigure; the reason is the line before that.
     lines = [line for line in lines if not line.startswith("assoc_mgr_lock: ")] or lines
     return lines[-1].strip()[:300] if lines else ""
-
-
-# -------------------------------------------------------------------------------------------------------- the files

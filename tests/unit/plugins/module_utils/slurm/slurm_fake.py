@@ -2,15 +2,35 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A slurmctld with a systemd unit made of shell scripts: it runs the content that its file had when it was loaded."""
+"""Slurm's programs as shell scripts, and a slurmctld with a systemd unit made of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    """A shell script under this name."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def programs(folder: Path, timeout: float = 10, **scripts: str) -> Slurm:
+    """Slurm's programs, each a shell script."""
+    for name, script in scripts.items():
+        program(folder, name, script)
+    return Slurm(str(folder), timeout)
+
 
 class FakeSlurm:
-    """bin_dir holds scontrol and systemctl. loads, hangs, exits: shell commands for ``on_reconfigure``."""
+    """It runs the content that its file had when it was loaded.
+
+    bin_dir holds scontrol and systemctl. loads, hangs, exits: shell commands for ``on_reconfigure``.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.conf_dir, self.bin_dir, state = directory / "etc", directory / "bin", directory / "state"
@@ -22,9 +42,11 @@ class FakeSlurm:
         self.loads = f"cat {self.file} > {self._running} 2>/dev/null || true"
         self.hangs, self.exits = f"echo active > {self._silent}", f"echo failed > {self._silent}"
         self.shown = state / "shown"  # what scontrol show prints
-        self._program(
+        program(
+            self.bin_dir,
             "scontrol",
-            f"""case "$1" in
+            f"""echo "scontrol $*" >> {self._calls}
+case "$1" in
 ping) [ -e {self._silent} ] && echo "Slurmctld(primary) at ctl is DOWN" || echo "Slurmctld(primary) at ctl is UP" ;;
 show|-a) cat {self.shown} 2>/dev/null ;;
 reconfigure)
@@ -33,9 +55,11 @@ reconfigure)
     {self.loads} ;;
 esac""",
         )
-        self._program(
+        program(
+            self.bin_dir,
             "systemctl",
-            f"""case "$1" in
+            f"""echo "systemctl $*" >> {self._calls}
+case "$1" in
 show) echo LoadState=loaded; echo "ActiveState=$(cat {self._silent} 2>/dev/null || echo active)" ;;
 kill) rm -f {self._stuck} ;;
 start|restart)
@@ -44,11 +68,6 @@ start|restart)
     rm -f {self._silent}; {self.loads} ;;
 esac""",
         )
-
-    def _program(self, name: str, body: str) -> None:
-        path = self.bin_dir / name
-        path.write_text(f'#!/bin/sh\necho "{name} $*" >> {self._calls}\n{body}\n')
-        path.chmod(0o755)
 
     def load(self) -> None:
         self._running.write_bytes(self.file.read_bytes())

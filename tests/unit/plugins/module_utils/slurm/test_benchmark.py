@@ -10,21 +10,15 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program, programs
 
 # Runs the command as a tray does, whose environment is another than the Slurm controller's.
-SRUN = """#!/bin/bash
+SRUN = """exec bash -c '
 while [ "$1" != bash ]; do shift; done
 echo "$SLURM_SITE,$LC_ALL" >&2
-HOME=/tray "$@" | sed 's/^/0: /'
-exit ${PIPESTATUS[0]}
+HOME=/tray "$@" | sed "s/^/0: /"
+exit ${PIPESTATUS[0]}' srun "$@"
 """
-SCONTROL = '#!/bin/sh\necho "$1" >> "${0%/*}/calls"\n'
-
-
-def program(directory: Path, name: str, text: str) -> None:
-    (directory / name).write_text(text)
-    (directory / name).chmod(0o755)
 
 
 @pytest.mark.parametrize(
@@ -40,10 +34,9 @@ def program(directory: Path, name: str, text: str) -> None:
 def test_a_job_is_run_by_its_tray_within_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, seconds: int, rc: int | None, printed: str | None
 ) -> None:
-    program(tmp_path, "srun", SRUN)
     monkeypatch.setenv("SLURM_SITE", "site")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    jobs = benchmark.run_jobs(Slurm(str(tmp_path)), "reservation", [(["n1"], command)], seconds)
+    jobs = benchmark.run_jobs(programs(tmp_path, srun=SRUN), "reservation", [(["n1"], command)], seconds)
     assert [(job["rc"], job["tasks"]) for job in jobs] == [(rc, {"0": printed} if printed else {})]
     assert rc is None or jobs[0]["stderr"] == ",C"
 
@@ -51,11 +44,13 @@ def test_a_job_is_run_by_its_tray_within_limits(
 def test_srun_is_not_killed_with_the_exit_status_of_a_killed_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """timeout exits with 137, too, where it kills the program; --kill-after=10 would end it before the 12 seconds."""
-    monkeypatch.setattr(benchmark, "GRACE", 12)
-    program(tmp_path, "srun", "#!/bin/sh\ntrap '' TERM\nsleep 30\nsleep 30\n")
-    [job] = benchmark.run_jobs(Slurm(str(tmp_path)), "reservation", [(["n1"], "true")], 1)
-    assert job["rc"] is None
+    """timeout exits with 137, too, where it kills the program, as it does with an option."""
+    monkeypatch.setattr(benchmark, "GRACE", 1)
+    slurm = programs(tmp_path, srun="trap '' TERM\nsleep 30\nsleep 30")
+    program(tmp_path, "timeout", 'echo "$1" > "$0.of"; exec /usr/bin/timeout "$@"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    [job] = benchmark.run_jobs(slurm, "reservation", [(["n1"], "true")], 1)
+    assert (job["rc"], (tmp_path / "timeout.of").read_text()) == (None, "1\n")
 
 
 @pytest.mark.parametrize(
@@ -64,18 +59,18 @@ def test_srun_is_not_killed_with_the_exit_status_of_a_killed_task(
         ("", "exit 1", 60, ["create", "delete"]),
         ("", None, 60, ["create", "delete"]),
         # slurmctld may have created it.
-        ("[ $1 = delete ] || sleep 60", "exit 1", 3, ["create", "delete"]),
+        ("[ $1 = delete ] || sleep 60", "exit 1", 1, ["create", "delete"]),
         ("exit 1", "exit 1", 60, ["create"]),
     ],
 )
 def test_a_reservation_is_deleted_whatever_happens(
     tmp_path: Path, scontrol: str, srun: str | None, timeout: float, calls: list[str]
 ) -> None:
-    program(tmp_path, "scontrol", SCONTROL + scontrol)
+    slurm = programs(tmp_path, timeout, scontrol=f'echo "$1" >> {tmp_path}/calls\n{scontrol}')
     if srun:
-        program(tmp_path, "srun", f"#!/bin/sh\n{srun}\n")
+        program(tmp_path, "srun", srun)
     try:
-        benchmark.run_on_block(Slurm(str(tmp_path), timeout), "r01", ["n1", "n2"], [])
+        benchmark.run_on_block(slurm, "r01", ["n1", "n2"], [])
     except SlurmError:
         assert srun is None
     assert (tmp_path / "calls").read_text().split() == calls

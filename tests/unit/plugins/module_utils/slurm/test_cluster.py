@@ -13,8 +13,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm, programs
 
 OURS = "ClusterName=x\nInclude nvlink_nodes.conf\nPartitionName=all Nodes=ALL\n"
 BEFORE = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,b,c CPUs=1 RealMemory=1\n"}
@@ -67,15 +66,6 @@ def test_a_change_of_state_dir_without_its_state_is_refused(tmp_path: Path) -> N
     with pytest.raises(SlurmError, match=f"StateSaveLocation would become {new}, which has no state"):
         cluster.apply(Host(check=False), options(tmp_path, texts))
     assert (tmp_path / cluster.CONF).read_text().endswith(f"{old}\n")
-
-
-def programs(directory: Path, **scripts: str) -> Slurm:
-    """Slurm's programs, each as a shell script."""
-    for name, script in scripts.items():
-        program = directory / name
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-    return Slurm(str(directory), 10)
 
 
 OF_B = 'case "$*" in *N*) echo "7|alice|all|b";; *) echo "8|bob|all";; esac'

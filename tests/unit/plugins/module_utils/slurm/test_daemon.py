@@ -43,24 +43,20 @@ def test_the_fatal_message_is_read_from_slurmctlds_log(tmp_path: Path) -> None:
     assert daemon.last_fatal(cursor.text()) == "Invalid BlockSizes value: 30"
     log.write_text("[x] fatal: rotated\n")
     assert daemon.last_fatal(cursor.text()) == "rotated"
+    # A refused setting is the reason, and not the crash that follows it.
+    crash = "[x] fatal: assoc_mgr_lock: pthread_rwlock_rdlock(): Resource deadlock avoided\n"
+    assert daemon.last_fatal(f"[x] fatal: bad\n{crash}") == "bad"
+    assert daemon.last_fatal(crash).startswith("assoc_mgr_lock")
     for path in ("", str(tmp_path / "none")):
         assert host.LogCursor(path).text() == ""
-
-
-def test_the_reported_error_is_the_refused_setting_and_not_the_crash() -> None:
-    dying = "[x] fatal: assoc_mgr_lock: pthread_rwlock_rdlock(): Resource deadlock avoided\n"
-    assert daemon.last_fatal(f"[x] fatal: failed to parse tres weights str 'a'\n{dying}") == (
-        "failed to parse tres weights str 'a'"
-    )
-    assert daemon.last_fatal(dying).startswith("assoc_mgr_lock")
 
 
 # ---------------------------------------------------------------------------------------------------- the transaction
 
 
 OLD, NEW = b"old\n", b"new\n"
-# Seconds for an answer of a slurmctld that never gives one, or runs what it should in no case.
-NEVER = 3.0
+# Seconds for an answer of a slurmctld that never gives one.
+NEVER = 1.0
 
 
 @pytest.fixture
@@ -125,8 +121,8 @@ def test_a_refused_change_is_restored_with_the_reason_of_the_log(
 
 def test_another_running_state_than_the_written_one_is_restored(slurm: FakeSlurm) -> None:
     slurm.on_reconfigure("exit 0", times=1)
-    assert failure(change(slurm, patience=NEVER)).startswith(
-        "slurmctld runs another topology; the old files were restored, and"
+    assert failure(change(slurm, seconds=0.1)).startswith(
+        "slurmctld runs another topology; the old files were restored"
     )
     assert slurm.file.read_bytes() == OLD
 
@@ -172,16 +168,9 @@ def test_an_edit_during_the_write_is_not_overwritten(
 
 def test_an_edit_after_the_write_outlives_a_rollback(slurm: FakeSlurm) -> None:
     slurm.on_reconfigure(f"echo 'of an editor' > {slurm.file}; exit 1", times=1)
-    assert "topology.conf, which another program has changed meanwhile, stays" in failure(change(slurm, patience=NEVER))
+    changed = "topology.conf, which another program has changed meanwhile, stays"
+    assert changed in failure(change(slurm, NEW, NEVER, restored=lambda: True))
     assert slurm.file.read_bytes() == b"of an editor\n"
-
-
-def test_a_file_that_was_written_again_with_the_same_content_is_no_change(slurm: FakeSlurm) -> None:
-    transaction = change(slurm)
-    slurm.file.unlink()
-    slurm.file.write_bytes(OLD)
-    transaction.apply()
-    assert slurm.file.read_bytes() == NEW
 
 
 # ------------------------------------------------------------------------------------------------------ live changes
@@ -269,24 +258,6 @@ def test_a_slurmctld_that_exits_after_a_refused_reconfigure_is_started(slurm: Fa
         "; the old files were restored, and slurmctld, which had exited and was started again, runs as before."
     )
     assert "start slurmctld.service" in slurm.calls("systemctl")
-
-
-def test_a_slurmctld_that_hangs_is_restarted_with_the_new_files(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The hang of 24.11.5 says nothing about the files."""
-    warned: list[str] = []
-    monkeypatch.setattr(daemon, "warn", warned.append)
-    slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
-    change(slurm, patience=NEVER).apply()
-    assert (slurm.file.read_bytes(), slurm.runs()) == (NEW, NEW.decode())
-    assert warned == [daemon.RESTARTED]
-
-
-def test_a_slurmctld_that_exits_for_another_reason_is_started_with_the_new_files(slurm: FakeSlurm) -> None:
-    slurm.on_reconfigure(f"{slurm.exits}; echo 'Connection reset by peer' >&2; exit 1", times=1)
-    change(slurm).apply()
-    assert (slurm.file.read_bytes(), slurm.runs()) == (NEW, NEW.decode())
 
 
 def test_a_slurmctld_that_hangs_and_does_not_start_with_the_new_files_gets_the_old_ones(slurm: FakeSlurm) -> None:

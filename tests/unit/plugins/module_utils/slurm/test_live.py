@@ -55,29 +55,20 @@ def test_a_slurmctld_that_runs_its_file_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "clause"),
+    ("partition", "node", "clause"),
     [
-        ({"State": "DRAIN"}, "State of partition gpu is DRAIN, configured UP"),
-        ({"AllowAccounts": "x"}, "AllowAccounts of partition gpu is x, configured x,y"),
-        ({"Nodes": "n[1-2]"}, "Nodes of partition gpu is n[1-2], configured n[1-3]"),
-        ({"Topology": "flat"}, "Topology of partition gpu is flat, configured unset"),
-        ({"PartitionName": "new"}, "partition new is not in slurm.conf"),
+        ({"State": "DRAIN"}, {}, "State of partition gpu is DRAIN, configured UP"),
+        ({"AllowAccounts": "x"}, {}, "AllowAccounts of partition gpu is x, configured x,y"),
+        ({"Nodes": "n[1-2]"}, {}, "Nodes of partition gpu is n[1-2], configured n[1-3]"),
+        ({"Topology": "flat"}, {}, "Topology of partition gpu is flat, configured unset"),
+        ({"PartitionName": "new"}, {}, "partition new is not in slurm.conf"),
+        ({}, {"Weight": "9"}, "Weight of node n[1-3] is 9, configured 5"),
+        ({}, {"AvailableFeatures": "(null)"}, "AvailableFeatures of node n[1-3] is unset, configured a,b"),
+        ({}, {"Gres": "gpu:2"}, "Gres of node n[1-3] is gpu:2, configured gpu:4"),
     ],
 )
-def test_a_live_setting_of_a_partition_is_lost(partition: dict[str, str], clause: str) -> None:
-    assert found(partition) == [clause]
-
-
-@pytest.mark.parametrize(
-    ("node", "clause"),
-    [
-        ({"Weight": "9"}, "Weight of node n[1-3] is 9, configured 5"),
-        ({"AvailableFeatures": "(null)"}, "AvailableFeatures of node n[1-3] is unset, configured a,b"),
-        ({"Gres": "gpu:2"}, "Gres of node n[1-3] is gpu:2, configured gpu:4"),
-    ],
-)
-def test_a_live_setting_of_a_node_is_lost(node: dict[str, str], clause: str) -> None:
-    assert found(node=node) == [clause]
+def test_a_live_setting_is_lost(partition: dict[str, str], node: dict[str, str], clause: str) -> None:
+    assert found(partition, node) == [clause]
 
 
 def test_features_that_a_plugin_changes_are_not_compared() -> None:

@@ -1,16 +1,24 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Query, drain and test the nodes of a large site, with stand-ins for Slurm's programs."""
+"""Query, drain and test the nodes of a large site; which trays of a block are active and which are spares."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
+from hypothesis import given
+from hypothesis import strategies as st
 
 WHY = "nvlink: resume"
 NAMES = [f"r01t{number:02d}" for number in range(1, 19)]
@@ -22,18 +30,13 @@ class Programs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.called = folder / "called"
-        self.nodes("")
-        self.program("squeue", "exit 0")
+        self.nodes()
+        program(folder, "squeue", "exit 0")
+        program(folder, "scontrol", f'echo "$*" >> {self.called}\ncase "$*" in *show*) cat {folder}/nodes;; esac')
 
-    def nodes(self, more: str) -> None:
-        lines = [f"NodeName={name} State=IDLE+DRAIN Reason={WHY} [root@2026-11-21T15:10:00] {more}" for name in NAMES]
-        (self.folder / "nodes").write_text("".join(f"{line}\n" for line in lines))
-        self.program("scontrol", f'echo "$*" >> {self.called}\ncase "$*" in *show*) cat {self.folder}/nodes;; esac')
-
-    def program(self, name: str, script: str) -> None:
-        path = self.folder / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
+    def nodes(self, more: str = "", reason: str = WHY, state: str = "IDLE+DRAIN") -> None:
+        of = f"State={state} Reason={reason} [root@2026-11-21T15:10:00] {more}"
+        (self.folder / "nodes").write_text("".join(f"NodeName={name} {of}\n" for name in NAMES))
 
     def slurm(self) -> Slurm:
         return Slurm(str(self.folder), 10)
@@ -59,8 +62,10 @@ def test_trays_are_tested_concurrently_and_only_failed_ones_stay_drained(program
     running, counts = programs.folder / "running", programs.folder / "counts"
     running.mkdir()
     fails = 'case "$*" in *r01t03*) echo "no GPU" >&2; exit 9;; esac'
-    programs.program(
-        "srun", f"touch {running}/$$; sleep 0.5; ls {running} | wc -l >> {counts}; rm {running}/$$; {fails}"
+    program(
+        programs.folder,
+        "srun",
+        f"touch {running}/$$; sleep 0.5; ls {running} | wc -l >> {counts}; rm {running}/$$; {fails}",
     )
     outcome = nodes.resume(programs.slurm(), NAMES, WHY, nodes.Test(("nvidia-smi", "-q"), timeout=60), check=False)
     assert outcome.failed_tests == {"r01t03": "its test nvidia-smi failed (no GPU)"}
@@ -74,7 +79,7 @@ def test_trays_are_tested_concurrently_and_only_failed_ones_stay_drained(program
 
 
 def test_a_tray_whose_test_hangs_stays_drained(programs: Programs) -> None:
-    programs.program("srun", "exec sleep 60")
+    program(programs.folder, "srun", "exec sleep 60")
     outcome = nodes.resume(programs.slurm(), NAMES[:2], WHY, nodes.Test(("true",), timeout=1), check=False)
     assert outcome.failed_tests == dict.fromkeys(NAMES[:2], "its test true failed (no answer in time)")
     assert outcome.changes == []
@@ -110,3 +115,142 @@ def test_a_drain_without_running_jobs_does_not_wait(programs: Programs) -> None:
     began = time.monotonic()
     assert nodes.drain(programs.slurm(), NAMES, WHY, 3600, check=False).running_jobs == {}
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("reason", ["nvlink: driver", "nvlink: driver : Not responding", "nvlink: test failed : gone"])
+def test_a_reason_that_slurmctld_has_extended_is_still_ours(programs: Programs, reason: str) -> None:
+    """As 24.11.5 extends it."""
+    programs.nodes(reason=reason)
+    own = reason.partition(" : ")[0]
+    assert nodes.drain(programs.slurm(), NAMES, own, 0, check=False).changes == []
+    assert nodes.adopt(programs.slurm(), NAMES, own, check=False).changes == []
+    outcome = nodes.resume(programs.slurm(), NAMES[:1], "nvlink: driver", nodes.Test(), check=False)
+    assert (outcome.changes, outcome.drained_by_others) == (["r01t01: resumed"], {})
+    assert programs.updates == ["update nodename=r01t01 state=undrain"]
+    programs.nodes(reason="broken fan : Not responding")
+    outcome = nodes.resume(programs.slurm(), NAMES[:1], "nvlink: driver", nodes.Test(), check=False)
+    assert (outcome.changes, outcome.drained_by_others) == ([], {"r01t01": "broken fan : Not responding"})
+
+
+@pytest.mark.parametrize("state", ["IDLE", "MIXED", "IDLE+NOT_RESPONDING", "UNKNOWN", "DOWN"])
+def test_unless_up_skips_a_node_that_answers(programs: Programs, state: str) -> None:
+    programs.nodes(reason="", state=state)
+    up = state in ("IDLE", "MIXED")
+    drained = nodes.drain(programs.slurm(), NAMES[:1], "nvlink: resume", 0, check=True, unless_up=True)
+    assert drained.changes == ([] if up else ["r01t01: drained (nvlink: resume)"])
+    assert nodes.drain(programs.slurm(), NAMES[:1], "nvlink: resume", 0, check=True).changes != []
+
+
+# ------------------------------------------------------------------------------------------------------------ spares
+
+
+WORDS = st.sampled_from(["IDLE", "ALLOCATED", "IDLE+DRAIN", "DOWN+NOT_RESPONDING", "MIXED+RESERVED"])
+
+
+def known(**states: str) -> dict[str, Node]:
+    return {name: Node(frozenset(states.get(name, "IDLE").split("+"))) for name in NAMES}
+
+
+@pytest.mark.parametrize(
+    ("states", "reserved", "busy", "chosen"),
+    [
+        ({}, (), (), ("r01t17", "r01t18")),
+        # A spare replaces a broken tray, which becomes the spare when it is back.
+        ({"r01t03": "IDLE+DRAIN"}, ("r01t17", "r01t18"), (), ("r01t18",)),
+        ({}, ("r01t18",), [name for name in NAMES if name != "r01t03"], ("r01t03", "r01t18")),
+        # A broken tray is no spare.
+        ({"r01t18": "DOWN"}, ("r01t17", "r01t18"), (), ("r01t17",)),
+    ],
+)
+def test_eighteen_trays_keep_sixteen_for_jobs(
+    states: dict[str, str], reserved: tuple[str, ...], busy: Sequence[str], chosen: tuple[str, ...]
+) -> None:
+    assert spares.choose(NAMES, known(**states), reserved, busy, 16) == chosen
+
+
+@given(
+    states=st.lists(WORDS, min_size=18, max_size=18),
+    reserved=st.sets(st.sampled_from(NAMES)),
+    busy=st.sets(st.sampled_from(NAMES)),
+    active=st.integers(1, 20),
+)
+def test_the_number_of_active_trays_is_kept_and_a_second_run_changes_nothing(
+    states: list[str], reserved: set[str], busy: set[str], active: int
+) -> None:
+    now = known(**dict(zip(NAMES, states)))
+    chosen = spares.choose(NAMES, now, reserved, busy, active)
+    usable = {name for name in NAMES if not {"DRAIN", "DOWN"} & now[name].words}
+    assert set(chosen) <= usable
+    assert len(usable) - len(chosen) == min(active, len(usable))
+    kept = reserved & usable
+    assert kept <= set(chosen) or set(chosen) <= kept, "no spare is exchanged without need"
+    assert spares.choose(NAMES, now, chosen, busy, active) == chosen
+
+
+def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
+    text = (
+        "NodeName=r01t01 State=IDLE+DRAIN ThreadsPerCore=1 Reason=nvlink: resume x=1 [root@2026-11-21T11:16:27]\n"
+        "NodeName=r01t02 State=IDLE ThreadsPerCore=1\n"
+    )
+    found = nodes.parse(text)
+    assert (found["r01t01"].drained, found["r01t01"].reason) == (True, "nvlink: resume x=1")
+    assert (found["r01t02"].drained, found["r01t02"].reason) == (False, "")
+
+
+class Reservations(Slurm):
+    """A stand-in for scontrol that keeps reservations; calls that name a block of ``refuse`` fail."""
+
+    def __init__(self, refuse: str = "", **reserved: str) -> None:
+        super().__init__()
+        self.refuse = refuse
+        self.reserved = {spares.PREFIX + block: (nodes, "op") for block, nodes in reserved.items()}
+
+    def scontrol(self, *arguments: str) -> str:
+        if "reservation" in arguments:
+            return "".join(
+                f"ReservationName={name} Nodes={nodes} Users={user} State=ACTIVE\n"
+                for name, (nodes, user) in self.reserved.items()
+            )
+        return "".join(f"NodeName=r0{rack}t0{tray} State=IDLE\n" for rack in (1, 2) for tray in (1, 2, 3))
+
+    def jobs(self) -> list[Any]:
+        return []
+
+    def call(self, _name: str, *arguments: str, timeout: float | None = None) -> Any:
+        action, *words = arguments
+        settings = dict(word.split("=", 1) for word in words if "=" in word)
+        name = settings["ReservationName"]
+        if self.refuse and name.endswith(self.refuse):
+            return child.Result(1, "", "Requested nodes are busy")
+        if action == "delete":
+            del self.reserved[name]
+        else:
+            user = settings.get("Users") or self.reserved[name][1]
+            self.reserved[name] = (settings["Nodes"], user)
+        return child.Result(0, "", "")
+
+
+BLOCKS = {rack: [f"{rack}t0{tray}" for tray in (1, 2, 3)] for rack in ("r01", "r02")}
+
+
+def test_spares_are_reserved_once_and_released_once() -> None:
+    slurm: Any = Reservations()
+    planned = spares.keep(slurm, BLOCKS, 1, "op", check=True)
+    assert slurm.reserved == {}
+    made = spares.keep(slurm, BLOCKS, 1, "op")
+    assert made.changes == planned.changes == [f"nvlink_spare_{rack}: {rack}t[02-03] become spares" for rack in BLOCKS]
+    assert slurm.reserved == {f"nvlink_spare_{rack}": (f"{rack}t[02-03]", "op") for rack in BLOCKS}
+    assert spares.keep(slurm, BLOCKS, 1, "op").changes == []
+    assert spares.keep(slurm, BLOCKS, 2, "op").changes == [
+        f"nvlink_spare_{rack}: {rack}t02 becomes active" for rack in BLOCKS
+    ]
+    assert len(spares.keep(slurm, {}, 0, "root").changes) == 2
+    assert (slurm.reserved, spares.keep(slurm, {}, 0, "root").changes) == ({}, [])
+
+
+def test_reservations_are_restored_where_one_cannot_be_changed() -> None:
+    slurm: Any = Reservations(refuse="r02", r01="r01t03", r02="r02t03")
+    before = dict(slurm.reserved)
+    with pytest.raises(SlurmError, match="Requested nodes are busy"):
+        spares.keep(slurm, {}, 0, "root")
+    assert slurm.reserved == before

@@ -25,7 +25,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import chan
 TOPOLOGY, TIERS = "topology", "tiers"
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
 BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_sizes=(2,))
-TREE = Topology("site", "tree", False, body={"switches": [{"switch": "s1", "nodes": "r01t[01-02]"}]})
 OF_TOPOLOGY = {"topology.yaml", "nvlink_topology.conf", "topology.yaml.previous", "slurm.conf.previous"}
 OF_TIERS = {"nvlink_partitions.conf", "job_submit.lua", "nvlink_segments.lua", "nvlink_partitions.conf.previous"}
 
@@ -121,14 +120,6 @@ def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:
         assert left(folder, part) == []
 
 
-@pytest.mark.parametrize("part", [TOPOLOGY, TIERS])
-def test_all_files_are_restored_where_slurmctld_refuses(folder: Path, part: str) -> None:
-    before, slurm = contents(folder), Slurmctld(failures=1)
-    with pytest.raises(SlurmError, match=r"fatal: no topology.*; the old files were restored, and slurmctld r"):
-        remove(folder, part, slurm)
-    assert (contents(folder), slurm.reconfigured) == (before, 2)
-
-
 def test_all_files_are_restored_where_the_topology_still_runs(folder: Path) -> None:
     before = contents(folder)
     with pytest.raises(SlurmError, match="slurmctld still runs the removed topology; the old files were restored"):
@@ -136,14 +127,6 @@ def test_all_files_are_restored_where_the_topology_still_runs(folder: Path) -> N
     assert contents(folder) == before
     remove(folder, TOPOLOGY, Slurmctld(shows=("site",)))
     assert not (folder / "topology.yaml").exists()
-
-
-def test_topologies_of_the_site_stay_and_lose_the_header(folder: Path) -> None:
-    (folder / "topology.yaml").write_text(topology_files.render([BLOCKS, TREE], files.YAML))
-    remove(folder, TOPOLOGY)
-    text = (folder / "topology.yaml").read_text()
-    assert ([known.name for known in topology_files.parse_yaml(text)], files.HEADER in text) == (["site"], False)
-    assert left(folder, TOPOLOGY) == []
 
 
 def test_files_of_the_site_are_never_removed(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys, tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
 
 
 @pytest.mark.parametrize("length", [0, 31, 1025])
@@ -61,12 +62,12 @@ def test_a_slurmd_of_another_slurm_is_left_as_it_is(
     rpm: tuple[int, str] | None,
     refused: bool,
 ) -> None:
-    paths = [tmp_path / "slurm.conf", tmp_path / "slurmd", tmp_path / "rpm"]
-    program = None if rpm is None else f"#!/bin/sh\n{rpm[1]}\nexit {rpm[0]}\n"
-    for path, text in zip(paths, (conf, options, program), strict=True):
+    paths = [tmp_path / "slurm.conf", tmp_path / "slurmd"]
+    for path, text in zip(paths, (conf, options), strict=True):
         if text is not None:
             path.write_text(text)
-            path.chmod(0o755)
+    if rpm is not None:
+        program(tmp_path, "rpm", f"{rpm[1]}\nexit {rpm[0]}")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     message = f"^{paths[0]} of this tray is of a Slurm that slurm_bringup has not "
     with pytest.raises(SlurmError, match=message) if refused else contextlib.nullcontext():

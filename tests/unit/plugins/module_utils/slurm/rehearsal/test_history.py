@@ -12,15 +12,11 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import history
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.history import Shape
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 
 START = "2026-11-20T10:00:00"
+LOGS = 'echo "$*" >> ${0%/*}/calls\n'
 CONFIG = {"accountingstoragetype": "accounting_storage/slurmdbd"}
-
-
-def sacct(folder: Path, script: str) -> Slurm:
-    (folder / "sacct").write_text(f'#!/bin/sh\necho "$*" >> {folder}/calls\n{script}\n')
-    (folder / "sacct").chmod(0o755)
-    return Slurm(str(folder), 5.0)
 
 
 def test_jobs_of_one_shape_are_one_and_those_that_never_started_none() -> None:
@@ -29,6 +25,9 @@ def test_jobs_of_one_shape_are_one_and_those_that_never_started_none() -> None:
         f"gpu|12|{START}|4",
         f"gpu|8|{START}|",
         f"gpu|8|{START}|0",
+        # The command line, which 24.11 has instead.
+        f"gpu|8|{START}|sbatch job.sh",
+        f"gpu|8|{START}|sbatch --segment=4 -N 8 x|y",
         "gpu|9|Unknown|3",
         "gpu|9|None|3",
         f"a,b|9|{START}|3",
@@ -36,34 +35,24 @@ def test_jobs_of_one_shape_are_one_and_those_that_never_started_none() -> None:
         "gpu",
         "",
     ]
-    assert history.shapes(lines) == [Shape("gpu", 8, 0), Shape("gpu", 12, 4)]
-
-
-@pytest.mark.parametrize(
-    ("command", "segment"),
-    [
-        ("sbatch --segment=4 -N 8 x|y", 4),
-        ("sbatch job.sh", 0),
-    ],
-)
-def test_the_segment_of_24_11_is_that_of_the_command_line(command: str, segment: int) -> None:
-    assert history.shapes([f"gpu|8|{START}|{command}"]) == [Shape("gpu", 8, segment)]
+    assert history.shapes(lines) == [Shape("gpu", 8, 0), Shape("gpu", 8, 4), Shape("gpu", 12, 4)]
 
 
 def test_a_release_without_the_field_is_asked_for_the_command_line(tmp_path: Path) -> None:
     refuses = (
         'case "$*" in *SegmentSize*) echo \'sacct: fatal: Invalid field requested: "SegmentSize"\' >&2; exit 1;; esac'
     )
-    slurm = sacct(tmp_path, f"{refuses}\necho 'gpu|8|{START}|sbatch --segment=4'")
-    assert history.read(slurm, CONFIG) == ([Shape("gpu", 8, 4)], "")
+    script = f"{LOGS}{refuses}\necho 'gpu|8|{START}|sbatch --segment=4'"
+    assert history.read(programs(tmp_path, sacct=script), CONFIG) == ([Shape("gpu", 8, 4)], "")
     assert "--starttime=now-14days" in (tmp_path / "calls").read_text()
 
 
 def test_a_site_without_history_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert history.read(Slurm(str(tmp_path)), {}) == ([], "")
     assert history.read(Slurm(str(tmp_path)), CONFIG)[1].startswith("There is no sacct in ")
-    assert history.read(sacct(tmp_path, "echo no connection >&2; exit 1"), CONFIG)[1].startswith("sacct failed (")
-    monkeypatch.setattr(history, "SECONDS", 5)
-    (tmp_path / "calls").unlink()
-    assert history.read(sacct(tmp_path, "exec sleep 60"), CONFIG)[0] == []
+    assert history.read(programs(tmp_path, sacct="echo no connection >&2; exit 1"), CONFIG)[1].startswith(
+        "sacct failed ("
+    )
+    monkeypatch.setattr(history, "SECONDS", 1)
+    assert history.read(programs(tmp_path, sacct=f"{LOGS}exec sleep 60"), CONFIG)[0] == []
     assert len((tmp_path / "calls").read_text().splitlines()) == 1, "one that does not answer is asked once"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, live, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     HEADER,
     Block,
@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import planning
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_fake
 
 ASKED = {"files": planning.FILES, "jobs": True, "columns": ""}
 
@@ -106,59 +107,6 @@ def test_slurm_conf_is_read_with_its_includes(tmp_path: Path) -> None:
     assert read.includes_ours
 
 
-def test_no_slurm_conf_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SlurmError, match=r"slurm\.conf cannot be read: set conf_dir"):
-        conf.read_slurm_conf(str(tmp_path))
-
-
-def test_no_slurm_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SlurmError, match="Neither slurmctld -V nor scontrol --version"):
-        programs.Slurm(str(tmp_path)).version()
-
-
-def fake(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
-
-
-def test_an_old_slurm_is_refused_before_scontrol_is_called(tmp_path: Path) -> None:
-    fake(tmp_path, "slurmctld", "echo slurm 23.11.10")
-    fake(tmp_path, "scontrol", f"touch {tmp_path}/called")
-    with pytest.raises(SlurmError, match=r"23\.11\.10 is too old"):
-        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), ASKED)
-    assert not (tmp_path / "called").exists()
-
-
-def test_a_scontrol_that_hangs_ends_at_the_timeout(tmp_path: Path) -> None:
-    fake(tmp_path, "scontrol", "sleep 60")
-    with pytest.raises(SlurmError, match=r"scontrol show config failed .no answer in time"):
-        programs.Slurm(str(tmp_path), 0.3).config()
-
-
-def test_no_answer_of_slurmctld_is_an_error_and_not_an_empty_topology(tmp_path: Path) -> None:
-    # As scontrol of both releases does, which ends with 0.
-    fake(tmp_path, "scontrol", "echo 'slurm_load_topo error: Unable to contact slurm controller' >&2")
-    with pytest.raises(SlurmError, match=r"scontrol show topology failed \(.*Unable to contact slurm controller\)"):
-        programs.Slurm(str(tmp_path)).shown()
-    fake(tmp_path, "scontrol", "true")
-    assert programs.Slurm(str(tmp_path)).shown() == []
-
-
-@pytest.mark.parametrize(
-    ("config", "sentence"),
-    [
-        ("SLURM_VERSION = 25.11.4", "restart slurmctld first"),
-        ("SLURM_VERSION = 26.05.5\nSLURM_CONF = /opt/site/slurm.conf", "set conf_dir to /opt/site"),
-    ],
-)
-def test_files_or_programs_of_another_slurm_are_refused(tmp_path: Path, config: str, sentence: str) -> None:
-    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
-    fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
-    fake(tmp_path, "scontrol", f"echo '{config}'")
-    with pytest.raises(SlurmError, match=sentence):
-        surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), ASKED)
-
-
 def test_a_default_line_gives_the_topology_of_the_lines_that_follow(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text(
         "NodeName=n0\nnodename=default topology=nvlink:a\nNodeName=DEFAULT CPUs=4\nInclude nodes.conf\n"
@@ -169,30 +117,36 @@ def test_a_default_line_gives_the_topology_of_the_lines_that_follow(tmp_path: Pa
     assert read.node_topologies == {"n1": "nvlink:a", "n2": "nvlink:b"}
 
 
-def test_a_job_that_starts_on_a_moving_tray_meanwhile_stops_the_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
-    fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
-    fake(tmp_path, "scontrol", "true")
-    fake(tmp_path, "squeue", "true")
-    # It may take minutes.
-    job = "echo '12|alice|gpu|n[1-2]'"
-    monkeypatch.setattr(live, "require_none", lambda *_arguments: fake(tmp_path, "squeue", job))
-    change = {
-        "expected": comparing.Expected("yaml", topology(a="n1", b="n2")).document(),
-        "before": None,
-        "moving": ["n2"],
-        "load": True,
-        "cut_off": [],
-        "excludes": [],
-        "override": "override",
-    }
-    path, slurm = str(tmp_path / "topology.yaml"), programs.Slurm(str(tmp_path))
-    sentence = r"^1 job has started on trays .* since the plan \(12\): run again; nothing was changed.$"
+def survey(folder: Path, asked: dict[str, Any] = ASKED, **scripts: str) -> dict[str, Any]:
+    """The survey of a Slurm 26.05 with these programs."""
+    (folder / "slurm.conf").write_text("ClusterName=x\n")
+    usual = {"slurmctld": "echo slurm 26.05.5", "scontrol": "true"}
+    return surveying.rows(slurm_fake.programs(folder, **{**usual, **scripts}), str(folder), asked)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "sentence"),
+    [
+        ({"slurmctld": "exit 1", "scontrol": "exit 1"}, "Neither slurmctld -V nor scontrol --version"),
+        ({"slurmctld": "echo slurm 23.11.10", "scontrol": "touch ${0%/*}/called"}, r"23\.11\.10 is too old"),
+        ({"scontrol": "echo 'SLURM_VERSION = 25.11.4'"}, "restart slurmctld first"),
+        ({"scontrol": "echo 'SLURM_CONF = /opt/site/slurm.conf'"}, "set conf_dir to /opt/site"),
+    ],
+)
+def test_another_slurm_is_refused(tmp_path: Path, scripts: dict[str, str], sentence: str) -> None:
     with pytest.raises(SlurmError, match=sentence):
-        transact.apply(slurm, str(tmp_path), change, {path: b"new"}, conf_folder.checksums(str(tmp_path)))
-    assert not (tmp_path / "topology.yaml").exists()
+        survey(tmp_path, **scripts)
+    assert not (tmp_path / "called").exists(), "an old one is refused before scontrol is called"
+
+
+def test_no_answer_of_slurmctld_is_an_error_and_not_an_empty_topology(tmp_path: Path) -> None:
+    # As scontrol of both releases does, which ends with 0.
+    refused = slurm_fake.programs(tmp_path, scontrol="echo 'slurm_load_topo error: Unable to contact it' >&2")
+    with pytest.raises(SlurmError, match=r"scontrol show topology failed \(.*Unable to contact it\)"):
+        refused.shown()
+    assert slurm_fake.programs(tmp_path, scontrol="true").shown() == []
+    with pytest.raises(SlurmError, match=r"scontrol show config failed .no answer in time"):
+        slurm_fake.programs(tmp_path, 0.3, scontrol="sleep 60").config()
 
 
 def test_what_another_run_has_loaded_since_the_survey_is_not_loaded_again(tmp_path: Path) -> None:
@@ -214,34 +168,23 @@ def test_what_another_run_has_loaded_since_the_survey_is_not_loaded_again(tmp_pa
 
 
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
-    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
     (tmp_path / "topology.yaml").write_text("new")
     # As files that the user may not read; there is no squeue.
     for name in ("topology.yaml.previous", "job_submit.lua", "nvlink_partitions.conf"):
         (tmp_path / name).mkdir()
-    fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
-    fake(tmp_path, "scontrol", "true")
-    slurm = programs.Slurm(str(tmp_path))
-    found = surveying.rows(slurm, str(tmp_path), {**ASKED, "jobs": False})
+    found = survey(tmp_path, {**ASKED, "jobs": False})
     assert (found["texts"], found["jobs"]) == ({"topology.yaml": "new"}, [])
     assert set(found["checksums"]) == {*planning.FILES, "slurm.conf"}
     with pytest.raises(NvlinkError, match=r"job_submit\.lua cannot be read"):
-        surveying.rows(slurm, str(tmp_path), {**ASKED, "files": ["job_submit.lua"]})
+        survey(tmp_path, {**ASKED, "files": ["job_submit.lua"]})
 
 
 def test_a_slurm_without_nodes_and_a_block_without_a_size_are_surveyed(tmp_path: Path) -> None:
-    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
-    fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
-    fake(tmp_path, "squeue", "true")
-    fake(
-        tmp_path,
-        "scontrol",
-        """case "$*" in
+    scontrol = """case "$*" in
         *"show nodes") echo "No nodes in the system" ;;
         *"show topology") echo "BlockName=r01 BlockIndex=0 Nodes=n1" ;;
-        esac""",
-    )
-    observed = Observed.of(surveying.rows(programs.Slurm(str(tmp_path)), str(tmp_path), ASKED))
+        esac"""
+    observed = Observed.of(survey(tmp_path, scontrol=scontrol, squeue="true"))
     assert (observed.nodes, observed.base, observed.shown[0].name) == ((), 0, "r01")
 
 
@@ -262,13 +205,13 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
         slurm_topology.run(module)
     (tmp_path / "topology.yaml").unlink(missing_ok=True)
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
-    survey = slurm_topology.run(module)["survey"]
+    known = slurm_topology.run(module)["survey"]["checksums"]
     with pytest.raises(transact.Outdated):
-        transact.require_unchanged(str(tmp_path), survey["checksums"])
+        transact.require_unchanged(str(tmp_path), known)
 
 
 def test_a_comment_that_is_not_in_utf_8_stays_and_stops_a_removal(tmp_path: Path) -> None:
     (tmp_path / "topology.yaml").write_bytes(f"{HEADER}\n- topology: site # Caf\xe9\n  flat: true\n".encode("latin-1"))
-    survey = {"texts": surveying.texts(str(tmp_path), planning.FILES), "checksums": {}}
+    read = {"texts": surveying.texts(str(tmp_path), planning.FILES), "checksums": {}}
     with pytest.raises(SlurmError, match=r"^/x: Line 2 is not in UTF-8"):
-        planning.plan_removal(survey, "/x", "nvlink")
+        planning.plan_removal(read, "/x", "nvlink")
