@@ -31,15 +31,8 @@ from .conftest import CHECKOUT
 MONITORING = CHECKOUT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
-FAILURE = {"code": "slurm_blocks_differ", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
 USE = {"nodes": 18, "free_nodes": 17, "stranded_gpus": 3, "blocked_by": {"jobs/train": ["r01t01"]}}
-VERDICT = {
-    "ok": False,
-    "checked_at": "2026-11-21T05:00:00Z",
-    "layers": {"slurm": "checked"},
-    "failures": [FAILURE],
-    "compute_domains": {"unknown": [], "cliques": {"r01": USE}},
-}
+VERDICT = fabrics.verdict(fabrics.FAILURE, compute_domains={"unknown": [], "cliques": {"r01": USE}})
 
 
 def promtool(directory: Path, *arguments: str, stdin: str = "") -> str:
@@ -57,25 +50,14 @@ def numbers(fabric: Fabric, state: State) -> str:
 
 @pytest.mark.lab
 @pytest.mark.long
-def test_promtool_accepts_the_metrics_without_a_warning(tmp_path: Path) -> None:
+def test_promtool_accepts_metrics_and_queries_and_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
     fabric = fabrics.fabric()
     fabric.cliques["r01"]["block"]["name"] = 'a "block"\\ of\nmine'
-    output = promtool(tmp_path, "check", "metrics", stdin=numbers(fabric, fabrics.state(fabric, spare={})))
-    assert output == ""
-
-
-@pytest.mark.lab
-@pytest.mark.long
-def test_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
+    assert promtool(tmp_path, "check", "metrics", stdin=numbers(fabric, fabrics.state(fabric, spare={}))) == ""
     shutil.copy(ALERTS, tmp_path)
     shutil.copy(Path(__file__).parent / "fixtures" / "alerts_test.yml", tmp_path)
     assert "11 rules found" in promtool(tmp_path, "check", "rules", "--lint-fatal", "alerts.yml")
     assert "SUCCESS" in promtool(tmp_path, "test", "rules", "alerts_test.yml")
-
-
-@pytest.mark.lab
-@pytest.mark.long
-def test_promtool_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
     rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(_queries())]
     (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     assert f"{len(rules)} rules found" in promtool(tmp_path, "check", "rules", "queries.yml")

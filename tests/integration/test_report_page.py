@@ -25,16 +25,12 @@ FINDING = {"code": "fabric_unhealthy", "severity": "error", "message": "GPU 2 is
 WARNING = {"code": "state_stale", "severity": "warning", "message": "It did not answer: check its power.", "gpu": None}
 SICK = {"health": "unhealthy", "findings": [FINDING]}
 FAILURE = {
-    "code": "slurm_blocks_differ",
-    "severity": "error",
-    "layer": "slurm",
+    **fabrics.FAILURE,
     "tray": "r01t07",
-    "clique": "r01",
     "message": "r01t07 is in block r02a of the running slurmctld.",
     "cause": "topology.yaml was edited by hand",
     "remediation": "ansible-playbook rackscale.nvlink.slurm",
 }
-LAYERS = {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no cluster"}
 
 
 def page(racks: int = 2, **trays: dict[str, Any]) -> str:
@@ -43,10 +39,8 @@ def page(racks: int = 2, **trays: dict[str, Any]) -> str:
     for tray in fabric.trays.values():
         tray["why"] = f"placed 2026-11-21: attached in clique {fabric.clique_text(tray['clique'])}"
     before = report.render(fabric, fabrics.state(fabric), RenderContext())[changes.PATH]
-    result = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": LAYERS, "failures": [FAILURE]}
-    context = RenderContext(
-        verdict=verdict(result, "verdict.json"), earlier=json.loads(before), jobs={"r01t01": ("4711",)}
-    )
+    result = verdict(fabrics.verdict(FAILURE), "verdict.json")
+    context = RenderContext(verdict=result, earlier=json.loads(before), jobs={"r01t01": ("4711",)})
     faulty = {"r02t12": SICK, "r01t07": {"state": "stale", "findings": [WARNING]}, "r01t02": {"state": "conflict"}}
     return report.render(fabric, fabrics.state(fabric, **{**faulty, **trays}), context)[report.PAGE]
 

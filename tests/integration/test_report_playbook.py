@@ -19,17 +19,6 @@ from . import hostile
 from .commands import ansible, unchanged
 from .conftest import RunningLab
 
-FAILURE = {
-    "code": "slurm_blocks_differ",
-    "severity": "error",
-    "layer": "slurm",
-    "tray": "r01t02",
-    "message": "Moved.",
-}
-VERDICT = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": {"slurm": "checked"}, "failures": [FAILURE]}
-
-
-# Prints the domain map as lines; Ansible's own callback prints it as a list in JSON.
 PROGRESS = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress"}
 
 
@@ -65,7 +54,7 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     verdict = ("-e", f"verdict_file={folder / 'verdict.json'}")
     play(folder, "render")
     assert "nvlink_verify_ok" not in (folder / "metrics" / "nvlink_fabric.prom").read_text()
-    (folder / "verdict.json").write_text(json.dumps(VERDICT))
+    (folder / "verdict.json").write_text(json.dumps(fabrics.verdict({**fabrics.FAILURE, "message": "Moved."})))
     play(folder, "render", *verdict)
     assert "nvlink_verify_ok 0" in (folder / "metrics" / "nvlink_fabric.prom").read_text()
     assert "The layers do not agree." in (folder / "report" / "index.html").read_text()

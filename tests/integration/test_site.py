@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import PARTS, PHASES
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from .commands import ansible, unreachable
@@ -152,40 +151,12 @@ def test_a_role_names_the_command_that_installs_what_it_lacks(
     assert needs.format("ansible-galaxy collection install ") in done.stdout + done.stderr
 
 
-@pytest.mark.long
-def test_a_discovered_tray_is_in_the_phases_that_follow(folder: Path) -> None:
-    uuid = "00000001-1111-4222-8333-444444444444"
-    page = folder / "trays.json"
-    page.write_text(json.dumps([{"name": f"r01t{number:02d}", "clique": f"{uuid}.32766"} for number in range(3)]))
-    rest = {"file": str(page), "trays": "@", "fields": {"name": "name", "clique": "clique"}}
-    output = site(
-        folder,
-        "discover",
-        "imex",
-        fabric_sources=[{"rest": rest}],
-        fabric_override=["unknown_trays"],
-        imex_owner="none",
-    )
-    assert "r01t00" in json.loads((folder / "fabric.json").read_text())["trays"], output
-    assert re.search(r"rollout : Read the facts of the trays\] \**\n(.*\n)*?fatal: \[r01t00\]: UNREACHABLE", output), (
-        output
-    )
-
-
 @pytest.mark.core
 def test_a_limit_on_trays_and_localhost_runs_every_phase_that_it_allows(folder: Path) -> None:
     output = site(folder, "slurm", "report", arguments=("--limit", "r01t01,localhost"))
     assert "--limit excludes slurm_controller, so Slurm is not configured; add it to the limit." in output
     assert list(plays(output)) == SHARED
     assert RENDER in plays(output)[SHARED[1]]
-
-
-@pytest.mark.long
-def test_a_decision_of_trays_alone_stops_the_run(folder: Path) -> None:
-    (folder / "group_vars" / "nvlink.json").write_text(json.dumps({"imex_owner": "none", "site_accept": "review"}))
-    output = site(folder, "report")
-    assert "imex_owner: set for trays and not for localhost, where it is read; set it for the group all." in output
-    assert list(plays(output)) == SHARED[:1]
 
 
 def test_facts_of_a_tray_decide_nothing(folder: Path, tmp_path: Path) -> None:
@@ -201,14 +172,6 @@ def test_facts_of_a_tray_decide_nothing(folder: Path, tmp_path: Path) -> None:
     skipped = ("--skip-tags", "discover")
     done = ansible("ansible-playbook", *inventory, "rackscale.nvlink.site", *given, *skipped, check=False, **cache)
     assert "Configure block topology and tiers of Slurm" in plays(done.stdout), done.stdout
-
-
-@pytest.mark.long
-def test_list_tags_works_without_a_fabric_file(folder: Path) -> None:
-    """Tags are listed before any play has hosts, so also where group_vars name the fabric file."""
-    done = ansible("ansible-playbook", "-i", folder / "hosts.yml", "rackscale.nvlink.site", "--list-tags")
-    listed = {tag for line in re.findall(r"TASK TAGS: \[(.*)\]", done.stdout) for tag in line.split(", ")}
-    assert listed == {*PHASES, "always", *(part for parts in PARTS.values() for part in parts)}
 
 
 @pytest.mark.parametrize(

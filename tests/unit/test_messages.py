@@ -40,22 +40,8 @@ _TAG = re.compile(r"\brackscale\.nvlink\.(\w+) [^,;]*--tags (\w+)|\bplaybook (\w
 _RUN = re.compile(r"\brun (discover|accept|verify|\w+_\w+)\b")
 # English words after "playbook" and "role".
 _WORDS = {
-    "that",
-    "again",
-    "or",
-    "then",
-    "while",
-    "on",
-    "with",
-    "without",
-    "would",
-    "runs",
-    "needs",
-    "writes",
-    "wrote",
-    "has",
-    "of",
-    "which",
+    *("that", "again", "or", "then", "while", "on", "with", "without", "would", "runs"),
+    *("needs", "writes", "wrote", "has", "of", "which"),
 }
 
 

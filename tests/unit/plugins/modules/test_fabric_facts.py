@@ -17,12 +17,11 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
 Run = Callable[..., dict[str, Any]]
 
@@ -130,14 +129,6 @@ def test_the_channel_parameters_of_the_loaded_driver() -> None:
     assert subsets.channel_parameters(text) == {"ImexChannelCount": 2048, "CreateImexChannel0": None}
 
 
-def test_a_slurmd_that_hangs_or_prints_no_version_is_of_unknown_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subsets, "_VERSION_TIMEOUT", 0.2)
-    for text in ("sleep 60", "echo 'slurm {{ 7 }}'", "exit 1"):
-        assert subsets.slurmd_version(script(tmp_path / "slurmd", text)) is None
-
-
 @pytest.mark.parametrize("names", [["all"], ["versions"]])
 def test_a_subset_that_cannot_be_read_is_a_finding_and_the_others_are_returned(
     run: Run, monkeypatch: pytest.MonkeyPatch, names: list[str]
@@ -200,32 +191,6 @@ def test_a_wrong_option_fails_with_one_sentence(run: Run, options: dict[str, Any
     assert "\n" not in result["msg"]
 
 
-def compare(documented: dict[str, Any], value: Any) -> None:
-    """Every key of the value is documented, and no other."""
-    if isinstance(value, list):
-        value = value[0]
-    assert set(documented["contains"]) == set(value)
-    for key, inner in value.items():
-        described = documented["contains"][key]
-        if "contains" in described and inner:
-            compare(described, inner)
-
-
-def test_every_key_of_the_result_is_documented(run: Run) -> None:
-    documented = yaml.safe_load(fabric_facts.RETURN)
-    facts = documented["ansible_facts"]["contains"]
-    assert set(facts) == set(subsets.FACTS.values())
-    gpu = {**trays.tray(), "findings": [{"code": "", "severity": "", "message": "", "gpu": None}]}
-    compare(facts["nvlink_fabric"], gpu)
-    imex = imex_fleet.tray(0, processes=[imex_fleet.process(9, cgroup="/user.slice")])
-    assert imex["findings"]
-    compare(facts["nvlink_imex"], imex)
-    result = run(gather_subset=["all"])
-    for name in ("nvlink_channels", "nvlink_versions", "nvlink_serials"):
-        compare(facts[name], result["ansible_facts"][name])
-    assert set(documented) | {"changed", "invocation"} == set(result) | {"invocation"}
-
-
 def test_every_option_and_default_is_documented() -> None:
     documented = yaml.safe_load(fabric_facts.DOCUMENTATION)["options"]
     assert set(documented) == set(subsets.Options._fields)
@@ -233,9 +198,3 @@ def test_every_option_and_default_is_documented() -> None:
     for name, default in subsets.Options()._asdict().items():
         expected = list(default) if isinstance(default, tuple) else default
         assert documented[name].get("default") == expected, name
-
-
-def test_the_defaults_of_imex_are_those_of_its_reader() -> None:
-    options = subsets.Options()
-    assert (options.imex_config_file, options.imex_record_file) == (files.CONFIG_FILE, files.RECORD_FILE)
-    assert (options.prolog_files, options.proc_devices) == (survey.PROLOG_FILES, survey.PROC_DEVICES)

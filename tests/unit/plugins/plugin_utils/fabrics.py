@@ -20,6 +20,10 @@ GRACE = {
 """What slurmd -C reports of a GB200 tray."""
 
 
+FAILURE = {"code": "slurm_blocks_differ", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
+"""A failure of a verdict."""
+
+
 class HostVars(dict[str, Any]):
     """As Ansible's own: raw_get() does not template."""
 
@@ -76,3 +80,10 @@ def _observed() -> dict[str, Any]:
         "driver_version": "580.95.05",
         "findings": [],
     }
+
+
+def verdict(*failures: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What verify writes."""
+    layers = {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no cluster"}
+    fixed = {"ok": not failures, "checked_at": "2026-11-21T05:00:00Z", "layers": layers}
+    return {**fixed, "failures": list(failures), **more}

@@ -8,14 +8,10 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import struct
 import time
-import uuid
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.kinds import Substitutes
@@ -122,18 +118,6 @@ def test_what_identifies_nothing_stays_and_of_a_value_of_another_form_the_shape(
 
 # ------------------------------------------------------------------------------------------------------------- bundles
 
-CONFIG = """\
-Configuration data as of 2026-11-23T18:00:00
-AuthAltParameters       = (null)
-SlurmUser               = jdoe(1234)
-TopologyPlugin          = topology/block
-TreeWidth               = 16
-
-Slurmctld(primary) at head1.corp.example.com is UP
-"""
-TOPOLOGY = "BlockName=gb7 BlockIndex=0 Nodes=gb7n[01-02] BlockSize=2\n"
-CLUSTER = uuid.UUID("5d1f9d30-3d5b-4b0a-9a55-0c9f6a7b8c9d")
-
 
 def whole(made: bundle.Bundle) -> str:
     return "\n".join([*made.files, *made.files.values()])
@@ -144,67 +128,12 @@ def printed(name: str, text: str, problem: str | None = None) -> dict[str, Any]:
     return {"name": name, "problem": problem, "parts": [text]}
 
 
-def tray(number: int) -> bundle.Host:
+def tray(number: int, *outputs: dict[str, Any]) -> bundle.Host:
+    """A tray that printed nvidia-smi's XML, or these outputs."""
     facts = list(simulation.fleet(racks=1, trays_per_rack=2).values())[number - 1]
-    for gpu in facts["gpus"]:
-        gpu["fabric"]["cluster_uuid"] = str(CLUSTER)
-    xml = standin_text.smi_text({**facts, "cluster_uuid": str(CLUSTER)})
-    xml = xml.replace("<processes>", "<processes><process_name>/home/jdoe/secret.py</process_name>")
-    data = struct.pack("<I16sIIB3xIB3x", 0x3000028, CLUSTER.bytes, 0, 7, 3, 170, 1).hex()
-    structs = [{"version": 4, "code": 13, "bytes": ""}, {"version": 3, "code": 0, "bytes": data}]
-    gpus: list[dict[str, Any]] = [
-        {
-            **{key: gpu[key] for key in ("index", "uuid", "pdi")},
-            "code": 0,
-            "platform": {"chassis_serial": facts["chassis_serial"], "fabric_guid": gpu["fabric_guid"]},
-            "structs": structs,
-        }
-        for gpu in facts["gpus"]
-    ]
-    name = f"gb7n{number:02d}"
-    answer: dict[str, Any] = {
-        "versions": {"driver": "580.173.02"},
-        "findings": [{"code": "imex_peer", "severity": "error", "message": f"{name} (192.0.2.11) lost gb7n02."}],
-        "nvml": {"problem": None, "driver_version": "580.173.02", "count": 4, "gpus": gpus},
-        "outputs": [
-            {"name": "nvidia-smi.xml", "problem": None, "parts": [xml[:99], xml[99:]]},
-            printed("imex.json", json.dumps({"nodes": {"0": {"host": f"{name}.corp.example.com"}}})),
-            printed("../evil", "x"),
-        ],
-    }
-    return bundle.Host(name, answer)
-
-
-def controller() -> bundle.Host:
-    return bundle.Host("head1", {"outputs": [printed("topology.txt", TOPOLOGY), printed("config.txt", CONFIG)]})
-
-
-def test_a_bundle_has_what_the_tools_printed() -> None:
-    down = bundle.Host("gb7n03", None, "unreachable")
-    made = bundle.make([tray(1), tray(2), down], [controller()])
-    index = json.loads(made.files["bundle.json"])
-    assert [row["problem"] for row in index["trays"].values()] == [None, None, "unreachable"]
-    one, two = list(index["trays"])[:2]
-    assert not any("evil" in path for path in made.files)
-    # The parser reads from it what it reads from the original, and the two sources of a tray still agree.
-    readings = nvidia_smi.parse_xml(made.files[f"trays/{one}/nvidia-smi.xml"])
-    raw = json.loads(made.files[f"trays/{one}/nvml.json"])
-    for gpu, other in zip(readings.gpus, raw["gpus"]):
-        assert gpu["uuid"] == other["uuid"]
-        assert (gpu["fabric_guid"], gpu["pdi"]) == (other["platform"]["fabric_guid"], other["pdi"])
-        assert gpu["platform"]["chassis_serial"] == other["platform"]["chassis_serial"]
-        data = bytes.fromhex(other["structs"][1]["bytes"])
-        assert gpu["fabric"]["cluster_uuid"] == str(uuid.UUID(bytes=data[4:20]))
-        assert gpu["fabric"]["clique_id"] == 32766
-        assert data[24:28] == b"\x07\0\0\0"
-    [controller_name] = index["slurm"]
-    topology = made.files[f"slurm/{controller_name}/topology.txt"]
-    nodes = re.search(r"Nodes=(\S+)", topology)
-    assert nodes is not None
-    assert expand(nodes[1]) == [one, two]
-    config = made.files[f"slurm/{controller_name}/config.txt"]
-    assert config == "TopologyPlugin          = topology/block\n"
-    assert len(made.table["UUIDs"]) == 9
+    found = list(outputs) or [printed("nvidia-smi.xml", standin_text.smi_text(facts))]
+    nvml = {"problem": None, "driver_version": "580.173.02", "count": 0, "gpus": []}
+    return bundle.Host(f"gb7n{number:02d}", {"versions": {}, "findings": [], "nvml": nvml, "outputs": found})
 
 
 # ~w, ~d, ~a, ~u and ~g stand for a word, a serial number, an address, a UUID and a GUID, each of its own.
@@ -273,7 +202,8 @@ LIKE_TOOLS = ["driver_version", "READY", "null", "state", "at", "backup", "SLURM
 @pytest.mark.parametrize("name", [*LIKE_TOOLS, "1042", "x" * 9999, "slurm.corp2.net"])
 def test_no_name_of_a_tray_or_cluster_stops_the_bundle(name: str) -> None:
     settings = f"ClusterName = {name}\nSlurmctldHost[1] = {name}(192.0.2.3)\nSlurmctld(primary) at {name} is UP\n"
-    made = bundle.make([tray(1), bundle.Host(name, tray(2).answer)], [changed_controller(settings)])
+    controller = bundle.Host("head1", {"outputs": [printed("config.txt", settings)]})
+    made = bundle.make([tray(1), bundle.Host(name, tray(2).answer)], [controller])
     trays = json.loads(made.files["bundle.json"])["trays"]
     assert len(trays) == 2
     assert "corp2" not in whole(made)
@@ -298,22 +228,17 @@ def test_no_name_of_a_tray_or_cluster_stops_the_bundle(name: str) -> None:
     ids=lambda value: value if len(value) < 20 else value[:20].strip().replace(" ", ""),
 )
 def test_a_hostile_answer_takes_linear_time(name: str, text: str) -> None:
-    host = tray(1)
-    assert host.answer is not None
-    host.answer["outputs"].append(printed(name, text))
     began = time.process_time()
-    bundle.make([host], [])
+    bundle.make([tray(1, printed(name, text))], [])
     assert time.process_time() - began < 20
 
 
 def test_what_a_new_driver_adds_keeps_its_name_and_shape_and_a_broken_document_stays_broken() -> None:
-    host = tray(1)
-    assert host.answer is not None
     text = (
         '<?xml version="1.0" ?>\n<nvidia_smi_log><gpu id="00000008:06:00.0"><x_link>GB-7 ab</x_link><state>New</state>'
     )
-    host.answer["outputs"] = [printed("nvidia-smi.xml", text)]
-    [written] = [text for path, text in bundle.make([host], []).files.items() if path.endswith("nvidia-smi.xml")]
+    made = bundle.make([tray(1, printed("nvidia-smi.xml", text))], [])
+    [written] = [text for path, text in made.files.items() if path.endswith("nvidia-smi.xml")]
     assert written == text.replace("GB-7 ab", "XX-0 xx")
 
 
@@ -326,23 +251,12 @@ def test_what_a_new_driver_adds_keeps_its_name_and_shape_and_a_broken_document_s
     ],
 )
 def test_the_known_part_of_a_text_in_place_of_xml_stays(text: str, written: str) -> None:
-    host = tray(1)
-    assert host.answer is not None
-    host.answer["outputs"] = [printed("nvidia-smi.xml", text, "exit 9")]
-    made = bundle.make([host], [])
+    made = bundle.make([tray(1, printed("nvidia-smi.xml", text, "exit 9"))], [])
     [found] = [text for path, text in made.files.items() if path.endswith("nvidia-smi.xml")]
     assert found.startswith(written)
     assert "fs9" not in found
     [row] = json.loads(made.files["bundle.json"])["trays"].values()
     assert row["outputs"]["nvidia-smi.xml"] == {"command": "nvidia-smi -q -x", "problem": "exit 9"}
-
-
-def changed_controller(settings: str) -> bundle.Host:
-    """The controller with further settings."""
-    host = controller()
-    assert host.answer is not None
-    host.answer["outputs"][1]["parts"].append(settings)
-    return host
 
 
 @pytest.mark.parametrize(
@@ -357,7 +271,7 @@ def test_the_reason_of_a_failure_is_left_out_and_its_kind_stays(problem: str, wr
 @pytest.mark.parametrize("value", ["fm_url=https://fm.corp2.example.net", "a,b=jdoe@fm.corp2.example.net,c=1"])
 def test_of_a_kept_setting_the_values_of_the_site_are_removed(value: str) -> None:
     settings = f"SwitchParameters = {value}\nSchedulerParameters = bf_window=9\n"
-    made = bundle.make([tray(1)], [changed_controller(settings)])
+    made = bundle.make([tray(1)], [bundle.Host("head1", {"outputs": [printed("config.txt", settings)]})])
     [config] = [text for path, text in made.files.items() if path.endswith("config.txt")]
     assert "=(removed)" in config
     assert not re.search("corp2|jdoe", config)

@@ -14,25 +14,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 GOLDEN = Path(__file__).parents[3] / "fixtures" / "metrics"
-FAILURE = {"code": "slurm_blocks_differ", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
-VERDICT = {
-    "ok": False,
-    "checked_at": "2026-11-21T06:00:00+01:00",
-    "layers": {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no cluster"},
-    "failures": [FAILURE],
-    "compute_domains": {
-        "unknown": [],
-        "cliques": {
-            "r01": {
-                "nodes": 2,
-                "free_nodes": 0,
-                "stranded_gpus": 3,
-                "blocked_by": {"jobs/infer": ["r01t02"], "jobs/train": ["r01t01"]},
-            },
-            "r02": {"nodes": 2, "free_nodes": 1, "stranded_gpus": None, "blocked_by": {"jobs/x": ["r02t02"]}},
-        },
+USED = {
+    "r01": {
+        "nodes": 2,
+        "free_nodes": 0,
+        "stranded_gpus": 3,
+        "blocked_by": {"jobs/infer": ["r01t02"], "jobs/train": ["r01t01"]},
     },
+    "r02": {"nodes": 2, "free_nodes": 1, "stranded_gpus": None, "blocked_by": {"jobs/x": ["r02t02"]}},
 }
+VERDICT = fabrics.verdict(fabrics.FAILURE, compute_domains={"unknown": [], "cliques": USED})
 
 
 def _two_racks() -> tuple[Fabric, State]:

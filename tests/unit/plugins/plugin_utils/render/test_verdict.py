@@ -11,18 +11,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
     MAX_FAILURES,
     verdict,
 )
-
-FAILURE = {"code": "slurm_blocks_differ", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
-
-
-def _document(*failures: dict[str, Any], **layers: str) -> dict[str, Any]:
-    return {"ok": not failures, "checked_at": "2026-11-21T05:00:00Z", "layers": layers, "failures": list(failures)}
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
 def test_a_layer_is_ok_where_it_was_checked_and_has_no_error() -> None:
-    warned = {**FAILURE, "severity": "warning", "layer": "imex"}
+    warned = {**fabrics.FAILURE, "severity": "warning", "layer": "imex"}
     layers = {"hardware": "checked", "slurm": "checked", "imex": "checked", "tiers": "skipped: no tiers"}
-    parsed = verdict(_document(FAILURE, warned, **layers), "verdict.json")
+    parsed = verdict(fabrics.verdict(fabrics.FAILURE, warned, layers=layers), "verdict.json")
     assert [(layer.name, layer.checked, layer.ok, layer.why_not) for layer in parsed.layers] == [
         ("hardware", True, True, ""),
         ("slurm", True, False, ""),
@@ -33,8 +28,12 @@ def test_a_layer_is_ok_where_it_was_checked_and_has_no_error() -> None:
 
 
 def test_failures_are_sorted_worst_first_counted_and_limited() -> None:
-    rows = [{**FAILURE, "severity": "info", "tray": None}, *[{**FAILURE, "tray": "r01t10"}] * 9_998, FAILURE]
-    parsed = verdict(_document(*rows), "verdict.json")
+    rows = [
+        {**fabrics.FAILURE, "severity": "info", "tray": None},
+        *[{**fabrics.FAILURE, "tray": "r01t10"}] * 9_998,
+        fabrics.FAILURE,
+    ]
+    parsed = verdict(fabrics.verdict(*rows, layers={}), "verdict.json")
     assert [row["tray"] for row in parsed.failures] == ["r01t02", *["r01t10"] * (MAX_FAILURES - 1)]
     assert parsed.more == 10_000 - MAX_FAILURES
     # Every layer with a failure is listed.

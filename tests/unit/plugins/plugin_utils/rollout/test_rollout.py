@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from ..fabrics import fabric, state
 
 TWO = fabric(racks=2, trays=4)
-FIVE = fabric(racks=5, trays=2, split=())
 
 
 def names(planned: list[Wave]) -> list[list[str]]:
@@ -90,19 +89,6 @@ def test_every_tray_is_passed_or_unfinished(cliques: dict[str, Any], drawn: Any)
     for name, each in trays.items():
         wrong = set(unfinished[name]["trays"]) if name in unfinished else set()
         assert wrong == {tray for tray in each if rows.get(tray) != {"state": "passed"}}
-
-
-def test_it_stops_after_the_limit_of_failures_and_after_a_failed_canary() -> None:
-    def why_stop(*failed: str) -> str:
-        made = record.new(FIVE, waves.plan(FIVE, FIVE.trays, FIVE.cliques.keys() - {"r05"}), "", 3)
-        made.cliques.update({name: {"state": "failed", "trays": {}} for name in failed})
-        return made.why_stop()
-
-    assert why_stop("r02", "r03") == ""
-    assert why_stop("r02", "r03", "r04") == "3 cliques failed"
-    assert why_stop("r01") == "the canary failed"
-    # Of an earlier run, and not in this one.
-    assert why_stop("r02", "r03", "r05") == ""
 
 
 def test_the_progress_file_is_read_back_and_removed_when_complete(tmp_path: Path) -> None:
