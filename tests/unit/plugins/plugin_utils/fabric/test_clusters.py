@@ -59,12 +59,6 @@ def test_names_and_positions_are_per_slurm_cluster_and_a_split_clique_is_a_block
     assert not any("kubernetes_cluster" in site.fabric.trays[name] for name in R01)
 
 
-def test_without_clusters_the_file_has_no_such_key() -> None:
-    site = Site()
-    assert "clusters" not in site.discover().fabric.as_dict()
-    assert site.fabric.slurm_clusters == []
-
-
 def test_the_site_moves_an_unreachable_tray_to_another_cluster_with_a_reason() -> None:
     site = shared()
     site.down.add("r02t02")
@@ -163,13 +157,10 @@ def test_a_proposal_of_another_slice_keeps_its_clusters() -> None:
     assert carried.as_dict() == pending.as_dict()
     site.fabric, site.state = carried, state
     set_site(site, R02, slurm_cluster="alpha")
-    assert blocks_of(site.discover(R02).fabric, "alpha") == [("r01", 0, 4), ("r02", 1, 4)]
+    site.discover(R02)
+    assert blocks(site, "alpha") == [("r01", 0, R01), ("r02", 1, R02)]
     # A change that the other slice withdraws is removed.
     assert merge_pending(accepted, pending, R01).as_dict() == accepted.as_dict()
-
-
-def blocks_of(fabric: Fabric, cluster: str) -> list[tuple[str, int, int]]:
-    return [(block.name, block.position, len(block.trays)) for block in fabric.blocks(cluster)]
 
 
 # --- the file ---
@@ -272,26 +263,16 @@ def test_a_live_source_alone_shows_clusters_under_provisional_names() -> None:
 # --- files and pictures ---
 
 
-def test_each_slurm_cluster_has_its_own_files() -> None:
+def test_each_cluster_with_trays_has_its_own_files_and_the_findings_name_their_cluster() -> None:
     site = shared()
     files = slurm_renderer.render(site.fabric, State())
-    assert sorted(files) == [
-        "slurm/alpha/topology.conf",
-        "slurm/alpha/topology.yaml",
-        "slurm/beta/topology.conf",
-        "slurm/beta/topology.yaml",
-    ]
+    assert sorted(files) == [f"slurm/{name}/topology.{kind}" for name in ("alpha", "beta") for kind in ("conf", "yaml")]
     assert "r02t[01-02]" in files["slurm/alpha/topology.yaml"]
     assert "r02t[03-04]" in files["slurm/beta/topology.yaml"]
     assert "r01" not in files["slurm/beta/topology.yaml"]
-
-
-def test_a_cluster_without_trays_has_no_file_and_the_findings_name_their_cluster() -> None:
-    site = shared()
     set_site(site, R02[2:], slurm_cluster="alpha")
     site.discover()
-    files = slurm_renderer.render(site.fabric, State())
-    assert not [path for path in files if "beta" in path]
+    assert not [path for path in slurm_renderer.render(site.fabric, State()) if "beta" in path]
     set_site(site, R02[:2], slurm_cluster="beta")
     site.discover()
     found = slurm_renderer.findings(site.fabric, State())

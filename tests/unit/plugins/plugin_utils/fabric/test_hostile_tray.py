@@ -8,6 +8,7 @@ Two racks of 18 trays. The hostile tray is r02t01, whose root can set any fact.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric
 from hypothesis import given
 from hypothesis import strategies as st
 
-LIAR, VICTIM = "r02t01", "r01t01"
+LIAR, MEMBER, VICTIM = "r02t01", "r02t02", "r01t01"
 NEW_UUID = "12345678-1234-4234-8234-123456789abc"
 DECLARED = {rack: tuple(f"{rack}t{tray:02d}" for tray in range(1, 19)) for rack in ("r01", "r02")}
 
@@ -33,77 +34,76 @@ def site(**policy: Any) -> Site:
     return planned
 
 
-def objections(planned: Site) -> list[str]:
-    return [row["code"] for row in planned.discover().objections]
+Lie = Callable[[Site], object]
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [({}, []), ({"moved_percent": 0}, ["moved_percent"]), ({"expected": DECLARED}, ["clique_shrank"])],
-)
-def test_it_may_move_itself_to_a_known_clique_unless_trays_are_declared(policy: Any, expected: list[str]) -> None:
-    planned = site(**policy)
-    planned.attach(LIAR, planned.uuid_of(VICTIM))
-    assert objections(planned) == expected
+def attach(uuid: str = "", slot: int = 0) -> Lie:
+    def lie(planned: Site) -> None:
+        planned.attach(LIAR, uuid or planned.uuid_of(VICTIM))
+        planned.facts[LIAR]["tray_index"] = slot
+
+    return lie
 
 
-@pytest.mark.parametrize(("slot", "gate"), [(0, "rotation_in_progress"), (9, "domain_split")])
-def test_a_domain_of_its_own_is_stopped(slot: int, gate: str) -> None:
-    planned = site()
-    planned.attach(LIAR, NEW_UUID)
-    planned.facts[LIAR]["tray_index"] = slot
-    assert objections(planned) == [gate]
+def facts(**values: Any) -> Lie:
+    return lambda planned: planned.facts[LIAR].update(values)
 
 
-def test_it_moves_no_other_tray() -> None:
-    planned = site()
-    before = dict(planned.fabric.trays)
-    planned.attach(LIAR, planned.uuid_of(VICTIM))
-    planned.facts[LIAR]["hostname"] = VICTIM
-    assert kinds(planned.discover()) == {LIAR: "moved"}
-    assert {name: row for name, row in planned.fabric.trays.items() if name != LIAR} == {
-        name: row for name, row in before.items() if name != LIAR
-    }
+def address(text: str) -> Lie:
+    return facts(addresses=[{"interface": "eth0", "address": text, "prefix": 24}])
 
 
-@pytest.mark.parametrize("victim_is_down", [False, True])
-def test_it_gets_no_gpu_of_another_tray_in_the_fabric_file(victim_is_down: bool) -> None:
-    planned = site()
-    before = planned.fabric
-    if victim_is_down:
-        planned.down.add(VICTIM)
+def steal_gpus(planned: Site) -> None:
     planned.facts[LIAR]["gpus"] = [dict(gpu) for gpu in planned.facts[VICTIM]["gpus"]]
+
+
+IMEX = {"imex_networks": ("10.0.0.0/8",)}
+NO_UNICODE = {"code": "gpu_lost", "severity": "error", "message": "a \ud800 b", "gpu": None}
+INVALID = [{"uuid": "{{ lookup('pipe', 'id') }}", "fabric": "\x1b[31m"}, None, "x" * 10000]
+
+
+@pytest.mark.parametrize("down", [(), (VICTIM, MEMBER)], ids=["the others are up", "the others are down"])
+@pytest.mark.parametrize(
+    ("lie", "policy", "gates", "changes", "found"),
+    [
+        # It may move itself to a known clique, unless trays are declared.
+        pytest.param(attach(), {}, [], {LIAR: "moved"}, set(), id="joins another domain"),
+        pytest.param(attach(), {"moved_percent": 0}, ["moved_percent"], {LIAR: "moved"}, set(), id="moves"),
+        pytest.param(attach(), {"expected": DECLARED}, ["clique_shrank"], {LIAR: "moved"}, set(), id="declared"),
+        pytest.param(attach(NEW_UUID), {}, ["rotation_in_progress"], {}, set(), id="a new domain"),
+        pytest.param(attach(NEW_UUID, 9), {}, ["domain_split"], {LIAR: "moved"}, set(), id="with another slot"),
+        pytest.param(steal_gpus, {}, [], {}, {"illegal_tray_name"}, id="another tray's GPUs"),
+        pytest.param(address("10.0.2.2"), {}, [], {}, set(), id="the IMEX address of a member of its clique"),
+        pytest.param(address("203.0.113.66"), IMEX, [], {}, set(), id="an address outside the networks of IMEX"),
+        pytest.param(address("10.9.9.9"), IMEX, [], {LIAR: "address"}, set(), id="another address of its own"),
+        pytest.param(
+            facts(chassis_serial="666"), {"domain_names": {"666": "hall_a"}}, [], {}, {"tray_misplaced"}, id="a chassis"
+        ),
+        pytest.param(
+            facts(chassis_serial="\ud800", findings=[NO_UNICODE]),
+            {},
+            [],
+            {},
+            {"unusable_value", "gpu_lost"},
+            id="no Unicode",
+        ),
+        pytest.param(facts(gpus=INVALID), {}, [], {}, {"tray_not_attached"}, id="invalid GPUs"),
+    ],
+)
+def test_only_its_own_place_changes(
+    lie: Lie, policy: dict[str, Any], gates: list[str], changes: dict[str, str], found: set[str], down: tuple[str, ...]
+) -> None:
+    planned = site(**policy)
+    before = planned.fabric
+    assert before
+    planned.down.update(down)
+    lie(planned)
     done = planned.discover()
-    assert (done.fabric.trays, done.changes) == (before.trays, [])
-    assert "illegal_tray_name" in codes(done, LIAR)
-
-
-@pytest.mark.parametrize("victim_is_down", [False, True])
-def test_it_gets_no_imex_address_of_a_member_of_its_clique(victim_is_down: bool) -> None:
-    planned = site()
-    member = "r02t02"
-    if victim_is_down:
-        planned.down.add(member)
-    address = planned.fabric.trays[member]["imex_address"]
-    planned.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": address, "prefix": 24}]
-    planned.discover()
-    assert planned.fabric.trays[member]["imex_address"] == address
-    assert planned.fabric.trays[LIAR]["imex_address"] != address
-
-
-def test_an_address_outside_the_networks_of_imex_is_not_taken() -> None:
-    planned = site(imex_networks=("10.0.0.0/8",))
-    before = planned.fabric.trays[LIAR]["imex_address"]
-    planned.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": "203.0.113.66", "prefix": 24}]
-    planned.discover()
-    assert planned.fabric.trays[LIAR]["imex_address"] == before
-
-
-def test_no_gate_objects_to_another_address_of_its_own() -> None:
-    planned = site(imex_networks=("10.0.0.0/8",))
-    planned.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": "10.9.9.9", "prefix": 24}]
-    done = planned.discover()
-    assert (kinds(done), done.objections) == ({LIAR: "address"}, [])
+    assert ([row["code"] for row in done.objections], kinds(done)) == (gates, changes)
+    assert found <= codes(done, LIAR)
+    assert {**done.fabric.trays, LIAR: {}} == {**before.trays, LIAR: {}}
+    assert changes or done.fabric == before
+    assert fabric_file.serialise(done.state)
 
 
 @given(st.lists(st.from_regex(r"[0-9]{13}", fullmatch=True), min_size=1, max_size=5))
@@ -117,29 +117,8 @@ def test_it_adds_no_chassis_to_its_domain_in_any_number_of_runs(serials: list[st
         assert ("tray_misplaced" in codes(done, LIAR)) == (serial not in before.domains["r02"]["chassis_serials"])
 
 
-def test_it_does_not_name_its_domain_after_another_chassis() -> None:
-    planned = Site(racks=2, trays_per_rack=18)
-    planned.policy = Policy(domain_names={"666": "hall_a"})
+def test_it_does_not_name_a_new_domain_after_another_chassis() -> None:
+    planned = Site(Policy(domain_names={"666": "hall_a"}), racks=2, trays_per_rack=18)
     planned.facts[LIAR]["chassis_serial"] = "666"
     planned.discover()
     assert sorted(planned.fabric.domains) == ["r01", "r02"]
-
-
-def test_a_text_that_is_no_unicode_is_unknown() -> None:
-    planned = site()
-    before = planned.fabric
-    planned.facts[LIAR]["chassis_serial"] = "\ud800"
-    planned.facts[LIAR]["findings"] = [{"code": "gpu_lost", "severity": "error", "message": "a \ud800 b", "gpu": None}]
-    done = planned.discover()
-    assert (done.fabric, done.changes) == (before, [])
-    assert {"unusable_value", "gpu_lost"} <= set(codes(done, LIAR))
-    assert fabric_file.serialise(done.state)
-
-
-def test_missing_and_invalid_answers_change_nothing() -> None:
-    planned = site()
-    before = planned.fabric
-    planned.facts[LIAR]["gpus"] = [{"uuid": "{{ lookup('pipe', 'id') }}", "fabric": "\x1b[31m"}, None, "x" * 10000]
-    done = planned.discover()
-    assert (done.fabric, done.changes) == (before, [])
-    assert planned.state_of(LIAR) != "present"

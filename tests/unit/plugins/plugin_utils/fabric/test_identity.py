@@ -8,6 +8,7 @@ Two racks of six trays, where a scenario has no other site. NEW and NEWER are cl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +53,12 @@ def new_gpus(trays: str) -> Event:
 def exchange(one: str, other: str) -> Event:
     """Two hosts exchange their names."""
     return lambda site: site.facts.update({one: site.facts[other], other: site.facts[one]})
+
+
+def shift(site: Scene) -> None:
+    """Each host of a rack has the name of the next one."""
+    names = expand(R01)
+    site.facts.update({name: site.facts[before] for before, name in itertools.pairwise(names)})
 
 
 def down(trays: str) -> Event:
@@ -252,7 +259,9 @@ SCENARIOS: dict[str, Sequence[Run]] = {
     "a rack joins another": [
         Run([uuid(R02, "r01t01")], ["domain_merged"], "NVLink domain r01 takes all trays of r02", moved={R02: "r01"})
     ],
-    "a tray joins another rack": [Run([uuid("r02t01", "r01t01")], words="moved 2026", moved={"r02t01": "r01"})],
+    "a tray joins another rack": [
+        Run([uuid("r02t01", "r01t01")], words="from r02: attached in clique ", moved={"r02t01": "r01"})
+    ],
     "two racks join under a new UUID": [
         Run([uuid(f"{R01},{R02}", NEW)], ["domain_merged", *changed], "r01 takes all trays of r02", moved={R02: "r01"})
     ],
@@ -271,7 +280,8 @@ SCENARIOS: dict[str, Sequence[Run]] = {
             "NVLink domain r01 would have 12 trays, and expected_trays is 6",
             moved={R02: "r01"},
             policy={"expected_trays": 6},
-        )
+        ),
+        Run([], policy={"expected_trays": 6}),
     ],
     "two trays report one slot": [
         Run([facts("r01t[01-02]", tray_index=0)], ["slot_conflict"], "r01 all report tray_index 0")
@@ -294,6 +304,7 @@ SCENARIOS: dict[str, Sequence[Run]] = {
     "a host has the name of one that is down": [
         Run([exchange("r01t01", "r01t02"), down("r01t02")], words="Tray r01t01 reports GPUs of r01t02")
     ],
+    "all names shift by one, and the first tray is down": [Run([shift, down("r01t01")], words="r01t06 reports GPUs")],
     "two trays of two racks change places": [
         Run([uuid("r01t01", "r02t01"), uuid("r02t01", "r01t01")], moved={"r01t01": "r02", "r02t01": "r01"})
     ],
@@ -320,6 +331,12 @@ SCENARIOS: dict[str, Sequence[Run]] = {
     "all trays are replaced one after the other, then the rack rotates": [
         *(Run([new_gpus(tray)]) for tray in expand(R01)),
         Run([uuid(R01, NEW)], changed, ROTATED),
+    ],
+    "a GPU is replaced": [
+        Run(
+            [lambda site: site.gpus("r01t01")[2].update(uuid="GPU-11111111-2222-3333-4444-555555555555")],
+            words="1 of 4",
+        )
     ],
     "a tray reports another chassis": [Run([facts("r01t01", chassis_serial="1899")], words="the chassis 1899")],
     "two trays report another chassis": [

@@ -3,23 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    Observation,
     State,
     gpu_health,
     natural_sorted,
     worst_health,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from hypothesis import given
-from hypothesis import strategies as st
 
 CLEAR = {"degraded_bandwidth": False, "route_unhealthy": False}
 NOTHING = dict.fromkeys([*CLEAR, "summary"])
@@ -28,13 +19,6 @@ NOTHING = dict.fromkeys([*CLEAR, "summary"])
 def test_names_are_sorted_in_natural_order() -> None:
     names = ["r10t1", "r2t10", "r2t9", "r02t9", "gpu", "R1", "r2"]
     assert natural_sorted(names) == ["R1", "gpu", "r2", "r02t9", "r2t9", "r2t10", "r10t1"]
-
-
-@given(st.lists(st.text(max_size=8)), st.randoms())
-def test_natural_order_does_not_depend_on_the_input_order(names: list[str], chance: random.Random) -> None:
-    shuffled = names.copy()
-    chance.shuffle(shuffled)
-    assert natural_sorted(shuffled) == natural_sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -111,28 +95,3 @@ def test_the_fingerprint_ignores_the_message_of_an_unreachable_tray() -> None:
         away("tray_unreachable", "Broken pipe").fingerprint() != away("tray_not_attached", "Broken pipe").fingerprint()
     )
     assert away("tray_not_attached", "one GPU").fingerprint() != away("tray_not_attached", "two GPUs").fingerprint()
-
-
-def test_slurms_blocks_stand_in_the_order_of_their_positions_with_the_reserved_ones() -> None:
-    fabric = replace(fabrics.fabric(racks=3, trays=1, split=()), reserved_blocks={"a": 3})
-    for name, position in (("r01", 5), ("r02", 0), ("r03", 2)):
-        fabric.cliques[name]["block"]["position"] = position
-    assert [view.name for view in fabric.slurm_blocks()] == ["r02", "r03", "a", "r01"]
-
-
-def test_a_new_clique_gets_a_position_after_the_reserved_ones() -> None:
-    previous = replace(fabrics.fabric(racks=1, trays=1, split=()), reserved_blocks={"old": 4})
-    new = Observation(tray="r02t01", source="test", identity=("of r02", 1), gpu_uuids=("GPU-of-r02t01",))
-    made = place(previous, None, [new], ["r02t01"], "2026-11-21T05:00:00Z", Policy()).fabric
-    assert made.cliques["r02"]["block"] == {"name": "r02", "position": 5}
-
-
-def test_a_clique_whose_trays_join_another_domain_keeps_its_id() -> None:
-    """Clique IDs of two domains are not compared: one that is new in r01 says nothing about those of r02."""
-    fabric = fabrics.fabric(racks=2, trays=4, split=(2,))
-    there = (fabric.cluster_uuid("r01"), 7)
-    moved = {
-        name: Observation(tray=name, source="test", identity=there, gpu_uuids=tuple(fabric.trays[name]["gpu_uuids"]))
-        for name in fabric.members["r02a"]
-    }
-    assert identity.follow(fabric, fabric, moved) == fabric

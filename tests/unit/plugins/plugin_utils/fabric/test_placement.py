@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,26 +188,7 @@ def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
     assert "not_a_tray" in codes(kept, "login")
 
 
-# --- who moves ---
-
-
-def test_a_tray_moves_with_its_clique_with_a_reason() -> None:
-    site = Site(split={"2": 2})
-    site.discover()
-    site.attach("r02t01", clique_id=2)
-    placement = site.discover(now=LATER)
-    uuid = site.uuid_of("r02t01")
-    assert placement.changes == [
-        {
-            "tray": "r02t01",
-            "from": "r02a",
-            "to": "r02b",
-            "kind": "moved",
-            "why": f"moved 2026-12-24 from r02a: attached in clique {uuid}.2",
-        }
-    ]
-    assert site.fabric.trays["r02t01"]["why"] == placement.changes[0]["why"]
-    assert site.fabric.trays["r02t02"]["why"].startswith("placed 2026-11-21")
+# --- who moves (test_identity.py has the scenarios) ---
 
 
 def test_more_than_26_cliques_in_a_domain_have_names() -> None:
@@ -215,44 +197,14 @@ def test_more_than_26_cliques_in_a_domain_have_names() -> None:
     assert names[25:28] == ["r01z", "r01aa", "r01ab"]
 
 
-# --- one GPU, one tray ---
-
-
-def test_names_that_all_shift_by_one_while_the_first_tray_is_down_change_nothing() -> None:
-    site = Site(racks=1, trays_per_rack=18)
-    before = site.discover().fabric
-    gpus = [facts["gpus"] for facts in site.facts.values()]
-    for facts, slipped in zip(list(site.facts.values())[1:], gpus, strict=False):
-        facts["gpus"] = slipped
-    site.down.add("r01t01")
-    site.discover()
-    assert site.fabric.trays == before.trays
-    assert [site.state_of(name) for name in site.facts] == ["stale", *["conflict"] * 17]
-
-
-def test_one_new_gpu_is_recorded_and_keeps_the_why() -> None:
-    site = Site()
-    why = site.discover().fabric.trays["r01t01"]["why"]
-    site.gpus("r01t01")[2]["uuid"] = "GPU-11111111-2222-3333-4444-555555555555"
-    placement = site.discover()
-    assert [(change["kind"], change["why"]) for change in placement.changes] == [("gpus", "1 of 4 GPUs new")]
-    assert site.fabric.trays["r01t01"]["why"] == why
-
-
-def test_a_missing_gpu_is_found_and_stays_in_the_file() -> None:
+def test_a_missing_gpu_is_found_and_another_order_of_gpus_is_no_change() -> None:
     site = Site()
     before = site.discover().fabric
     site.facts["r01t01"]["gpus"].pop()
+    site.facts["r01t02"]["gpus"].reverse()
     placement = site.discover()
-    assert placement.fabric.trays == before.trays
-    assert codes(placement, "r01t01") == {"gpu_missing"}
-
-
-def test_another_order_of_gpus_is_no_change() -> None:
-    site = Site()
-    site.discover()
-    site.facts["r01t01"]["gpus"].reverse()
-    assert site.discover().changes == []
+    assert (placement.fabric.trays, placement.changes) == (before.trays, [])
+    assert (codes(placement, "r01t01"), codes(placement, "r01t02")) == ({"gpu_missing"}, set())
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "slurm_controller", "tray [1]"])
@@ -285,48 +237,31 @@ def test_the_expected_size_is_counted_once_and_only_grows() -> None:
 # --- names of the site ---
 
 
-def test_domains_take_the_sites_names_by_uuid_and_by_serial() -> None:
+@pytest.mark.parametrize(
+    ("serial", "names", "blocks", "found"),
+    [
+        pytest.param("", {"r01": "hall_a", "1800100000002": "hall_b"}, ["hall_a", "hall_b", "r03"], set(), id="both"),
+        pytest.param("", {"r01": "hall", "r02": "hall"}, ["hall", "r02", "r03"], {"name_conflict"}, id="twice"),
+        # The finding of one name for two domains would ask for a second name of the same chassis.
+        pytest.param("1820", {"1820": "hall"}, ["hall", "hall_2", "hall_3"], set(), id="mini-racks"),
+        pytest.param(
+            "1820", {"1820": "hall", "1899": "hall_2"}, ["hall", "hall_3", "hall_4"], {"name_conflict"}, id="reserved"
+        ),
+    ],
+)
+def test_domains_take_the_sites_names_by_uuid_and_by_serial(
+    serial: str, names: dict[str, str], blocks: list[str], found: set[str]
+) -> None:
+    """names: domain of the simulation, or chassis serial -> name; serial: of all chassis."""
     site = Site(racks=3)
-    names = {site.uuid_of("r01t01"): "hall_a", site.facts["r02t01"]["chassis_serial"]: "hall_b"}
-    site.policy = Policy(domain_names=names)
-    assert [block.name for block in site.discover().fabric.blocks()] == ["hall_a", "hall_b", "r03"]
-
-
-def test_a_name_that_the_site_gives_twice_is_used_once_and_found() -> None:
-    site = Site()
-    site.policy = Policy(domain_names={site.uuid_of("r01t01"): "hall", site.uuid_of("r02t01"): "hall"})
+    for facts in site.facts.values():
+        facts["chassis_serial"] = serial or facts["chassis_serial"]
+    uuids = {rack: site.uuid_of(f"{rack}t01") for rack in ("r01", "r02")}
+    site.policy = Policy(domain_names={uuids.get(key, key): name for key, name in names.items()})
     placement = site.discover()
-    assert [block.name for block in placement.fabric.blocks()] == ["hall", "r02"]
-    assert "name_conflict" in codes(placement)
-
-
-def test_the_domains_of_a_named_chassis_are_numbered() -> None:
-    """Mini-racks; the finding of one name for two domains would ask for a second name of the same chassis."""
-    site = Site(racks=3)
-    serial = site.facts["r01t01"]["chassis_serial"]
-    for name in site.facts:
-        site.facts[name]["chassis_serial"] = serial
-    site.down = {name for name in site.facts if name.startswith("r03")}
-    site.policy = Policy(domain_names={serial: "hall"})
-    placement = site.discover()
-    assert [block.name for block in placement.fabric.blocks()] == ["hall", "hall_2"]
-    assert {row["cluster_uuid"]: row["expected_trays"] for row in placement.fabric.domains.values()} == {
-        site.uuid_of("r01t01"): 4,
-        site.uuid_of("r02t01"): 4,
-    }
-    assert "name_conflict" not in codes(placement)
-    assert "domain_two_chassis" not in codes(placement)
-    site.down.clear()
-    assert [block.name for block in site.discover().fabric.blocks()] == ["hall", "hall_2", "hall_3"]
-
-
-def test_a_numbered_name_is_not_one_that_the_site_gives_to_another_chassis() -> None:
-    site = Site(racks=2)
-    serial = site.facts["r01t01"]["chassis_serial"]
-    for name in site.facts:
-        site.facts[name]["chassis_serial"] = serial
-    site.policy = Policy(domain_names={serial: "hall", "1800999999999": "hall_2"})
-    assert [block.name for block in site.discover().fabric.blocks()] == ["hall", "hall_3"]
+    assert [block.name for block in placement.fabric.blocks()] == blocks
+    assert {row["expected_trays"] for row in placement.fabric.domains.values()} == {4}
+    assert codes(placement) == found
 
 
 @given(data=st.data(), racks=st.integers(1, 6), named=st.booleans())
@@ -396,31 +331,18 @@ def test_trays_that_are_expected_in_no_domain_are_an_error() -> None:
 
 def test_node_names_come_from_the_site_and_stay_without_a_setting() -> None:
     site = Site()
-    site.site["r01t01"] = {"slurm_node": "gpu-001", "kubernetes_node": "gpu-001.example"}
-    site.discover()
-    assert (site.fabric.trays["r01t01"]["slurm_node"], site.fabric.trays["r01t02"]["slurm_node"]) == (
-        "gpu-001",
-        "r01t02",
-    )
+    site.site["r01t01"] = {"slurm_node": "gpu-001", "kubernetes_node": "gpu-001.example", "ansible_host": "203.0.113.9"}
+    site.site["r01t02"] = {"ansible_host": "r01t02"}
+    trays = site.discover().fabric.trays
+    assert [trays[name]["slurm_node"] for name in ("r01t01", "r01t02")] == ["gpu-001", "r01t02"]
+    assert (trays["r01t01"]["ansible_host"], "ansible_host" in trays["r01t02"]) == ("203.0.113.9", False)
     site.site.clear()
     assert site.discover().changes == []
     site.site["r01t01"] = {"slurm_node": "gpu-1"}
     assert [change["why"] for change in site.discover().changes] == ["slurm_node gpu-001 -> gpu-1"]
-
-
-def test_one_node_name_for_two_trays_is_an_error() -> None:
-    site = Site()
-    site.site = {name: {"slurm_node": "gpu"} for name in ("r01t01", "r01t02")}
-    with pytest.raises(NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 would both be node gpu; "):
+    site.site["r01t02"] = {"slurm_node": "gpu-1"}
+    with pytest.raises(NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 would both be node gpu-1; "):
         site.discover()
-
-
-def test_ansible_host_is_kept_where_it_differs_from_the_name() -> None:
-    site = Site()
-    site.site = {"r01t01": {"ansible_host": "203.0.113.9"}, "r01t02": {"ansible_host": "r01t02"}}
-    site.discover()
-    assert site.fabric.trays["r01t01"]["ansible_host"] == "203.0.113.9"
-    assert "ansible_host" not in site.fabric.trays["r01t02"]
 
 
 # --- IMEX addresses ---
@@ -474,29 +396,30 @@ def test_imex_gets_no_address_that_is_valid_on_its_link_only(address: Address) -
     assert chosen == (None if any(on_link_only) else str(address))
 
 
-def test_an_address_is_kept_while_the_tray_has_it() -> None:
-    site = Site()
-    site.discover()
-    site.facts["r01t01"]["addresses"] = addresses("203.0.113.7", "10.0.1.1")
-    assert site.discover().changes == []
-    site.facts["r01t01"]["addresses"] = addresses("203.0.113.7")
-    assert [change["why"] for change in site.discover().changes] == ["imex_address 10.0.1.1 -> 203.0.113.7"]
-
-
-@pytest.mark.parametrize("shown", [[], ["127.0.0.1"]])
-def test_an_address_is_not_lost_with_its_interface(shown: list[str]) -> None:
-    site = Site()
-    site.discover()
-    site.facts["r01t01"]["addresses"] = addresses(*shown)
-    assert site.discover().changes == []
-
-
-def test_an_address_outside_the_current_networks_is_replaced() -> None:
+@pytest.mark.parametrize(
+    ("networks", "shown", "why"),
+    [
+        pytest.param((), ["203.0.113.7", "10.0.1.1"], [], id="the tray still has it"),
+        pytest.param((), ["203.0.113.7"], ["imex_address 10.0.1.1 -> 203.0.113.7"], id="another one"),
+        # It is not lost with its interface.
+        pytest.param((), [], [], id="none"),
+        pytest.param((), ["127.0.0.1"], [], id="none that IMEX may have"),
+        pytest.param(
+            ("203.0.113.0/24",),
+            ["10.0.1.1", "203.0.113.7"],
+            ["imex_address 10.0.1.1 -> 203.0.113.7"],
+            id="outside the networks now",
+        ),
+    ],
+)
+def test_an_address_stays_until_the_tray_has_another_one(
+    networks: tuple[str, ...], shown: list[str], why: list[str]
+) -> None:
     site = Site(racks=1, trays_per_rack=1)
     site.discover()
-    site.policy = Policy(imex_networks=("203.0.113.0/24",))
-    site.facts["r01t01"]["addresses"] = addresses("10.0.1.1", "203.0.113.7")
-    assert site.discover().fabric.trays["r01t01"]["imex_address"] == "203.0.113.7"
+    site.policy = Policy(imex_networks=networks)
+    site.facts["r01t01"]["addresses"] = addresses(*shown)
+    assert [change["why"] for change in site.discover().changes] == why
 
 
 def test_an_address_that_several_trays_report_is_not_used() -> None:
@@ -551,36 +474,17 @@ def test_a_pending_move_keeps_the_old_place() -> None:
     assert [row["code"] for row in waiting.trays["r01t01"]["findings"]] == ["acceptance_pending"]
 
 
-def test_a_tray_placed_by_hand_is_stale_until_it_is_observed() -> None:
+def test_trays_that_a_person_places_or_removes_are_stale_or_dropped_until_they_are_observed() -> None:
     site = Site()
     site.down.add("r01t01")
     site.discover()
-    site.fabric = Fabric(
-        site.fabric.domains,
-        site.fabric.cliques,
-        {
-            **site.fabric.trays,
-            "r01t01": {
-                **site.fabric.trays["r01t02"],
-                "gpu_uuids": ["GPU-x"],
-                "slurm_node": "r01t01",
-                "kubernetes_node": "r01t01",
-                "imex_address": "10.0.1.1",
-            },
-        },
-        [],
-    )
-    site.discover(targets=["r01t02"])
-    assert site.state_of("r01t01") == "stale"
-
-
-def test_the_state_of_a_removed_tray_is_dropped() -> None:
-    site = Site()
-    site.discover()
-    trays = {name: tray for name, tray in site.fabric.trays.items() if name != "r01t01"}
-    site.fabric = Fabric(site.fabric.domains, site.fabric.cliques, trays, [])
-    site.discover(targets=["r01t02"])
-    assert "r01t01" not in site.state.trays
+    assert site.fabric
+    own = {"gpu_uuids": ["GPU-x"], "imex_address": None, "slurm_node": "x", "kubernetes_node": "x"}
+    placed: Any = {**site.fabric.trays, "r01t01": {**site.fabric.trays["r01t02"], **own}}
+    del placed["r01t03"]
+    site.fabric = replace(site.fabric, trays=placed)
+    again = place(site.fabric, site.state, site.observations()[1:2], ["r01t02"], NOW, Policy()).state.trays
+    assert (again["r01t01"]["state"], "r01t03" in again) == ("stale", False)
 
 
 # --- sources that see no GPU: node labels, a topology service ---
@@ -594,29 +498,23 @@ def test_a_source_without_gpus_places_a_tray_and_the_gpus_are_added_later() -> N
     site = Site(racks=1)
     uuid = site.uuid_of("r01t01")
     clique_id = site.gpus("r01t01")[0]["fabric"]["clique_id"]
-    first = place(None, None, [labelled("r01t01", uuid, clique_id)], ["r01t01"], NOW, Policy())
+
+    def label(clique_id: int) -> Placement:
+        reported = [labelled("r01t01", uuid, clique_id)]
+        placement = place(site.fabric, site.state, reported, ["r01t01"], LATER, Policy())
+        fabric_file.check(placement.fabric.as_dict(), "fabric.json")
+        assert placement.state.trays["r01t01"]["state"] == "present"
+        return placement
+
+    first = label(clique_id)
     assert first.fabric.trays["r01t01"]["gpu_uuids"] == []
-    assert first.state.trays["r01t01"]["state"] == "present"
-    fabric_file.check(first.fabric.as_dict(), "fabric.json")
-
     site.fabric, site.state = first.fabric, first.state
-    later = site.discover(["r01t01"], LATER)
-    assert kinds(later) == {"r01t01": "gpus"}
-    assert len(later.fabric.trays["r01t01"]["gpu_uuids"]) == 4
-
-
-def test_a_source_without_gpus_confirms_a_place_and_keeps_the_gpus() -> None:
-    site = Site(racks=1)
-    fabric = site.discover().fabric
-    uuid = site.uuid_of("r01t01")
-    clique_id = site.gpus("r01t01")[0]["fabric"]["clique_id"]
-    again = place(fabric, site.state, [labelled("r01t01", uuid, clique_id)], ["r01t01"], LATER, Policy())
-    assert again.changes == []
-    assert again.fabric.as_dict() == fabric.as_dict()
-    assert again.state.trays["r01t01"]["state"] == "present"
-    moved = place(fabric, site.state, [labelled("r01t01", uuid, 7)], ["r01t01"], LATER, Policy())
-    assert kinds(moved) == {"r01t01": "moved"}
-    assert moved.fabric.trays["r01t01"]["gpu_uuids"] == fabric.trays["r01t01"]["gpu_uuids"]
+    later = site.discover(now=LATER)
+    assert kinds(later)["r01t01"] == "gpus"
+    # It confirms the place, and the GPUs stay, also when the tray moves.
+    again, moved = label(clique_id), label(7)
+    assert (again.changes, again.fabric, kinds(moved)) == ([], later.fabric, {"r01t01": "moved"})
+    assert len(moved.fabric.trays["r01t01"]["gpu_uuids"]) == 4
 
 
 def test_a_tray_whose_gpus_have_no_uuid_is_not_placed() -> None:

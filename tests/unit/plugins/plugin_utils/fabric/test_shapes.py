@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import ZERO, Site, codes
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import ZERO, Site
 
 
 def one_domain(site: Site) -> None:
@@ -96,12 +96,3 @@ def test_a_tray_of_a_rack_whose_driver_reports_no_fabric_is_not_attached() -> No
     site.facts["r01t01"]["chassis_serial"] = serial
     site.discover()
     assert [row["code"] for row in site.state.trays["r01t01"]["findings"]] == ["tray_not_attached"]
-
-
-def test_two_chassis_in_one_domain_are_reported_and_not_an_error() -> None:
-    site = Site(racks=2, trays_per_rack=9)
-    one_domain(site)
-    placement = site.discover()
-    assert placement.fabric.domains["r01"]["chassis_serials"] == ["1800100000001", "1800100000002"]
-    assert [(row["severity"], row["domain"]) for row in placement.findings] == [("info", "r01")]
-    assert codes(placement) == {"domain_two_chassis"}

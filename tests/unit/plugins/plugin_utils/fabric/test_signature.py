@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 
 from .. import fabrics
+
+NO_KEY = b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"
 
 
 class Signed:
@@ -47,60 +50,45 @@ def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signed:
     return made
 
 
-def test_a_file_with_the_signature_of_an_allowed_key_is_read(signed: Signed) -> None:
-    signed.sign()
-    assert fabric_file.load(str(signed.path)) == fabrics.fabric()
-
-
-def test_a_link_uses_the_signature_next_to_its_target(signed: Signed, tmp_path: Path) -> None:
+def test_a_file_or_a_link_to_it_is_read_with_the_signature_of_an_allowed_key(
+    signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     signed.sign()
     link = tmp_path / "fabric.json"
     link.symlink_to(signed.path)
-    assert fabric_file.load(str(link)) == fabrics.fabric()
-
-
-def test_without_the_variable_no_signature_is_needed(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (signed.path, link):
+        assert fabric_file.load(str(path)) == fabrics.fabric()
+    Path(f"{signed.path}.sig").unlink()
     monkeypatch.setenv(signature.VARIABLE, "")
     assert fabric_file.load(str(signed.path)) == fabrics.fabric()
 
 
-def test_an_unsigned_file_is_one_sentence_with_the_command(signed: Signed) -> None:
-    assert signed.problem() == (
-        f"{signed.path}: is not signed, and NVLINK_FABRIC_ALLOWED_SIGNERS requires it; review the file, then run: "
-        f"ssh-keygen -Y sign -f KEY -n nvlink-fabric {signed.path}"
-    )
-
-
-def test_one_changed_byte_is_found(signed: Signed) -> None:
-    signed.sign()
-    signed.path.write_bytes(signed.path.read_bytes().replace(b"r01t01", b"r01t99", 1))
-    assert "fabric.json: has changed since it was signed, or was signed for another purpose; review" in signed.problem()
+CHANGED = "{file}: has changed since it was signed, or was signed for another purpose; review"
 
 
 @pytest.mark.parametrize(
-    ("key", "namespace", "sentence"),
+    ("change", "sentence"),
     [
-        ("mallory", "nvlink-fabric", "is signed with a key that "),
-        ("ada", "git", "has changed since it was signed, or was signed for another purpose"),
+        (
+            lambda signed: Path(f"{signed.path}.sig").unlink(),
+            "{file}: is not signed, and NVLINK_FABRIC_ALLOWED_SIGNERS requires it; review the file, then run: "
+            "ssh-keygen -Y sign -f KEY -n nvlink-fabric {file}",
+        ),
+        (lambda signed: signed.path.write_bytes(signed.path.read_bytes().replace(b"r01t01", b"r01t99", 1)), CHANGED),
+        (lambda signed: signed.sign("ada", "git"), CHANGED),
+        (lambda signed: signed.sign("mallory"), "{file}: is signed with a key that "),
+        (lambda signed: Path(f"{signed.path}.sig").write_bytes(b""), "{file}: is signed with a key that "),
+        (lambda signed: Path(f"{signed.path}.sig").write_bytes(NO_KEY), "{file}: is signed with a key that "),
+        (
+            lambda signed: signed.signers.unlink(),
+            "NVLINK_FABRIC_ALLOWED_SIGNERS: {signers} cannot be read; set it to an allowed_signers file",
+        ),
     ],
 )
-def test_another_key_or_purpose_is_refused(signed: Signed, key: str, namespace: str, sentence: str) -> None:
-    signed.sign(key, namespace)
-    assert sentence in signed.problem()
-
-
-@pytest.mark.parametrize("content", [b"", b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"])
-def test_a_file_that_is_no_signature_is_refused(signed: Signed, content: bytes) -> None:
-    Path(f"{signed.path}.sig").write_bytes(content)
-    assert "is signed with a key that " in signed.problem()
-
-
-def test_a_missing_list_of_signers_is_no_permission(signed: Signed) -> None:
+def test_anything_else_is_refused(signed: Signed, change: Callable[[Signed], object], sentence: str) -> None:
     signed.sign()
-    signed.signers.unlink()
-    assert signed.problem() == (
-        f"NVLINK_FABRIC_ALLOWED_SIGNERS: {signed.signers} cannot be read; set it to an allowed_signers file"
-    )
+    change(signed)
+    assert signed.problem().startswith(sentence.format(file=signed.path, signers=signed.signers))
 
 
 def test_without_ssh_keygen_nothing_is_believed(
