@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 
 from . import hostile
-from .commands import ansible
-from .conftest import RunningLab
 from .test_rollout import FIRST, RACK_2, RACK_3, TRAYS, Fleet, output
 
 EVIL = '#!/bin/sh\necho "$0 $*" >>{marker}\nexit 1\n'
@@ -98,42 +96,3 @@ def test_facts_of_an_earlier_run_decide_nothing_for_other_trays(attack: Attack, 
     clique = "r01a" if canary else "r02"
     assert attack.fleet.unfinished[clique] == "failed", failures(done)
     assert "which only the site may set" in failures(done)
-
-
-@pytest.mark.long
-@pytest.mark.lab
-def test_a_lab_tray_over_ssh_runs_nothing_on_another_tray_or_the_slurm_controller(
-    own_four_trays: RunningLab, tmp_path: Path
-) -> None:
-    racks, fabric, hook = own_four_trays, tmp_path / "fabric.json", tmp_path / "hook.yml"
-    hook.write_text(json.dumps([{"ansible.builtin.command": "true"}]))
-    play = ("ansible-playbook", "-i", racks.inventory, "-e", f"fabric_file={fabric}")
-    ansible(*play, "rackscale.nvlink.discover", "-e", "fabric_accept=gates")
-    owned = "/root/owned"
-    answer = {
-        "rollout_test": ["sh", "-c", f"touch {owned}"],
-        "rollout_slurm_controller": "r01t04",
-        "rollout_slurm_bin_dir": "/root/evil",
-        "rollout_steps": ["drain", "hook", "resume"],
-        "rollout_hook": str(tmp_path / "evil.yml"),
-        "rollout_selected": {"trays": ["r01t04"], "nodes": ["r01t04"]},
-        "ansible_ssh_common_args": f"-oProxyCommand='touch {tmp_path / 'owned'}'",
-    }
-    # The first tray of the second wave.
-    hostile.plant(racks, "r01t03", hostile.python_text({"ansible_facts": answer}, real=hostile.KEPT))
-    # Not with -e, which no fact overrides.
-    given = {"rollout_name": "hook", "rollout_hook": str(hook), "rollout_steps": ["drain", "hook"]}
-    variables = tmp_path / "variables.json"
-    variables.write_text(json.dumps({"all": {"vars": given}}))
-    try:
-        done = ansible(*play, "-i", variables, "rackscale.nvlink.rollout", check=False, timeout=600)
-    finally:
-        hostile.lift(racks, "r01t03")
-    for host in ("r01t01", "r01t02", "r01t03", "r01t04", "ctl"):
-        assert racks.exec(host, "test", "-e", owned, check=False).returncode != 0, f"{host}: {failures(done)}"
-    assert not (tmp_path / "owned").exists()
-    nodes = racks.exec("ctl", "sinfo", "-hRN", "-o", "%N|%E").stdout.split("\n")
-    assert [line for line in nodes if line] == ["r01t03|nvlink: hook"], failures(done)
-    rows = json.loads((tmp_path / "fabric.rollout-hook.json").read_text())["cliques"]
-    assert [list(row["trays"]) for row in rows.values()] == [["r01t03"]], rows
-    racks.exec("ctl", "scontrol", "update", "nodename=r01t03", "state=resume")

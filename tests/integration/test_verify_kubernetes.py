@@ -132,19 +132,6 @@ def test_a_site_with_kubernetes_alone_is_verified_by_it(site: Site) -> None:
         found, _verdict = verify(site.running, site.folder)
         assert sorted(found) == sorted(expected)
 
-    found, _verdict = verify(site.running, site.folder, verify_kubeconfig=str(unreachable(site)), verify_timeout=3)
-    assert found == [("kubernetes", "k8s_unreachable", [])]
-
 
 def label(site: Site, node: str, text: str) -> None:
     site.running.kubectl("label", "node", node, "--overwrite", f"{LABEL}={text}")
-
-
-def unreachable(site: Site) -> Path:
-    """The administrator's kubeconfig, with a closed port."""
-    document = yaml.safe_load(Path(site.running.outside).read_text())
-    for cluster in document["clusters"]:
-        cluster["cluster"]["server"] = "https://127.0.0.1:9"
-    path = site.folder / "unreachable.yml"
-    path.write_text(yaml.safe_dump(document))
-    return path

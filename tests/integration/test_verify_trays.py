@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from . import pages
-from .commands import ansible, unchanged
+from .commands import ansible
 from .test_discover import Site
 
 
@@ -57,26 +56,6 @@ def site(tmp_path: Path) -> Verified:
     return Verified(tmp_path)
 
 
-@pytest.mark.long
-def test_layers_that_do_not_apply_are_skipped(site: Verified) -> None:
-    done, rows = site.verify("--check")
-    assert rows == [], done.stdout
-    assert (done.returncode == 0) is site.verdict()["ok"]
-    states = site.verdict()["layers"]
-    del states["imex"]
-    assert {layer for layer, state in states.items() if state == "checked"} == {
-        "hardware",
-        "fabric_file",
-        "driver",
-        "channels",
-    }
-    assert all(state.startswith("skipped: ") for state in states.values() if state != "checked")
-    assert unchanged(done.stdout)
-    assert "4 trays in 2 cliques, 4 queried: " in done.stdout
-    tasks = re.findall(r"(?m)^(r0\dt0\d) +: ok=(\d+) .* skipped=(\d+)", done.stdout)
-    assert tasks == [(name, "1", "0") for name in sorted(site.facts)], "one task on a tray"
-
-
 def test_unreachable_broken_and_moved_trays_are_named_and_the_run_continues(site: Verified) -> None:
     site.cut_off("r01t01")
     (site.directory / "r01t02" / "python").write_text("#!/bin/sh\nexit 3\n")
@@ -110,16 +89,3 @@ def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
 
     done, rows = site.verify("--limit", "r02t02,localhost")
     assert (done.returncode, rows, site.verdict()["queried"]) == (2, [("tray_moved", "r02t02")], 1)
-
-
-@pytest.mark.long
-def test_a_wrong_option_fails_with_one_sentence(site: Verified) -> None:
-    wrong = [
-        ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
-        ({"verify_kubeconfig": "/nowhere/config"}, "/nowhere/config"),
-        ({"verdict_file": "/proc/verdict.json"}, "/proc/verdict.json"),
-    ]
-    for given, message in wrong:
-        done, rows = site.verify("--tags", "quick", **given)
-        assert (done.returncode, rows) == (2, []), given
-        assert message in done.stdout + done.stderr

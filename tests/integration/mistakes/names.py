@@ -51,12 +51,6 @@ MISTAKES = [
         "spares_active: only --tags spares reads it; add the tag or leave spares_active out.",
     ),
     Mistake(
-        "rackscale.nvlink.resume -e resume_trays=r99t01",
-        "resume_trays: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
-        " mean r0",
-        long=True,
-    ),
-    Mistake(
         "rackscale.nvlink.accept -e edit_remove=r99t01",
         "edit_remove: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
         " mean r0",
@@ -65,11 +59,6 @@ MISTAKES = [
     Mistake(
         "rackscale.nvlink.verify --tags benchmark -e benchmark_cliques=r09",
         "fabric.json: has no clique 'r09'; did you mean r0",
-        long=True,
-    ),
-    Mistake(
-        "rackscale.nvlink.drain --tags spares -e spares_active=1 -e spares_promote=r02t09",
-        "spares_promote: 'r02t09' is no tray, clique or domain of the fabric file; did you mean",
         long=True,
     ),
     Mistake(
@@ -95,11 +84,6 @@ MISTAKES = [
         "group nvlink: the inventory has no host in it, since /",
         prepare=_other_suffix,
         inventory=("cluster.yml", "hosts.yml"),
-        long=True,
-    ),
-    Mistake(
-        "rackscale.nvlink.discover -e fabric_hosts=tray",
-        "fabric_hosts: 'tray' matches no host of the inventory",
         long=True,
     ),
     Mistake(

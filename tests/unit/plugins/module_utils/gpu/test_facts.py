@@ -167,35 +167,20 @@ def test_without_gpus_the_count_is_0_with_a_finding() -> None:
     assert (facts["gpu_count"], trays.codes(facts), _place(facts)) == (0, ["no_gpu"], NOWHERE)
 
 
-def _kinds(**ids: list[int]) -> dict[str, list[int]]:
-    return {kind: ids.get(kind, []) for kind, _text in constants.CLIQUE_TYPES.values()}
-
-
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("kind", "ids", "words"),
     [
-        (
-            [_kinds(unicast_pointer=[7], multicast_pointer=[1, 2]), _kinds(unicast_pointer=[7], multicast_pointer=[2])],
-            "",
-        ),
-        # Hopper has no logical endpoints, an older driver no such clique at all.
-        ([_kinds(unicast_pointer=[7])] * 2, ""),
-        ([None, None], ""),
-        (
-            [_kinds(multicast_pointer=[1]), _kinds(multicast_pointer=[2])],
-            "different ones for multicast pointer operations (1 GPU in 1; 1 GPU in 2); check",
-        ),
-        (
-            [_kinds(multicast_logical_endpoint=[1]), _kinds()],
-            "different ones for multicast logical endpoint operations (1 GPU in none; 1 GPU in 1); check",
-        ),
+        ("unicast_pointer", [[7], [7]], ""),
+        # Hopper has no logical endpoints; one clique in common is enough.
+        ("multicast_pointer", [[1, 2], [2]], ""),
+        ("multicast_pointer", [[1], [2]], "for multicast pointer operations (1 GPU in 1; 1 GPU in 2); check"),
+        ("multicast_logical_endpoint", [[1], []], "logical endpoint operations (1 GPU in none; 1 GPU in 1); check"),
     ],
 )
-def test_gpus_that_share_only_some_operations_are_reported(rows: list[Any], words: str) -> None:
-    facts = trays.tray(gpus_per_tray=2)
-    readings = nvidia_smi.parse_xml(standin_text.smi_text(facts))
-    for gpu, row in zip(readings.gpus, rows, strict=True):
-        gpu["fabric"]["cliques"] = row
+def test_gpus_that_share_only_some_operations_are_reported(kind: str, ids: list[list[int]], words: str) -> None:
+    readings = nvidia_smi.parse_xml(standin_text.smi_text(trays.tray(gpus_per_tray=2)))
+    for gpu, of_gpu in zip(readings.gpus, ids, strict=True):
+        gpu["fabric"]["cliques"] = {name: [] for name, _text in constants.CLIQUE_TYPES.values()} | {kind: of_gpu}
     found = _assemble(readings)
     assert found["attached"]
     assert trays.codes(found) == (["fabric_cliques_smaller"] if words else [])

@@ -18,21 +18,18 @@ NODES = ["r01t01", "r01t02", "r01t03"]
     [
         (
             {"state": "drained", "nodes": NODES},
-            {"changes": ["r01t01: drained (nvlink: drain)"], "drained_by_others": {"r01t03": "broken fan"}},
-            False,
-            [
-                "3 trays are drained: r01t[01-03].",
-                "r01t01: drained (nvlink: drain)",
-                "r01t03: was drained before (broken fan)",
-            ],
-        ),
-        (
-            {"state": "drained", "nodes": NODES},
-            {"changes": [], "running_jobs": {"r01t02": ["17", "18"], "r01t03": ["18"]}, "unknown_nodes": ["r01t01"]},
+            {
+                "changes": ["r01t02: drained (nvlink: drain)"],
+                "drained_by_others": {"r01t03": "broken fan"},
+                "running_jobs": {"r01t02": ["17", "18"], "r01t03": ["18"]},
+                "unknown_nodes": ["r01t01"],
+            },
             False,
             [
                 "2 trays are drained: r01t[02-03]; jobs still run on 2 trays: r01t[02-03]; slurmctld does not know"
                 " r01t01.",
+                "r01t02: drained (nvlink: drain)",
+                "r01t03: was drained before (broken fan)",
                 "r01t02: still runs job 17, job 18",
                 "r01t03: still runs job 18",
             ],

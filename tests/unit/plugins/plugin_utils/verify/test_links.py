@@ -93,6 +93,8 @@ def test_the_link_is_named_on_the_first_day_that_its_counter_grows() -> None:
     assert runs.run(gpu(0, "A", {14: 509, 2: 1})) == [], "it is said once"
     assert runs.run(gpu(0, "A", {14: 0, 2: 0})) == [], "a reset is no growth"
     assert runs.kept == {TRAY: {"gpus": {"A": {}}, "xid_at": 0}}
+    assert len(runs.run(gpu(0, "A", {14: 2}))) == 1, "after the reset"
+    assert runs.run(gpu(0, "B", {14: 7})) == [], "a new GPU has its own numbers"
 
 
 UNREAD = gpu(0, None, {}, link_count=None, links=[])
@@ -197,33 +199,6 @@ def test_slow_links_are_found_by_those_of_the_clique_and_of_the_product(
     assert [(row["code"], row["severity"], row["message"]) for row in found] == [
         ("nvlink_links_degraded", "warning", message) for message in expected
     ]
-
-
-# Recoveries of two links of a GPU, which may be replaced or reset between runs.
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["grow", "reset", "replace", "same"]), st.integers(0, 1), st.integers(1, 9)), max_size=12
-)
-
-
-@given(first=st.integers(0, 5), steps=STEPS)
-def test_growth_alone_is_named_whatever_happens_between_runs(first: int, steps: list[tuple[str, int, int]]) -> None:
-    runs, numbers, uuid = Runs(world=HOME), {0: first, 1: 0}, 0
-    assert runs.run(gpu(0, "GPU-0", numbers)) == []
-    for action, link, amount in steps:
-        grown = False
-        if action == "grow":
-            numbers[link] += amount
-            grown = True
-        elif action == "reset":
-            numbers = {0: 0, 1: 0}
-        elif action == "replace":
-            numbers, uuid = {0: amount, 1: 0}, uuid + 1
-        found = runs.run(gpu(0, f"GPU-{uuid}", numbers))
-        named = [message for code, message in found if code == "nvlink_link_recovering"]
-        assert len(named) == grown
-        if grown:
-            assert f"NVLink {link} of GPU 0 went into recovery {amount} time" in named[0]
-        assert {code for code, _message in found} <= {"nvlink_link_recovering"}
 
 
 @example(answer=None, before={TRAY: {"gpus": {"A": {"x": 1}}}}, field_name="xids")
