@@ -180,16 +180,6 @@ def test_the_file_is_on_the_disk_before_its_rename_and_the_folder_after_it_if_du
         assert [call.removesuffix("at") for call in calls] == expected
 
 
-def test_a_missing_file_is_none_and_other_errors_are_raised(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    assert atomic.read(str(path)) is None
-    path.write_bytes(b"a\xff")
-    assert atomic.read(str(path)) == b"a\xff"
-    assert atomic.read(str(path / "below")) is None
-    with pytest.raises(IsADirectoryError):
-        atomic.read(str(tmp_path))
-
-
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

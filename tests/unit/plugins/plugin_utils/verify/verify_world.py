@@ -154,9 +154,6 @@ class World:
         found: list[Row] = self.kubernetes["compute_domain_cliques"][0]["daemons"]
         return found
 
-    def slice_of_gpus(self, node: str) -> Row:
-        return next(row for row in self.kubernetes["slices"] if row["metadata"]["name"] == f"{node}-gpu.nvidia.com")
-
     def without_slices(self, node: str) -> None:
         slices = self.kubernetes["slices"]
         self.kubernetes["slices"] = [row for row in slices if row["spec"]["nodeName"] != node]
