@@ -22,22 +22,12 @@ AGAIN = "; correct this and discover again: no place has changed"
 NOWHERE = "connect to host: No route to host"
 
 
-def _write(path: str, text: str) -> Callable[[Path], object]:
-    return lambda site: (site / path).write_text(text)
-
-
 def _host(name: str, **variables: Any) -> Callable[[Path], object]:
     def write(site: Path) -> None:
         (site / "host_vars").mkdir()
         (site / "host_vars" / f"{name}.json").write_text(json.dumps(variables))
 
     return write
-
-
-def _login(site: Path) -> None:
-    """A host without a GPU among the trays."""
-    local = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
-    (site / "hosts.yml").write_text(json.dumps({"access": {"hosts": {"login1": local}}}))
 
 
 def _renamed(site: Path) -> None:
@@ -66,48 +56,13 @@ MISTAKES = [
         lines=80,
     ),
     Mistake(
-        "rackscale.nvlink.discover -e fabric_hosts=nvlink,login1",
-        "not a tray: 1 host (login1): no GPU found; leave them out of fabric_hosts",
-        status=0,
-        prepare=_login,
-        answering=True,
-        writes=WRITES,
-        lines=80,
-        long=True,
-    ),
-    Mistake(
         f"{FIRST} --check",
         "check mode writes no proposal; run discover without --check to write one",
         status=0,
         answering=True,
         long=True,
     ),
-    # Values.
-    Mistake(
-        f"{DISCOVER} -e fabric_override=moved_percnt",
-        "fabric_override: 'moved_percnt' is not a gate; did you mean moved_percent?",
-        long=True,
-    ),
-    # Files.
-    Mistake(
-        "rackscale.nvlink.discover -e fabric_hosts=ctl",
-        "fabric.json: is encrypted with ansible-vault; run ansible-vault decrypt",
-        prepare=_write("fabric.json", "$ANSIBLE_VAULT;1.1;AES256\n6162\n"),
-        inventory=("hosts.yml",),
-        long=True,
-    ),
     Mistake(ACCEPT, "fabric.proposed.json: there is no proposal; run discover first"),
-    # Reports.
-    Mistake(
-        f"{REPORT} -e fabric_proposal_file=/lost/fabric.proposed.json",
-        "/lost/fabric.proposed.json: there is no proposal; run discover first",
-        long=True,
-    ),
-    Mistake(
-        f"{REPORT} -e fabric_proposal_file=/lost/fabric.proposed.json -e render_dir={{site}}/rendered",
-        "render_dir: nothing is rendered from a proposal; accept it first, or leave render_dir out to draw it",
-        long=True,
-    ),
     # A file of the inventory that has not the usual name is read too.
     Mistake(
         REPORT,

@@ -51,17 +51,6 @@ MISTAKES = [
         "spares_active: only --tags spares reads it; add the tag or leave spares_active out.",
     ),
     Mistake(
-        "rackscale.nvlink.accept -e edit_remove=r99t01",
-        "edit_remove: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
-        " mean r0",
-        long=True,
-    ),
-    Mistake(
-        "rackscale.nvlink.verify --tags benchmark -e benchmark_cliques=r09",
-        "fabric.json: has no clique 'r09'; did you mean r0",
-        long=True,
-    ),
-    Mistake(
         "rackscale.nvlink.rollout -e rollout_name=imexx",
         "rollout_name: 'imexx' has no steps of its own; did you mean imex?",
         long=True,

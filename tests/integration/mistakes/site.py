@@ -56,9 +56,4 @@ MISTAKES = [
         inventory=HOSTS * 2,
         long=True,
     ),
-    Mistake(
-        f"{SITE} --tags kubernetes -e dra_driver_shape=compute_domains -e dra_driver_kubeconfig=/nowhere/config",
-        "dra_driver_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster.",
-        long=True,
-    ),
 ]

@@ -49,11 +49,6 @@ MISTAKES = [
         prepare=_unknown_on_one_host,
     ),
     Mistake(
-        """rackscale.nvlink.render -e render_dir={site}/out -e '{"fabric_renderers": []}'""",
-        "renderers: is empty; name one or more of slurm, imex, dra, schedulers, examples, metrics, report, or leave it"
-        " out",
-    ),
-    Mistake(
         "rackscale.nvlink.render -e render_dir={site}/out -e verdict_file=/nope/x",
         "verdict_file: /nope/x is not a file; correct the path, or run the playbook that writes it first.",
     ),

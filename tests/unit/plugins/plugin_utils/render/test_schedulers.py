@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, workloads
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.workloads import WORKLOADS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 EXPECTED = Path(__file__).resolve().parents[3] / "fixtures" / "kubernetes"
@@ -200,3 +203,40 @@ def test_the_halves_for_kueue_are_slices_of_one_pod_set() -> None:
 def test_a_cluster_has_only_the_examples_that_fit(fabric: model.Fabric, names: list[str]) -> None:
     files = [path for path in rendered(fabric) if "/example-" in path]
     assert sorted(files) == [f"kubernetes/example-{name}.yaml" for name in names]
+
+
+# A cluster whose GPUs the DRA driver allocates.
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_container_claims_the_gpus_that_it_would_request(name: str) -> None:
+    fabric, path = fabrics.fabric(racks=3, split=()), f"kubernetes/example-{name}.yaml"
+    by_plugin, by_dra = (
+        documents(workloads.render(fabric, State(), RenderContext(gpus_by_dra=given))[path]) for given in (False, True)
+    )
+    templates = {
+        row["metadata"]["name"]: row["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+        for row in by_dra
+        if row["kind"] == "ResourceClaimTemplate"
+    }
+    requested = 0
+    for before, after in zip(pods_of(by_plugin), pods_of(by_dra), strict=True):
+        claimed = {row["name"]: row["resourceClaimTemplateName"] for row in after["spec"].get("resourceClaims", [])}
+        for old, new in zip(before["spec"]["containers"], after["spec"]["containers"], strict=True):
+            number = old.get("resources", {}).get("limits", {}).get("nvidia.com/gpu")
+            assert "nvidia.com/gpu" not in new.get("resources", {}).get("limits", {})
+            if number is not None:
+                requested += 1
+                # The channel of the ComputeDomain stays.
+                assert {"gpus", "channel"} <= {row["name"] for row in new["resources"]["claims"]}
+                assert templates[claimed["gpus"]] == {"deviceClassName": "gpu.nvidia.com", "count": number}
+    assert requested > 0
+    others = [row["kind"] for row in by_dra if row["kind"] != "ResourceClaimTemplate"]
+    assert others == [row["kind"] for row in by_plugin]
+
+
+@pytest.mark.parametrize("by_dra", [False, True])
+def test_the_chart_values_enable_the_plugin_that_the_examples_need(by_dra: bool) -> None:
+    made = dra.values(schedulers.describe(fabrics.fabric(racks=3, split=()), None), by_dra)
+    assert made["resources"]["gpus"]["enabled"] is by_dra
+    assert linter.check_start(made, versions.pinned("0.5.0")) == []
