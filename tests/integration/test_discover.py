@@ -223,18 +223,6 @@ def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> No
     ]
 
 
-@pytest.mark.long
-def test_a_run_changes_only_its_targets(discovered: Site) -> None:
-    before = discovered.path.read_bytes()
-    discovered.cut_off(*discovered.hosts)
-    nobody = discovered.discover("--limit", "r01t02,localhost", check=False)
-    assert "no tray answered: 1 tray (r01t02): connect to host: No route to host; correct this " in nobody
-    assert discovered.states() == {"r01t01": "present", "r01t02": "stale", "r02t01": "present", "r02t02": "present"}
-    discovered.discover("-e", "fabric_hosts=r02*", "-e", "fabric_serial=1", check=False)
-    assert discovered.states() == {"r01t01": "present", "r01t02": "stale", "r02t01": "stale", "r02t02": "stale"}
-    assert discovered.path.read_bytes() == before
-
-
 def test_hostile_text_is_never_evaluated(site: Site) -> None:
     evil = "{{ lookup('pipe', 'touch ' ~ inventory_dir ~ '/owned') }}"
     xml = site.directory / "r01t01" / "nvidia-smi.xml"
@@ -294,27 +282,10 @@ def test_a_variable_of_the_group_all_sets_the_batches_and_none_sets_the_hosts(si
     site.variables = {"fabric_serial": 1, "fabric_accept": "gates"}
     assert site.discover("-e", "fabric_hosts=r01*").count("TASK [Read the GPUs]") == 2
     assert sorted(site.fabric()["trays"]) == ["r01t01", "r01t02"]
+    site.cut_off("r01t02")
+    nobody = site.discover("--limit", "r01t02,localhost", check=False)
+    assert "no tray answered: 1 tray (r01t02): connect to host: No route to host; correct this " in nobody
+    assert site.states() == {"r01t01": "present", "r01t02": "stale"}, "a run changes only its targets"
     site.variables["fabric_hosts"] = "r01*"
     output = " ".join(site.discover(check=False).split())
     assert "Ansible does not read the hosts of a play; put these hosts into the group trays, or use -e " in output
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ((), "fabric.json: schema_version is 2, and this release of rackscale.nvlink reads 1; "),
-        (("-e", "fabric_file="), "fabric_file: is not set; set its path, such as /srv/site/fabric.json"),
-        (("-e", "imex_network=10.0.0.0/99"), "imex_network: '10.0.0.0/99' is not a network; "),
-    ],
-)
-def test_an_invalid_file_or_option_stops_the_run_before_any_tray_is_observed(
-    site: Site, arguments: tuple[str, ...], sentence: str
-) -> None:
-    if not arguments:
-        site.path.write_text('{"schema_version": 2}')
-    before = site.files()
-    output = site.discover(*arguments, check=False)
-    assert sentence in output
-    assert "Read the GPUs" not in output
-    assert site.files() == before

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks that write on the controller: on a full disk (a tmpfs in a mount namespace), and two at once."""
+"""The playbooks that write the fabric file, several at once, and its readers where a signature is required."""
 
 from __future__ import annotations
 
@@ -10,45 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 from .commands import ansible, environment
 from .test_discover import Site, sha256_of
 
 pytestmark = pytest.mark.long
 
+
 # Copies a folder into a small file system, fills it, and prints what a command leaves there.
-IN_A_FULL_FOLDER = """
-set -e
-mount -t tmpfs -o size=160k tmpfs "$1"
-cp -a "$2"/. "$1"
-dd if=/dev/zero of="$1/filler" bs=4k status=none 2>/dev/null || true
-cd "$1"
-folder=$2
-shift 2
-"$@" || status=$?
-echo "status=${status:-0}"
-for file in "$folder"/*.json; do cmp "$file" "$(basename "$file")"; done
-echo "left: $(ls)"
-"""
-
-
-def on_a_full_disk(mount: Path, folder: Path, *arguments: str) -> str:
-    mount.mkdir()
-    command = [*faults.MOUNTS, "sh", "-c", IN_A_FULL_FOLDER, "sh", mount, folder]
-    done = subprocess.run(
-        [*map(str, command), sys.executable, "-m", "ansible", "playbook", *arguments],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     """A site with an accepted fabric file and a pending proposal."""
@@ -56,20 +25,6 @@ def site(tmp_path: Path) -> Site:
     site.accept_first()
     site.move("r01t01", 7)
     return site
-
-
-def test_accept_keeps_every_file(site: Site, tmp_path: Path) -> None:
-    sha256 = sha256_of(site.discover())
-    file = f"fabric_file={tmp_path}/full/fabric.json"
-    printed = on_a_full_disk(
-        tmp_path / "full", site.path.parent, "rackscale.nvlink.accept", "-e", file, "-e", f"fabric_proposal={sha256}"
-    )
-    assert "status=2" in printed
-    assert "cannot be written (No space left on device); free space on its file system" in printed
-    assert (
-        "left: fabric.audit.jsonl\nfabric.json\nfabric.proposed.json\nfabric.proposed.md\nfabric.state.json\nfiller\n"
-        in printed
-    )
 
 
 def test_two_proposals_at_once_are_one_proposal_and_an_error_that_names_the_other_run(site: Site) -> None:

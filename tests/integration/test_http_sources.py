@@ -27,10 +27,6 @@ LIMITS = {"timeout": 1, "deadline": 4}
 NO_PROXY = {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
 
 
-def kubernetes(url: str) -> dict[str, Any]:
-    return {"api_url": url, "token": SECRET, **LIMITS}
-
-
 def topograph(url: str) -> dict[str, Any]:
     provider = {"name": "netq", "creds": {"password": SECRET}}
     return {"url": url, "token": SECRET, "provider": provider, "poll_interval": 0.1, **LIMITS}
@@ -72,15 +68,14 @@ def refusing(request: Request, reply: Reply) -> None:
     reply.send(401, request.headers.get("authorization", "").encode() + request.body)
 
 
-@pytest.mark.parametrize("source", ["topograph", pytest.param("kubernetes", marks=pytest.mark.long)])
-def test_a_failing_service_is_one_sentence_and_changes_no_file(tmp_path: Path, source: str) -> None:
+def test_a_failing_service_is_one_sentence_and_changes_no_file(tmp_path: Path) -> None:
     with served(refusing) as server:
-        path = site(tmp_path, source, topograph(server.url) if source == "topograph" else kubernetes(server.url))
+        path = site(tmp_path, "topograph", topograph(server.url))
         before = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
         done = ansible("ansible-inventory", "-vvv", "-i", path, "--list", check=False, timeout=120, **NO_PROXY)
     assert done.returncode != 0
     # Ansible wraps a message at the terminal's width.
-    messages = set(re.findall(r"(?:kubernetes|topograph|rest): http\S+ [^;]*; ", " ".join(done.stderr.split())))
+    messages = set(re.findall(r"topograph: http\S+ [^;]*; ", " ".join(done.stderr.split())))
     assert ["rejects the credentials" in message for message in messages] == [True], done.stderr
     assert SECRET not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

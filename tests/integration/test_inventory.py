@@ -56,7 +56,6 @@ def test_a_play_sees_flat_variables_and_templates_nothing(tmp_path: Path) -> Non
 
 
 BAD = {
-    "unknown key": ("source: [simulation]\n", "'source' is not a known option; did you mean sources?"),
     "broken YAML": ("sources: [fabric_file\n", "YAML parsing failed"),
     "unknown version": ("sources: [fabric_file]\nfabric_file: new.json\n", "new.json: schema_version is 2"),
 }

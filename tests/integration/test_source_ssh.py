@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
 
 from .commands import ansible
 from .conftest import RunningLab
@@ -62,43 +59,6 @@ def test_the_graph_is_a_live_query(own_four_trays: RunningLab, config: Path, tmp
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library"])
-def test_the_probe_and_the_module_return_the_same(own_four_trays: RunningLab, config: Path, setting: str) -> None:
-    own_four_trays.set("r01t02", setting)
-    try:
-        argv = ["/usr/bin/ssh", "-F", str(config), "r01t02"]
-        command = shlex.join(["/usr/bin/python3", *probe.arguments("auto", "nvidia-smi", 20.0, 60)])
-        done = subprocess.run([*argv, command], input=probe.archive(), stdout=subprocess.PIPE, check=True)
-        printed = probe.facts_in(done.stdout)
-        module = ansible(
-            "ansible", "-i", own_four_trays.inventory, "r01t02", "-m", "rackscale.nvlink.fabric_facts"
-        ).stdout
-    finally:
-        own_four_trays.set("r01t02", "nvml=ok")
-    assert printed is not None
-    gathered = json.loads(module.partition("=>")[2])["ansible_facts"]["nvlink_fabric"]
-    assert printed.pop("observed_at") <= gathered.pop("observed_at")
-    assert trust.with_findings(printed) == gathered, "the controller words the findings of both"
-
-
-@pytest.mark.long
-def test_faulty_trays_are_reported_and_do_not_delay_others(
-    own_four_trays: RunningLab, config: Path, tmp_path: Path
-) -> None:
-    own_four_trays.set("r01t02", "nvml=hang", "smi=hang")
-    own_four_trays.stop("r01t03")
-    try:
-        listed, errors = hosts(inventory(tmp_path, config, timeout=5, connect_timeout=10, command_timeout=30))
-    finally:
-        own_four_trays.set("r01t02", "nvml=ok", "smi=ok")
-        own_four_trays.start("r01t03")
-    states = {name: variables["nvlink_state"] for name, variables in listed.items()}
-    assert (states["r01t01"], states["r01t03"], states["r01t04"]) == ("present", "unplaced", "present")
-    assert "ssh: 1 of 4 trays returned no facts" in errors
-    assert "r01t03" in errors
-
-
-@pytest.mark.long
 def test_a_wrong_key_and_a_closed_port_have_different_reasons(
     own_four_trays: RunningLab, config: Path, tmp_path: Path
 ) -> None:
@@ -111,7 +71,9 @@ def test_a_wrong_key_and_a_closed_port_have_different_reasons(
     strange.write_text(config.read_text().replace(str(config.parent / "known_hosts"), "/dev/null"))
     # The words of a reason differ between releases of OpenSSH.
     assert re.search(r"4 trays \(r01t\[01-04\]\): [^;]*host key", errors_of(inventory(tmp_path, strange)))
-    assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=10))
+    assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2223, connect_timeout=10))
+    errors = errors_of(inventory(tmp_path, config, jump="ctl", port=2223))
+    assert "4 of 4 trays returned no facts (4 trays (r01t[01-04]): its gateway ctl cannot connect to it)" in errors
 
 
 @pytest.mark.long
@@ -176,23 +138,3 @@ def test_200_trays_are_read_through_a_gateway_with_sshds_default_limits(
     assert log.count("Accepted publickey") == 1
     assert "MaxStartups" not in log
     assert processes_with(str(many)) == ""
-
-
-@pytest.mark.long
-def test_a_tray_behind_a_gateway_that_cannot_connect_to_it_has_that_reason(
-    own_four_trays: RunningLab, config: Path, tmp_path: Path
-) -> None:
-    own_four_trays.stop("r01t02")
-    # Else the gateway's kernel knows after some seconds that there is no route.
-    device = own_four_trays.exec("ctl", "ip", "-json", "route", "get", "198.51.100.12").stdout
-    neighbour = ("198.51.100.12", "dev", json.loads(device)[0]["dev"])
-    own_four_trays.exec("ctl", "ip", "neigh", "replace", *neighbour, "lladdr", "02:00:00:00:00:01", "nud", "permanent")
-    try:
-        listed, errors = hosts(inventory(tmp_path, config, jump="ctl", connect_timeout=10))
-    finally:
-        own_four_trays.exec("ctl", "ip", "neigh", "del", *neighbour)
-        own_four_trays.start("r01t02")
-    assert listed["r01t02"]["nvlink_state"] == "unplaced"
-    assert re.search(r"1 of 4 trays returned no facts \(1 tray \(r01t02\): [^;]*timed out", errors)
-    errors = errors_of(inventory(tmp_path, config, jump="ctl", port=2223))
-    assert "4 of 4 trays returned no facts (4 trays (r01t[01-04]): its gateway ctl cannot connect to it)" in errors

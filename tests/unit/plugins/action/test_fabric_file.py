@@ -113,8 +113,15 @@ def trays(result: Result) -> list[str]:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def new_site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+@pytest.fixture
+def site(new_site: Site) -> Site:
+    """A site with an accepted fabric file."""
+    new_site.discover(accept="gates")
+    return new_site
 
 
 def _swap(site: Site, name: str) -> None:
@@ -124,7 +131,6 @@ def _swap(site: Site, name: str) -> None:
 
 @pytest.mark.parametrize("by", ["gates", "a person"])
 def test_a_replaced_tray_is_reported_until_it_is_accepted(site: Site, by: str) -> None:
-    site.discover(accept="gates")
     for number, gpu in enumerate(site.facts("r01t01")["gpus"]):
         gpu["uuid"] = f"GPU-0000000{number}-1111-4222-8333-444444444444"
     replaced = site.discover(**({"accept": "gates"} if by == "gates" else {}))
@@ -137,7 +143,6 @@ def test_a_replaced_tray_is_reported_until_it_is_accepted(site: Site, by: str) -
 
 
 def test_an_objection_fails_the_task_and_the_proposal_can_be_accepted(site: Site) -> None:
-    site.discover(accept="gates")
     before = site.path.read_bytes()
     site.move_apart()
     proposed = site.discover()
@@ -153,7 +158,6 @@ def test_an_objection_fails_the_task_and_the_proposal_can_be_accepted(site: Site
 
 
 def test_a_proposal_without_changes_is_removed(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r01t01")
     site.discover()
     assert site.sibling("proposed.json").exists()
@@ -162,21 +166,20 @@ def test_a_proposal_without_changes_is_removed(site: Site) -> None:
     assert not site.sibling("proposed.json").exists()
 
 
-def test_slices_add_to_one_proposal(site: Site) -> None:
-    for name in site.results:
-        proposed = site.discover(hosts=[name])
+def test_slices_add_to_one_proposal(new_site: Site) -> None:
+    for name in new_site.results:
+        proposed = new_site.discover(hosts=[name])
     assert trays(proposed) == ["r01t01", "r01t02", "r02t01", "r02t02"]
-    assert site.discover(hosts=["r01t02"])["changed"] is False
-    site.accept(proposed["sha256"])
-    fabric = site.written()
+    assert new_site.discover(hosts=["r01t02"])["changed"] is False
+    new_site.accept(proposed["sha256"])
+    fabric = new_site.written()
     assert [block["block"]["position"] for block in fabric["cliques"].values()] == [0, 1]
-    assert sorted(fabric["trays"]) == list(site.results)
-    assert {site.state(name)["state"] for name in site.results} == {"present"}
-    assert site.discover()["changed"] is False
+    assert sorted(fabric["trays"]) == list(new_site.results)
+    assert {new_site.state(name)["state"] for name in new_site.results} == {"present"}
+    assert new_site.discover()["changed"] is False
 
 
 def test_a_slice_withdraws_its_own_changes_only(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r01t01", "r02t01")
     both = site.discover()
     site.move("r01t01", clique_id=32766)
@@ -190,7 +193,6 @@ def test_a_slice_withdraws_its_own_changes_only(site: Site) -> None:
 
 
 def test_gates_accept_no_change_that_another_run_left_for_review(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r02t01")
     waits = site.discover()["sha256"]
     assert site.discover(hosts=["r01t01"], accept="gates")["sha256"] == waits
@@ -202,7 +204,6 @@ def test_gates_accept_no_change_that_another_run_left_for_review(site: Site) -> 
 
 
 def test_slices_that_claim_the_same_gpus_are_not_merged(site: Site) -> None:
-    site.discover(accept="gates")
     one, other = site.facts("r01t01"), site.facts("r01t02")
     one["gpus"], other["gpus"] = other["gpus"], one["gpus"]
     assert site.discover()["summary"]["conflict"] == 0
@@ -222,7 +223,6 @@ def test_slices_that_claim_the_same_gpus_are_not_merged(site: Site) -> None:
     ],
 )
 def test_a_result_without_facts_keeps_the_place(site: Site, result: Any, problem: str) -> None:
-    site.discover(accept="gates")
     before = site.path.read_bytes()
     site.results["r01t02"] = result
     stale = site.discover()
@@ -231,20 +231,19 @@ def test_a_result_without_facts_keeps_the_place(site: Site, result: Any, problem
     assert site.discover()["changed"] is False
 
 
-def test_cached_facts_are_never_read(site: Site) -> None:
-    for name, result in site.results.items():
-        site.variables[name] = {"ansible_facts": result["ansible_facts"], **result["ansible_facts"]}
-        site.results[name] = {"unreachable": True, "msg": "down"}
+def test_cached_facts_are_never_read(new_site: Site) -> None:
+    for name, result in new_site.results.items():
+        new_site.variables[name] = {"ansible_facts": result["ansible_facts"], **result["ansible_facts"]}
+        new_site.results[name] = {"unreachable": True, "msg": "down"}
     with pytest.raises(AnsibleActionFail) as error:
-        site.discover()
+        new_site.discover()
     assert str(error.value) == (
         "no tray answered: 4 trays (r[01-02]t[01-02]): down; correct this and discover again: no place has changed"
     )
-    assert site.files() == {}
+    assert new_site.files() == {}
 
 
 def test_only_a_change_of_health_is_a_change(site: Site) -> None:
-    site.discover(accept="gates")
     written = json.loads(site.sibling("state.json").read_text())["written_at"]
     for result in site.results.values():
         result["ansible_facts"]["nvlink_fabric"]["observed_at"] = "2026-12-01T00:00:00Z"
@@ -256,18 +255,18 @@ def test_only_a_change_of_health_is_a_change(site: Site) -> None:
     assert written
 
 
-def test_check_mode_writes_nothing_and_reports_all(site: Site) -> None:
-    would = site.discover(check=True, diff=True, accept="gates")
+def test_check_mode_writes_nothing_and_reports_all(new_site: Site) -> None:
+    would = new_site.discover(check=True, diff=True, accept="gates")
     assert would["changed"] is True
-    assert site.files() == {}
-    did = site.discover(diff=True, accept="gates")
+    assert new_site.files() == {}
+    did = new_site.discover(diff=True, accept="gates")
     assert would["diff"] == did["diff"]
-    before = site.files()
-    site.move("r01t01")
-    sha256 = site.discover()["sha256"]
-    between = site.files()
-    assert site.accept(sha256, check=True)["changed"] is True
-    assert site.files() == between
+    before = new_site.files()
+    new_site.move("r01t01")
+    sha256 = new_site.discover()["sha256"]
+    between = new_site.files()
+    assert new_site.accept(sha256, check=True)["changed"] is True
+    assert new_site.files() == between
     assert between["fabric.json"] == before["fabric.json"]
 
 
@@ -282,51 +281,51 @@ def test_check_mode_writes_nothing_and_reports_all(site: Site) -> None:
         ("../etc", r"^fabric_slurm_cluster: is '\.\./etc' for r01t01, which is not a cluster name; correct it$"),
     ],
 )
-def test_an_invalid_host_variable_fails_with_variable_and_host(site: Site, value: Any, sentence: str) -> None:
-    site.variables["r01t01"][sentence[1:].partition(":")[0]] = value
+def test_an_invalid_host_variable_fails_with_variable_and_host(new_site: Site, value: Any, sentence: str) -> None:
+    new_site.variables["r01t01"][sentence[1:].partition(":")[0]] = value
     with pytest.raises(AnsibleActionFail, match=sentence):
-        site.discover()
-    assert site.files() == {}
+        new_site.discover()
+    assert new_site.files() == {}
 
 
-def test_facts_give_no_name_to_a_tray(site: Site) -> None:
+def test_facts_give_no_name_to_a_tray(new_site: Site) -> None:
     """Neither by an expression over facts, nor by a fact that has the name of a variable of the site."""
-    for name, variables in site.variables.items():
+    for name, variables in new_site.variables.items():
         variables.update(ansible_facts={"hostname": "h", "host": "h"}, ansible_hostname="h", ansible_host="10.9.9.9")
         variables.update(
             position=name[1:], fabric_slurm_node=trust_as_template("gpu-{{ position }}-{{ ansible_host }}")
         )
-    site.variables["r01t01"]["ansible_facts"] = {"position": "01t02"}
-    site.variables["r01t01"]["position"] = "01t02"
-    found = site.discover(accept="gates")
-    trays = site.written()["trays"]
+    new_site.variables["r01t01"]["ansible_facts"] = {"position": "01t02"}
+    new_site.variables["r01t01"]["position"] = "01t02"
+    found = new_site.discover(accept="gates")
+    trays = new_site.written()["trays"]
     assert {name: tray["slurm_node"] for name, tray in trays.items()} == {
         name: f"gpu-{name[1:]}-10.9.9.9" for name in ("r01t02", "r02t01", "r02t02")
     }
-    assert [row["code"] for row in site.state("r01t01")["findings"]] == ["tray_facts_foreign", "tray_unreachable"]
-    assert "The facts of r01t01 set position, which only" in str(site.state("r01t01"))
+    assert [row["code"] for row in new_site.state("r01t01")["findings"]] == ["tray_facts_foreign", "tray_unreachable"]
+    assert "The facts of r01t01 set position, which only" in str(new_site.state("r01t01"))
     assert found["summary"]["unplaced"] == 1
-    site.variables["r02t01"]["fabric_slurm_node"] = trust_as_template("{{ ansible_facts.hostname }}")
+    new_site.variables["r02t01"]["fabric_slurm_node"] = trust_as_template("{{ ansible_facts.hostname }}")
     with pytest.raises(AnsibleActionFail, match=r"use variables of the inventory, no facts$"):
-        site.discover()
+        new_site.discover()
 
 
-def test_hostile_text_of_a_tray_reaches_no_file(site: Site) -> None:
+def test_hostile_text_of_a_tray_reaches_no_file(new_site: Site) -> None:
     evil = "{{ lookup('pipe', 'id') }}\n[1-9]" * 500
-    facts = site.facts("r01t01")
+    facts = new_site.facts("r01t01")
     facts.update(hostname=evil, driver_version=evil, chassis_serial=evil, tray_index=evil)
     facts["addresses"] = [{"interface": evil, "address": evil, "prefix": evil}]
     facts["findings"] = [{"code": evil, "severity": "error", "message": evil, "gpu": None}]
     facts["findings"].append({"code": "gpu_lost", "severity": "error", "message": evil, "gpu": 1})
-    site.facts("r01t02")["gpus"][0]["uuid"] = evil
-    site.facts("r02t01")["gpus"][0]["fabric"]["cluster_uuid"] = evil
-    site.results["r02t02"] = {"failed": True, "msg": evil}
-    result = site.discover(accept="gates")
-    text = "".join(data.decode() for data in site.files().values()) + json.dumps(result)
+    new_site.facts("r01t02")["gpus"][0]["uuid"] = evil
+    new_site.facts("r02t01")["gpus"][0]["fabric"]["cluster_uuid"] = evil
+    new_site.results["r02t02"] = {"failed": True, "msg": evil}
+    result = new_site.discover(accept="gates")
+    text = "".join(data.decode() for data in new_site.files().values()) + json.dumps(result)
     assert "{{" not in text
-    assert "unusable_value" in {row["code"] for row in site.state("r01t01")["findings"]}
+    assert "unusable_value" in {row["code"] for row in new_site.state("r01t01")["findings"]}
     assert all(len(row["message"]) < 300 for row in result["findings"])
-    assert sorted(site.written()["trays"]) == ["r01t01", "r01t02"]
+    assert sorted(new_site.written()["trays"]) == ["r01t01", "r01t02"]
 
 
 # --- other sources ---
@@ -337,7 +336,6 @@ DEAD = {"rest": {"url": "http://127.0.0.1:9/", "trays": "@", "fields": {"name": 
 
 @pytest.mark.parametrize("first", ["ansible_facts", "simulation"])
 def test_two_sources_that_disagree_are_shown_and_the_order_of_trust_decides(site: Site, first: str) -> None:
-    site.discover(accept="gates")
     site.move("r01t01")
     order = ["ansible_facts", SIMULATED] if first == "ansible_facts" else [SIMULATED, "ansible_facts"]
     found = site.discover(sources=order)
@@ -346,7 +344,6 @@ def test_two_sources_that_disagree_are_shown_and_the_order_of_trust_decides(site
 
 
 def test_a_discovery_without_any_answer_fails_and_changes_no_place(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r01t01")
     pending = site.discover()
     before = site.files()
@@ -380,20 +377,21 @@ def test_a_discovery_without_any_answer_fails_and_changes_no_place(site: Site) -
     assert site.accept(pending["sha256"])["changed"]
 
 
-def test_min_answer_counts_trays_and_no_host_without_a_gpu(site: Site) -> None:
+def test_min_answer_counts_trays_and_no_host_without_a_gpu(new_site: Site) -> None:
     for number in range(96):
-        site.results[f"login{number}"] = {"ansible_facts": {"nvlink_fabric": {"observed_at": "2026-11-21T05:00:00Z"}}}
-        site.variables[f"login{number}"] = {}
-    site.results |= {name: {"unreachable": True, "msg": "down"} for name in ("r01t01", "r01t02", "r02t01")}
+        new_site.results[f"login{number}"] = {
+            "ansible_facts": {"nvlink_fabric": {"observed_at": "2026-11-21T05:00:00Z"}}
+        }
+        new_site.variables[f"login{number}"] = {}
+    new_site.results |= {name: {"unreachable": True, "msg": "down"} for name in ("r01t01", "r01t02", "r02t01")}
     reason = r"^1 of 4 trays answered, and min_answer is 80 percent: 3 trays \(.*\): down; 96 hosts .*; correct this "
     with pytest.raises(AnsibleActionFail, match=reason):
-        site.discover(min_answer=80)
-    assert site.files() == {}
-    assert site.discover(min_answer=25)["summary"]["placed"] == 1
+        new_site.discover(min_answer=80)
+    assert new_site.files() == {}
+    assert new_site.discover(min_answer=25)["summary"]["placed"] == 1
 
 
 def test_a_proposal_that_is_void_marks_no_tray_as_pending(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r01t01")
     site.discover()
     site.path.write_bytes(site.path.read_bytes().replace(b'"why": "placed ', b'"why": "by hand '))
@@ -403,22 +401,21 @@ def test_a_proposal_that_is_void_marks_no_tray_as_pending(site: Site) -> None:
     assert "acceptance_pending" not in site.sibling("state.json").read_text()
 
 
-def test_a_finding_about_a_source_is_kept_and_reported(site: Site, tmp_path: Path) -> None:
+def test_a_finding_about_a_source_is_kept_and_reported(new_site: Site, tmp_path: Path) -> None:
     listed = tmp_path / "cmdb.json"
     listed.write_text(json.dumps([{"name": "r01t01"}, {"name": "{{ evil }}"}]))
     named = {"rest": {"file": str(listed), "trays": "@", "fields": {"name": "name"}}}
-    found = site.run(sources=[SIMULATED, named], accept="gates")
-    kept = json.loads(site.sibling("state.json").read_text())["findings"]
+    found = new_site.run(sources=[SIMULATED, named], accept="gates")
+    kept = json.loads(new_site.sibling("state.json").read_text())["findings"]
     assert [row["code"] for row in kept] == ["source_list_invalid"]
     assert found["warnings"] == [row["message"] for row in kept]
     assert kept[0] in found["findings"]
-    assert site.state("r01t01")["findings"] == []
-    assert site.run(sources=[SIMULATED], accept="gates")["warnings"] == []
-    assert json.loads(site.sibling("state.json").read_text())["findings"] == []
+    assert new_site.state("r01t01")["findings"] == []
+    assert new_site.run(sources=[SIMULATED], accept="gates")["warnings"] == []
+    assert json.loads(new_site.sibling("state.json").read_text())["findings"] == []
 
 
 def test_an_override_is_proposed_with_its_objection_and_kept_on_another_day(site: Site) -> None:
-    site.discover(accept="gates")
     site.move_apart()
     proposed = site.discover(override="moved_percent")
     assert (proposed["objections"], site.discover(override="moved_percent")["changed"]) == ([], False)
@@ -430,7 +427,6 @@ def test_an_override_is_proposed_with_its_objection_and_kept_on_another_day(site
 
 
 def test_a_slice_keeps_the_overrides_of_the_pending_proposal(site: Site) -> None:
-    site.discover(accept="gates")
     site.move_apart()
     site.discover(hosts=["r01t01", "r01t02"], override=["moved_percent"])
     rows = site.proposed()["overrides"]
@@ -451,7 +447,6 @@ def test_a_slice_keeps_the_overrides_of_the_pending_proposal(site: Site) -> None
 
 
 def test_a_run_on_other_trays_keeps_a_proposed_cluster_uuid_and_one_on_its_own_observes_it_again(site: Site) -> None:
-    site.discover(accept="gates")
     site.attach("r01t01", "r01t02", cluster_uuid=REBUILT)
     site.discover(hosts=["r01t01", "r01t02"])
     site.move("r02t01")
@@ -465,7 +460,6 @@ def test_a_run_on_other_trays_keeps_a_proposed_cluster_uuid_and_one_on_its_own_o
 
 
 def test_a_slice_does_not_take_the_rest_of_a_pending_clique_for_the_whole(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r01t01")
     site.discover(hosts=["r01t01"])
     site.move("r01t02", clique_id=8)
@@ -480,7 +474,6 @@ def test_a_slice_does_not_take_the_rest_of_a_pending_clique_for_the_whole(site: 
 
 
 def test_a_decision_about_tray_partitions_stays_in_the_proposal_of_a_run_on_other_trays(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r01t01")
     site.move("r01t02", clique_id=8)
     refused = site.discover(accept="gates", moved_percent=100)
@@ -497,7 +490,6 @@ def test_a_decision_about_tray_partitions_stays_in_the_proposal_of_a_run_on_othe
 
 def test_job_slices_that_each_observe_half_of_a_domain_rename_nothing(site: Site) -> None:
     """A gate objects, also to a run that proposes nothing; a run on all its trays recognises the domain."""
-    site.discover(accept="gates")
     before = site.written()
     site.attach("r01t01", "r01t02", cluster_uuid=REBUILT)
     for hosts, accept in ((["r01t01", "r02t01"], {}), (["r01t02", "r02t02"], {"accept": "gates"})):
@@ -512,7 +504,6 @@ def test_job_slices_that_each_observe_half_of_a_domain_rename_nothing(site: Site
 
 
 def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r01t01", "r02t01")
     assert [row["code"] for row in site.discover(hosts=["r01t01"], max_age=600)["objections"]] == ["source_too_old"]
     site.facts("r02t01")["observed_at"] = "2999-01-01T00:00:00Z"
@@ -548,27 +539,26 @@ def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site
         ({"gates": []}, r"Unsupported parameters .*: gates"),
     ],
 )
-def test_an_invalid_option_is_one_sentence_and_writes_nothing(site: Site, options: Result, sentence: str) -> None:
+def test_an_invalid_option_is_one_sentence_and_writes_nothing(new_site: Site, options: Result, sentence: str) -> None:
     with pytest.raises(AnsibleActionFail, match=sentence):
-        site.run(**{"observations": "seen", **options})
-    assert site.files() == {}
+        new_site.run(**{"observations": "seen", **options})
+    assert new_site.files() == {}
 
 
-def test_an_invalid_fabric_file_is_one_sentence_and_unchanged(site: Site) -> None:
-    site.path.write_text('{"schema_version": 7}')
+def test_an_invalid_fabric_file_is_one_sentence_and_unchanged(new_site: Site) -> None:
+    new_site.path.write_text('{"schema_version": 7}')
     for options in ({"observations": "seen"}, {"state": "checked"}, {"state": "accepted", "proposal": "0" * 64}):
-        with pytest.raises(AnsibleActionFail, match=rf"^{site.path}: schema_version is 7, and this release "):
-            site.run(**options)
-    assert site.files() == {"fabric.json": b'{"schema_version": 7}'}
+        with pytest.raises(AnsibleActionFail, match=rf"^{new_site.path}: schema_version is 7, and this release "):
+            new_site.run(**options)
+    assert new_site.files() == {"fabric.json": b'{"schema_version": 7}'}
 
 
-def test_null_options_are_options_not_set(site: Site) -> None:
+def test_null_options_are_options_not_set(new_site: Site) -> None:
     nulls = dict.fromkeys(["imex_network", "domain_names", "expected_trays", "moved_percent", "accept", "proposal"])
-    assert site.discover(**nulls)["summary"]["placed"] == 4
+    assert new_site.discover(**nulls)["summary"]["placed"] == 4
 
 
 def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site) -> None:
-    site.discover(accept="gates")
     before = site.path.read_bytes()
     site.move("r02t01")
     site.discover()
@@ -595,7 +585,6 @@ def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site)
 
 @pytest.mark.parametrize(("names", "left"), [("r01t[01-02]", ["r02t01", "r02t02"]), ("r01,r02t01", ["r02t02"])])
 def test_a_hostlist_and_the_name_of_a_rack_remove_their_trays(site: Site, names: str, left: list[str]) -> None:
-    site.discover(accept="gates")
     before = site.path.read_bytes()
     with pytest.raises(AnsibleActionFail, match=r"r01t\[01"):
         site.run(state="edited", remove=["r01t[01"])
@@ -605,7 +594,6 @@ def test_a_hostlist_and_the_name_of_a_rack_remove_their_trays(site: Site, names:
 
 
 def test_groups_of_cliques_are_edited_and_discovery_keeps_them(site: Site) -> None:
-    site.discover(accept="gates")
     before = site.path.read_bytes()
     edited = site.run(diff=True, state="edited", groups={"pod1": "r[01-02]"})
     assert edited["diff"]["prepared"].splitlines() == edited["lines"]
@@ -623,17 +611,16 @@ def test_groups_of_cliques_are_edited_and_discovery_keeps_them(site: Site) -> No
         site.run(state="edited", groups={"pod1": "r[01"})
 
 
-def test_an_edit_fails_without_a_fabric_file_and_without_trays_to_edit(site: Site) -> None:
+def test_an_edit_fails_without_a_fabric_file_and_without_trays_to_edit(new_site: Site) -> None:
     with pytest.raises(AnsibleActionFail, match=r"fabric\.json: does not exist; "):
-        site.run(state="edited", remove=["r01t01"])
+        new_site.run(state="edited", remove=["r01t01"])
     with pytest.raises(
         AnsibleActionFail, match="state is edited but any of the following are missing: rename, remove, groups"
     ):
-        site.run(state="edited")
+        new_site.run(state="edited")
 
 
 def test_a_symbolic_link_names_the_files_next_to_its_target(site: Site, tmp_path: Path) -> None:
-    site.discover(accept="gates")
     target, site.path = site.path, tmp_path / "link" / "fabric.json"
     site.path.parent.mkdir()
     site.path.symlink_to(target)
@@ -650,7 +637,6 @@ def test_a_symbolic_link_names_the_files_next_to_its_target(site: Site, tmp_path
 
 @pytest.mark.parametrize("suffix", ["state.json", "proposed.json", "proposed.md", "json.previous"])
 def test_no_file_next_to_the_fabric_file_is_written_through_a_symbolic_link(site: Site, suffix: str) -> None:
-    site.discover(accept="gates")
     precious = site.sibling("state.json").rename(site.path.with_name("precious"))
     before = precious.read_bytes()
     site.sibling(suffix).symlink_to(precious)
@@ -660,30 +646,29 @@ def test_no_file_next_to_the_fabric_file_is_written_through_a_symbolic_link(site
     assert precious.read_bytes() == before
 
 
-def test_no_tray_gets_the_name_of_a_group_of_the_inventory(site: Site) -> None:
-    site.results["slurm_controller"] = site.results.pop("r01t01")
-    site.variables["slurm_controller"] = {}
-    waits = site.discover()["sha256"]
-    site.groups = {"slurm_controller": ["ctl"]}
+def test_no_tray_gets_the_name_of_a_group_of_the_inventory(new_site: Site) -> None:
+    new_site.results["slurm_controller"] = new_site.results.pop("r01t01")
+    new_site.variables["slurm_controller"] = {}
+    waits = new_site.discover()["sha256"]
+    new_site.groups = {"slurm_controller": ["ctl"]}
     refused = r"fabric\.json: trays\.slurm_controller is the name of a group of the inventory; rename the tray$"
     with pytest.raises(AnsibleActionFail, match=refused):
-        site.accept(waits)
-    assert not site.path.exists()
-    discovered = site.discover(accept="gates")
+        new_site.accept(waits)
+    assert not new_site.path.exists()
+    discovered = new_site.discover(accept="gates")
     assert "illegal_tray_name" in [row["code"] for row in discovered["findings"]]
-    assert "slurm_controller" not in site.written()["trays"]
-    site.groups = {"r01t02": []}
+    assert "slurm_controller" not in new_site.written()["trays"]
+    new_site.groups = {"r01t02": []}
     with pytest.raises(AnsibleActionFail, match=r"trays\.r01t02 is the name of a group"):
-        site.run(state="checked")
-    site.groups = {"r02t01": []}
+        new_site.run(state="checked")
+    new_site.groups = {"r02t01": []}
     with pytest.raises(AnsibleActionFail, match=r"trays\.r02t01 is the name of a group"):
-        site.run(state="edited", rename={"r01t02": "r01t09"})
-    site.groups = {"r01t02": []}
-    assert site.run(state="edited", rename={"r01t02": "r01t09"})["changed"]
+        new_site.run(state="edited", rename={"r01t02": "r01t09"})
+    new_site.groups = {"r01t02": []}
+    assert new_site.run(state="edited", rename={"r01t02": "r01t09"})["changed"]
 
 
 def test_a_tray_whose_facts_set_variables_is_refused_alone(site: Site) -> None:
-    site.discover(accept="gates")
     facts = {"fabric_slurm_node": "stolen", "imex_network": ["10.0.0.0/8"]}
     site.variables["r01t01"] = {"ansible_facts": facts, **facts}
     refused = site.discover(accept="gates")
@@ -694,7 +679,6 @@ def test_a_tray_whose_facts_set_variables_is_refused_alone(site: Site) -> None:
 
 
 def test_the_trays_of_a_run_are_its_targets_with_or_without_a_result(site: Site) -> None:
-    site.discover(accept="gates")
     site.results["r01t01"] = None
     site.discover(accept="gates", trays=["r01t01", "r01t02"])
     states = {name: site.state(name)["state"] for name in site.results}
@@ -704,15 +688,15 @@ def test_the_trays_of_a_run_are_its_targets_with_or_without_a_result(site: Site)
             site.discover(trays=trays)
 
 
-def test_a_missing_directory_is_named(site: Site) -> None:
-    site.path = site.path.parent / "none" / "fabric.json"
+def test_a_missing_directory_is_named(new_site: Site) -> None:
+    new_site.path = new_site.path.parent / "none" / "fabric.json"
     refused = r"none/fabric\.json\.lock: cannot be locked \(No such file or directory\)"
     sentence = f"{refused}; create its folder, or make it writable"
     with pytest.raises(AnsibleActionFail, match=f"{sentence}, or set fabric_state_dir to a folder that is$"):
-        site.discover()
+        new_site.discover()
     # Gates write the fabric file itself.
     with pytest.raises(AnsibleActionFail, match=f"{sentence}$"):
-        site.discover(accept="gates")
+        new_site.discover(accept="gates")
 
 
 # --- audit log ---
@@ -722,19 +706,19 @@ def audited(site: Site) -> list[Result]:
     return [json.loads(line) for line in site.sibling("audit.jsonl").read_text().splitlines()]
 
 
-def test_each_change_of_the_file_is_one_line_of_the_audit_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_change_of_the_file_is_one_line_of_the_audit_log(new_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "ada")
-    site.discover(accept="gates")
-    first = fabric_file.digest(site.path.read_bytes())
-    site.move_apart()
-    sha256 = site.discover(override=["moved_percent", "domain_split"])["sha256"]
-    assert len(audited(site)) == 1
-    site.accept(sha256, check=True)
-    assert len(audited(site)) == 1
-    site.accept(sha256)
-    site.accept(sha256)
-    edited = site.run(state="edited", rename={"r02t01": "r02t09"})["sha256"]
-    rows = audited(site)
+    new_site.discover(accept="gates")
+    first = fabric_file.digest(new_site.path.read_bytes())
+    new_site.move_apart()
+    sha256 = new_site.discover(override=["moved_percent", "domain_split"])["sha256"]
+    assert len(audited(new_site)) == 1
+    new_site.accept(sha256, check=True)
+    assert len(audited(new_site)) == 1
+    new_site.accept(sha256)
+    new_site.accept(sha256)
+    edited = new_site.run(state="edited", rename={"r02t01": "r02t09"})["sha256"]
+    rows = audited(new_site)
     assert [(row["what"], row["sha256_before"], row["sha256_after"]) for row in rows] == [
         ("gates", None, first),
         ("accepted", first, sha256),
@@ -745,15 +729,14 @@ def test_each_change_of_the_file_is_one_line_of_the_audit_log(site: Site, monkey
     assert all(re.fullmatch(r"20[0-9-]{8}T[0-9:]{8}Z", row["when"]) for row in rows)
 
 
-def test_the_audit_log_has_the_user_and_the_job_of_awx_and_never_a_trays_word_for_them(site: Site) -> None:
-    site.variables["r01t01"] = {"awx_user_name": "mallory"}
-    site.variables["localhost"] = {"awx_user_name": "grace", "awx_job_id": 42}
-    site.discover(accept="gates")
-    assert [(row["awx_user"], row["awx_job"]) for row in audited(site)] == [("grace", "42")]
+def test_the_audit_log_has_the_user_and_the_job_of_awx_and_never_a_trays_word_for_them(new_site: Site) -> None:
+    new_site.variables["r01t01"] = {"awx_user_name": "mallory"}
+    new_site.variables["localhost"] = {"awx_user_name": "grace", "awx_job_id": 42}
+    new_site.discover(accept="gates")
+    assert [(row["awx_user"], row["awx_job"]) for row in audited(new_site)] == [("grace", "42")]
 
 
 def test_without_an_audit_log_nothing_is_accepted(site: Site) -> None:
-    site.discover(accept="gates")
     site.move("r01t01")
     sha256 = site.discover()["sha256"]
     site.sibling("audit.jsonl").unlink()
@@ -767,30 +750,30 @@ def test_without_an_audit_log_nothing_is_accepted(site: Site) -> None:
 # --- signature ---
 
 
-def test_a_line_that_was_cut_off_spoils_no_later_line(site: Site) -> None:
-    site.sibling("audit.jsonl").write_text('{"who')
-    site.discover(accept="gates")
-    half, line = site.sibling("audit.jsonl").read_text().splitlines()
+def test_a_line_that_was_cut_off_spoils_no_later_line(new_site: Site) -> None:
+    new_site.sibling("audit.jsonl").write_text('{"who')
+    new_site.discover(accept="gates")
+    half, line = new_site.sibling("audit.jsonl").read_text().splitlines()
     assert (half, json.loads(line)["what"]) == ('{"who', "gates")
 
 
 def test_where_a_signature_is_required_each_change_must_be_signed_before_the_next_run(
-    site: Site, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    new_site: Site, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path_factory.mktemp("keys")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
     (folder / "signers").write_text(f"ada@example.org {(folder / 'key.pub').read_text()}")
     monkeypatch.setenv(signature.VARIABLE, str(folder / "signers"))
-    for change in (lambda: site.accept(site.discover()["sha256"]), lambda: site.discover(accept="gates")):
+    for change in (lambda: new_site.accept(new_site.discover()["sha256"]), lambda: new_site.discover(accept="gates")):
         done = change()
         command = done["msg"].rpartition("; sign it before the next run: ")[2]
-        assert command == f"ssh-keygen -Y sign -f KEY -n nvlink-fabric {site.path}"
-        assert not site.sibling("json.sig").exists()
+        assert command == f"ssh-keygen -Y sign -f KEY -n nvlink-fabric {new_site.path}"
+        assert not new_site.sibling("json.sig").exists()
         with pytest.raises(AnsibleActionFail, match=r"fabric\.json: is not signed, and NVLINK_FABRIC_ALLOWED_SIGNERS"):
-            site.discover()
+            new_site.discover()
         subprocess.run([str(folder / "key") if word == "KEY" else word for word in command.split()], check=True)
-        assert site.discover()["changed"] is False
-        site.move("r01t01")
+        assert new_site.discover()["changed"] is False
+        new_site.move("r01t01")
 
 
 # --- crashes ---
@@ -798,7 +781,6 @@ def test_where_a_signature_is_required_each_change_must_be_signed_before_the_nex
 
 @pytest.mark.parametrize("by_gates", [True, False])
 def test_a_kill_at_any_system_call_leaves_complete_files_and_the_next_run_finishes(site: Site, by_gates: bool) -> None:
-    site.discover(accept="gates")
     before = site.path.read_bytes()
     site.move("r01t01")
     sha256 = "" if by_gates else site.discover()["sha256"]
@@ -834,15 +816,15 @@ def test_a_kill_at_any_system_call_leaves_complete_files_and_the_next_run_finish
     pytest.fail("the work never ends")
 
 
-def test_state_proposal_and_lock_lie_in_a_folder_of_their_own(site: Site, tmp_path: Path) -> None:
+def test_state_proposal_and_lock_lie_in_a_folder_of_their_own(new_site: Site, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     given = {"state_dir": str(folder)}
     with storage.locked(str(folder / "fabric.json"), "now"), pytest.raises(AnsibleActionFail, match="another run is "):
-        site.discover(**given)
+        new_site.discover(**given)
     # A run that only proposes writes no file there, and needs no lock.
-    with storage.locked(str(site.path), "now"):
-        proposed = site.discover(**given)
+    with storage.locked(str(new_site.path), "now"):
+        proposed = new_site.discover(**given)
     assert sorted(child.name for child in folder.iterdir()) == [
         "fabric.proposed.json",
         "fabric.proposed.md",
@@ -851,57 +833,59 @@ def test_state_proposal_and_lock_lie_in_a_folder_of_their_own(site: Site, tmp_pa
     assert proposed["proposal_file"] == str(folder / "fabric.proposed.json")
     assert f"fabric_state_dir={folder} -e fabric_proposal={proposed['sha256']}" in proposed["msg"]
     assert [child.name for child in tmp_path.iterdir()] == ["run"]
-    with storage.locked(str(site.path), "now"), pytest.raises(AnsibleActionFail, match="another run is writing it"):
-        site.accept(proposed["sha256"], **given)
-    site.accept(proposed["sha256"], **given)
+    with storage.locked(str(new_site.path), "now"), pytest.raises(AnsibleActionFail, match="another run is writing it"):
+        new_site.accept(proposed["sha256"], **given)
+    new_site.accept(proposed["sha256"], **given)
     assert sorted(child.name for child in folder.iterdir()) == ["fabric.state.json"]
     assert sorted(child.name for child in tmp_path.iterdir()) == ["fabric.audit.jsonl", "fabric.json", "run"]
-    assert not site.discover(**given)["changed"]
+    assert not new_site.discover(**given)["changed"]
 
 
-def test_the_review_is_written_again_where_it_is_missing_and_goes_with_its_proposal(site: Site) -> None:
-    proposed = site.discover()
-    text = site.sibling("proposed.md").read_bytes()
-    site.sibling("proposed.md").unlink()
-    assert not site.discover()["changed"]
-    assert site.sibling("proposed.md").read_bytes() == text
-    site.accept(proposed["sha256"])
-    assert not site.sibling("proposed.md").exists()
+def test_the_review_is_written_again_where_it_is_missing_and_goes_with_its_proposal(new_site: Site) -> None:
+    proposed = new_site.discover()
+    text = new_site.sibling("proposed.md").read_bytes()
+    new_site.sibling("proposed.md").unlink()
+    assert not new_site.discover()["changed"]
+    assert new_site.sibling("proposed.md").read_bytes() == text
+    new_site.accept(proposed["sha256"])
+    assert not new_site.sibling("proposed.md").exists()
 
 
-def test_an_option_has_the_name_of_the_variable_that_set_it(site: Site) -> None:
-    site.variables["localhost"] = {"fabric_min_answer": 101}
+def test_an_option_has_the_name_of_the_variable_that_set_it(new_site: Site) -> None:
+    new_site.variables["localhost"] = {"fabric_min_answer": 101}
     with pytest.raises(AnsibleActionFail, match=r"^fabric_min_answer: 101.0 must be a number from 0 to 100"):
-        site.discover(min_answer=101)
+        new_site.discover(min_answer=101)
     with pytest.raises(AnsibleActionFail, match=r"^moved_percent: 101.0 must be a number from 0 to 100"):
-        site.discover(moved_percent=101)
+        new_site.discover(moved_percent=101)
 
 
-def test_what_cannot_be_accepted_is_not_shown_as_pending(site: Site) -> None:
+def test_what_cannot_be_accepted_is_not_shown_as_pending(new_site: Site) -> None:
     with pytest.raises(AnsibleActionFail, match=r"fabric\.proposed\.json: there is no proposal"):
-        site.run(state="pending")
-    site.discover(accept="gates")
-    site.move("r01t01")
-    site.discover()
-    site.path.write_bytes(site.path.read_bytes() + b"\n")
+        new_site.run(state="pending")
+    new_site.discover(accept="gates")
+    new_site.move("r01t01")
+    new_site.discover()
+    new_site.path.write_bytes(new_site.path.read_bytes() + b"\n")
     with pytest.raises(AnsibleActionFail, match="has changed since the proposal was made"):
-        site.run(state="pending")
+        new_site.run(state="pending")
 
 
 @pytest.mark.parametrize("is_extra", [False, True])
 def test_the_printed_command_names_only_a_fabric_file_that_the_next_run_would_not_find(
-    site: Site, monkeypatch: pytest.MonkeyPatch, is_extra: bool
+    new_site: Site, monkeypatch: pytest.MonkeyPatch, is_extra: bool
 ) -> None:
-    inventory = site.path.with_name("hosts.yml")
+    inventory = new_site.path.with_name("hosts.yml")
     inventory.touch()
-    extra = {"fabric_file": str(site.path)} if is_extra else {}
+    extra = {"fabric_file": str(new_site.path)} if is_extra else {}
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"inventory": (str(inventory),)}))
     monkeypatch.setattr(action_fabric_file, "load_extra_vars", lambda _loader: extra)
-    monkeypatch.chdir(site.path.parent)
+    monkeypatch.chdir(new_site.path.parent)
     monkeypatch.delenv("AWX_ISOLATED_DATA_DIR", raising=False)
-    site.variables["localhost"] = {"ansible_inventory_sources": [str(inventory)]}
-    proposed = site.discover()
+    new_site.variables["localhost"] = {"ansible_inventory_sources": [str(inventory)]}
+    proposed = new_site.discover()
     words = (
-        f"rackscale.nvlink.accept -e fabric_file={site.path}" if is_extra else "-i hosts.yml rackscale.nvlink.accept"
+        f"rackscale.nvlink.accept -e fabric_file={new_site.path}"
+        if is_extra
+        else "-i hosts.yml rackscale.nvlink.accept"
     )
     assert f"accept it with: ansible-playbook {words} -e fabric_proposal={proposed['sha256']}" in proposed["msg"]

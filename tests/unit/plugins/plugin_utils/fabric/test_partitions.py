@@ -71,12 +71,9 @@ def test_a_domain_split_per_tray_is_one_objection() -> None:
     assert site.discover().objections == []
 
 
-def test_a_new_domain_split_per_tray_is_one_objection_too() -> None:
-    site = Site(racks=1, trays_per_rack=4, cliques_per_rack=4)
-    assert codes(site.discover()) == ["tray_partitions"]
-
-
-@pytest.mark.parametrize(("trays", "alone", "objects"), [(18, 8, False), (18, 9, True), (4, 1, False), (3, 2, True)])
+@pytest.mark.parametrize(
+    ("trays", "alone", "objects"), [(18, 8, False), (18, 9, True), (4, 1, False), (3, 2, True), (2, 1, False)]
+)
 def test_at_least_half_of_the_trays_are_alone(trays: int, alone: int, objects: bool) -> None:
     site = placed(trays_per_rack=trays)
     split(site, R01[:alone])
@@ -91,12 +88,6 @@ def test_trays_that_gave_no_answer_yet_may_share_the_cliques(down: list[str], ob
     assert codes(site.discover()) == ["tray_partitions"] * objects
     # A tray that has its place is where the fabric file has it, also while it is down.
     site.down = set(R01[3:4])
-    assert site.discover().objections == []
-
-
-def test_a_tray_that_leaves_a_clique_of_two_is_no_split_per_tray() -> None:
-    site = placed(trays_per_rack=2)
-    split(site, R01[:1])
     assert site.discover().objections == []
 
 

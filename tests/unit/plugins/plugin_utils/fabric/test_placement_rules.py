@@ -10,7 +10,7 @@ The examples of these rules are in test_placement.py, test_gates.py and test_clu
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Identity, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, slurm_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from hypothesis import given
@@ -351,52 +351,7 @@ def gpus_in_different_cliques_are_a_conflict_and_the_place_stays(run: Run) -> No
             assert clique(run.after, name) == clique(run.before, name)
 
 
-@rule
-def gpus_in_different_cliques_enter_no_block_and_no_imex_list(run: Run) -> None:
-    def lists(fabric: Fabric, name: str) -> tuple[Any, ...]:
-        """The blocks and the IMEX lists that a tray is in."""
-        address = f"10.0.0.{NAMES.index(name) + 1}"
-        files = imex.render(fabric, run.placement.state)
-        blocks = [block.name for block in fabric.blocks() if name in block.trays]
-        return blocks, [path for path, text in files.items() if address in text.split()]
-
-    for name, observed in run.observed.items():
-        if not observed.inconsistent:
-            continue
-        before, after = lists(run.before, name), lists(run.after, name)
-        assert after[0] == before[0]
-        # It may be alone in a list again that another tray's double address had stopped, never in another one.
-        assert set(after[1]) <= {f"imex/{run.before.trays[name]['clique']}/nodes_config.cfg"} if before[0] else True
-        assert before[0] or after == ([], [])
-
-
 # --- what a domain and a tray are ---
-
-
-@rule
-def two_chassis_serials_in_one_domain_are_valid_and_reported(run: Run) -> None:
-    for name, domain in run.after.domains.items():
-        reported = Counter(
-            observed.serial
-            for tray, observed in run.observed.items()
-            if observed.serial and tray in run.after.trays
-            if run.after.cliques[run.after.trays[tray]["clique"]]["domain"] == name
-        )
-        before = set(run.before.domains[name]["chassis_serials"]) if name in run.before.domains else set()
-        added = set(domain["chassis_serials"]) - before
-        # A domain loses only a chassis that none of its trays reports, and no tray of it has left unobserved.
-        cliques = {clique for clique, row in run.before.cliques.items() if row["domain"] == name}
-        members = {tray for tray, row in run.before.trays.items() if row["clique"] in cliques}
-        for serial in before.difference(domain["chassis_serials"]):
-            assert members <= run.observed.keys()
-            assert not reported[serial]
-        # One tray alone adds a chassis only to a domain that has none.
-        assert all(reported[serial] > 1 for serial in added) or (not before and added <= set(reported))
-        shown = [
-            row for row in run.placement.findings if row["code"] == "domain_two_chassis" and row.get("domain") == name
-        ]
-        assert len(shown) == (len(domain["chassis_serials"]) > 1)
-        assert all(row["severity"] == "info" for row in shown)
 
 
 @rule

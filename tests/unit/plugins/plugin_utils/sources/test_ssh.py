@@ -191,12 +191,36 @@ def test_a_hostile_reason_is_sanitized(observe: Observe) -> None:
     assert problem.isprintable()
 
 
+def is_alive(pid: str) -> bool:
+    """Whether a process runs; one that has ended but was not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gateways(scratch: Path) -> list[list[str]]:
+    """The pid and the arguments of each ssh to a gateway."""
+    file = scratch / "gateways"
+    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
 @pytest.mark.core
-def test_trays_that_hang_or_flood_do_not_delay_others(observe: Observe) -> None:
+def test_trays_that_hang_or_flood_do_not_delay_others(observe: Observe, tmp_path: Path) -> None:
+    """Nor do gateways that hang or refuse: each tray behind one has that reason."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    observed = observe("hang[1-3],angry1,flood[1-5],tray1", connect_timeout=1, command_timeout=6, timeout=5)
-    assert [name for name, row in observed.items() if row.reachable] == ["tray1"]
-    assert {observed[name].problem for name in ("hang1", "hang2", "hang3", "angry1")} == {"no response within 7 s"}
+    jump = {"tray[2-4]": "gateway-hangs", "tray[5-7]": "gateway-refused"}
+    hosts = "hang[1-3],angry1,flood[1-5],tray[1-7]"
+    observed = observe(hosts, jump=jump, connect_timeout=1, command_timeout=4, timeout=3)
+    late = "no response within 5 s"
+    whys = {"tray1": "", **dict.fromkeys(("hang1", "hang2", "hang3", "angry1"), late)}
+    whys |= {f"flood{number}": "it prints more than 1024 KiB" for number in range(1, 6)}
+    for number in range(2, 8):
+        gateway, why = ("hangs", late) if number < 5 else ("refused", "port 22: Connection refused")
+        whys[f"tray{number}"] = f"its gateway gateway-{gateway} cannot be used ({why})"
+    assert {name: row.problem for name, row in observed.items()} == whys
+    assert not {f"tray{number}" for number in range(2, 8)} & {*(tmp_path / "calls").read_text().split()}
+    assert not any(is_alive(words[0]) for words in gateways(tmp_path))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
@@ -206,20 +230,6 @@ def test_ssh_runs_without_prompts(observe: Observe, tmp_path: Path) -> None:
     assert words.index("-oBatchMode=yes") < words.index("BatchMode=no")
     for word in ("-T", "-oConnectTimeout=7", "-oPort=2222", "nobody"):
         assert word in words
-
-
-def gateways(scratch: Path) -> list[list[str]]:
-    """The pid and the arguments of each ssh to a gateway."""
-    file = scratch / "gateways"
-    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def is_alive(pid: str) -> bool:
-    """Whether a process runs; one that has ended but was not reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.core
@@ -247,22 +257,6 @@ def test_trays_have_the_gateways_of_their_racks(observe: Observe, tmp_path: Path
     assert [name for name, row in observed.items() if row.reachable] == ["tray1", "tray2", "tray3", "tray4"]
     assert sorted(words[-1] for words in gateways(tmp_path)) == ["gw1", "gw2"]
     assert recorder.warned[0] == "ssh: jump has 'tray[7-8]', and none of these trays is read"
-
-
-@pytest.mark.parametrize(
-    ("gateway", "why"),
-    [("gateway-refused", "port 22: Connection refused"), ("gateway-hangs", "no response within 7 s")],
-)
-def test_each_tray_behind_an_unusable_gateway_has_that_reason(
-    observe: Observe, tmp_path: Path, gateway: str, why: str
-) -> None:
-    observed = observe(
-        "tray[1-4]", jump={"tray[1-3]": gateway}, connect_timeout=1, command_timeout=6, timeout=5, fanout=2
-    )
-    assert {row.problem for row in observed.values()} == {f"its gateway {gateway} cannot be used ({why})", ""}
-    assert [name for name, row in observed.items() if row.reachable] == ["tray4"]
-    assert "tray1" not in (tmp_path / "calls").read_text().split()
-    assert not any(is_alive(words[0]) for words in gateways(tmp_path))
 
 
 def test_a_gateway_that_dies_during_the_run_is_the_reason(observe: Observe) -> None:
