@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environmen
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render, report, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext, TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
@@ -101,9 +101,7 @@ class ActionModule(ControllerAction):
             "findings": rendered.findings,
         }
         if self._task.diff:
-            result["diff"] = [
-                change.difference(root, summary=change.path in (report.PAGE, changes.PATH)) for change in plan.changes
-            ]
+            result["diff"] = [change.difference(root, summary=change.path == report.PAGE) for change in plan.changes]
         kept = (
             f"{os.path.join(root, path)}: is no longer rendered, but was changed by hand, so it is kept: remove it"
             for path in plan.kept
@@ -119,13 +117,12 @@ class ActionModule(ControllerAction):
 
 
 def _context(options: Arguments) -> RenderContext:
-    """Read and check the other inputs of the renderers: verdict, rehearsal, jobs, last report."""
-    lines, root = options["squeue"], options["render_dir"]
+    """Read and check the other inputs of the renderers: verdict, rehearsal, jobs."""
+    lines = options["squeue"]
     return RenderContext(
         verdict=_read(options["verdict"], verdict, "run the playbook verify again, or leave the option out"),
         rehearsed=_read(options["rehearsal"], rehearsed, "rehearse again, or leave the option out"),
         jobs=None if lines is None else running_jobs(lines),
-        earlier=json_file(os.path.join(root, changes.PATH)) if root else None,
         block_sizes=tuple(options["block_sizes"]),
         gpus_by_dra=options["gpus_by_dra"],
         topology=TopologySettings.of_options(options["topology"]),

@@ -14,10 +14,8 @@ description:
   - Writes the files that are made from a fabric file. It runs on the controller and connects to no host.
   - Renders the Slurm topology (C(slurm/topology.yaml) and C(slurm/topology.conf)), one IMEX node list a clique
     (C(imex/<clique>/nodes_config.cfg), the trays in the natural order of their names) and a report
-    (C(report/index.html), one file without external resources). C(report/report.json) next to it has the numbers of the
-    report, so that the next report can show what changed.
-  - Writes metrics of the fabric (C(metrics/nvlink_fabric.prom) for the textfile collector of Prometheus' node_exporter,
-    C(metrics/nvlink_fabric.json) for other programs).
+    (C(report/index.html), one file without external resources).
+  - Writes metrics of the fabric (C(metrics/nvlink_fabric.prom)) for the textfile collector of node_exporter.
   - Where several Slurm clusters share the fabric, the topology of each is in C(slurm/<cluster>/).
   - For Kubernetes it renders values of the NVIDIA DRA driver's chart (C(kubernetes/dra-values.yaml)), the
     topology objects of each scheduler (C(kubernetes/topology-<scheduler>.yaml)) and example workloads

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, report
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -38,9 +38,8 @@ def page(racks: int = 2, **trays: dict[str, Any]) -> str:
     fabric = fabrics.fabric(racks=racks)
     for tray in fabric.trays.values():
         tray["why"] = f"placed 2026-11-21: attached in clique {fabric.clique_text(tray['clique'])}"
-    before = report.render(fabric, fabrics.state(fabric), RenderContext())[changes.PATH]
     result = verdict(fabrics.verdict(FAILURE), "verdict.json")
-    context = RenderContext(verdict=result, earlier=json.loads(before), jobs={"r01t01": ("4711",)})
+    context = RenderContext(verdict=result, jobs={"r01t01": ("4711",)})
     faulty = {"r02t12": SICK, "r01t07": {"state": "stale", "findings": [WARNING]}, "r01t02": {"state": "conflict"}}
     return report.render(fabric, fabrics.state(fabric, **{**faulty, **trays}), context)[report.PAGE]
 

@@ -51,7 +51,7 @@ class RenderContext:
 
     block_sizes: the site's setting of the role slurm_topology, for Slurm's files and what jobs span.
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
-    that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.
+    that run there, None where Slurm was not queried.
     gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology: the settings of
     the role k8s_topology. site: the name of the site for the report; version: that of this collection; each empty where
     it is unknown.
@@ -60,7 +60,6 @@ class RenderContext:
     verdict: Verdict | None = None
     rehearsed: Rehearsed | None = None
     jobs: Mapping[str, tuple[str, ...]] | None = None
-    earlier: Mapping[str, Any] | None = field(default=None)
     block_sizes: tuple[int, ...] = ()
     gpus_by_dra: bool = False
     topology: TopologySettings = field(default_factory=TopologySettings)

@@ -5,9 +5,8 @@
 
 One file that loads nothing.
 
-The same fabric and state give the same bytes: the page has no time of writing. report/report.json next to it has the
-numbers of this report, from which the next one lists changes. Jinja2's autoescape escapes every value; as a second
-barrier the page's Content-Security-Policy allows only its own style and script, by their hashes.
+The same fabric and state give the same bytes: the page has no time of writing. Jinja2's autoescape escapes every value;
+as a second barrier the page's Content-Security-Policy allows only its own style and script, by their hashes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, view
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
@@ -38,10 +37,9 @@ SIMULATION = "simulation"
 
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
-    """Render the page and report.json from a fabric, its state and the optional input."""
+    """Render the page from a fabric, its state and the optional input."""
     shown = view.figure(fabric, state, context.jobs)
     capacities = capacity.capacities(fabric, state, context.block_sizes)
-    kept, changed = changes.text_and_changes(shown, capacities, state.written_at, context.earlier)
     problems = _problems(shown, context.verdict)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
@@ -58,7 +56,6 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         placed=fabric.trays,
         capacities=capacities,
         base_sizes=[_base_size(fabric, found, context) for found in capacities],
-        changed=changed,
         digest=fabric_file.digest(fabric_file.serialise(fabric)),
         # Files of this collection, not text of trays: unescaped, and allowed by their hashes.
         style=Markup(style),
@@ -66,7 +63,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         style_hash=_source_hash(style),
         script_hash=_source_hash(script),
     )
-    return {PAGE: printable(page) + "\n", changes.PATH: kept}
+    return {PAGE: printable(page) + "\n"}
 
 
 def _asset(name: str) -> str:

@@ -36,10 +36,8 @@ FILES = [
     "kubernetes/topology-slinky.yaml",
     "kubernetes/topology-topograph.yaml",
     "kubernetes/topology-volcano.yaml",
-    "metrics/nvlink_fabric.json",
     "metrics/nvlink_fabric.prom",
     "report/index.html",
-    "report/report.json",
     "slurm/topology.conf",
     "slurm/topology.yaml",
 ]
@@ -120,7 +118,6 @@ def test_diff_shows_lines_of_texts_and_only_names_the_report(bench: Bench) -> No
     diff = bench.render(diff=True)["diff"]
     assert [(entry.get("before_header") or entry["prepared"]).split("out/")[1] for entry in diff] == [
         "imex/r01/nodes_config.cfg",
-        "metrics/nvlink_fabric.json",
         "metrics/nvlink_fabric.prom",
         "report/index.html: changed\n",
     ]
