@@ -4,114 +4,169 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Answer steps of NVIDIA's conformance suite (isvctl) from what this collection has written, as JSON on stdout.
 
-It reads fabric.json, fabric.state.json, verdict.json of the playbook verify and the facts of facts.yml. Only the
-two maintenance steps change anything, and only with NVLINK_APPLY=1: they run the playbook drain. Needs Python 3.9.
+Usage: nvlink.py STEP. It reads the fabric file, verdict.json of the playbook verify and the facts of facts.yml. Only
+the two maintenance steps change anything, and only with NVLINK_APPLY=1: they run the playbook drain. Python 3.9.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-from datetime import datetime, timezone
+import time
 from pathlib import Path
 from typing import Any
 
-PLATFORM = "bare_metal"
+FABRIC = os.environ.get("NVLINK_FABRIC_FILE", "fabric.json")
+VERDICT = os.environ.get("NVLINK_VERDICT_FILE", "verdict.json")
+FACTS = os.environ.get("NVLINK_FACTS", "facts")
+NODE = os.environ.get("NVLINK_NODE")
+DOMAIN = os.environ.get("NVLINK_DOMAIN")
+FACTS_AGE, VERDICT_AGE, DRAIN_WAIT = 900, 86400, 480  # seconds
 LINKS = ["state", "speed", "recoveries", "recoveries_successful", "recoveries_failed"]
+REGISTRATIONS = {"loaded": "loaded", "masked": "masked", "not-found": "not_found"}
+"""LoadState of systemd -> the suite's word."""
 
 
-class Unanswerable(Exception):
-    """A step that cannot be answered, with the reason."""
-
-
-def read(path: str, remedy: str) -> Any:
-    """The content of a JSON file."""
+def read(path: str, remedy: str, max_age: float = float("inf")) -> Any:
+    """The content of a JSON file, which must have been written in the last ``max_age`` seconds."""
     try:
+        if time.time() - os.path.getmtime(path) > max_age:
+            raise ValueError("it is too old")
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Unanswerable(f"{path}: {error}; {remedy}") from None
+        raise ValueError(f"{path}: {error}; {remedy}") from None
 
 
-def age(when: str | None) -> float:
-    """Seconds since a time in UTC, such as 2026-11-21T05:00:00Z; infinite for none."""
-    if not when:
-        return float("inf")
-    then = datetime.strptime(when, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
-    return (datetime.now(timezone.utc) - then).total_seconds()
-
-
-def passed(**tests: bool) -> dict[str, dict[str, bool]]:
-    return {name: {"passed": value} for name, value in tests.items()}
+def passed(error: str, **tests: bool) -> dict[str, Any]:
+    """The tests of an answer, of which all must pass; the error where one does not."""
+    results = {name: {"passed": value} for name, value in tests.items()}
+    success = all(tests.values())
+    return {"success": success, "tests": results, **({} if success else {"error": error})}
 
 
 class Site:
-    """The files of one site; each is read when a step needs it."""
+    """The fabric file, and the facts of its trays, or of NVLINK_NODE alone."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.fabric = read(options.fabric, "name a fabric file that discover wrote")
+    def __init__(self) -> None:
+        self.fabric = read(FABRIC, "name a fabric file that discover wrote")
+        self.trays = [NODE] if NODE else sorted(self.fabric["trays"])
 
-    @property
-    def trays(self) -> list[str]:
-        """The trays that a step is about: the named one, or all."""
-        return [self.options.node] if self.options.node else sorted(self.fabric["trays"])
-
-    def domain(self, tray: str) -> dict[str, Any] | None:
+    def clique(self, tray: str) -> dict[str, Any] | None:
+        """The clique of a tray with the fields of its domain; None for a tray without a place."""
         place = self.fabric["trays"].get(tray)
-        return place and {
-            "name": self.fabric["cliques"][place["clique"]]["domain"],
-            **self.fabric["domains"][self.fabric["cliques"][place["clique"]]["domain"]],
-            "clique_id": self.fabric["cliques"][place["clique"]]["clique_id"],
-        }
+        clique = place and self.fabric["cliques"][place["clique"]]
+        return clique and {"name": place["clique"], **self.fabric["domains"][clique["domain"]], **clique}
 
-    def facts(self, tray: str) -> dict[str, Any]:
-        """What facts.yml has written of a tray; empty where it did not answer."""
-        path = os.path.join(self.options.facts, f"{tray}.json")
-        return read(path, "run facts.yml") if os.path.exists(path) else {}
-
-    def is_attached(self, tray: str) -> bool:
-        """Whether the GPUs report the clique of the fabric file."""
-        domain, fabric = self.domain(tray), self.facts(tray).get("nvlink_fabric", {})
-        return bool(domain) and fabric.get("clique") == f"{domain['cluster_uuid']}.{domain['clique_id']}"
+    def facts(self, tray: str, subset: str) -> dict[str, Any]:
+        """The facts of a tray that facts.yml has written; empty where it did not answer in time."""
+        try:
+            return read(os.path.join(FACTS, f"{tray}.json"), "run facts.yml", FACTS_AGE).get(f"nvlink_{subset}") or {}
+        except ValueError:
+            return {}
 
 
 def nvlink_domain(site: Site) -> dict[str, Any]:
     """NET02-02: the NVLink domain of a node, where its GPUs confirm it."""
-    placed = [tray for tray in site.trays if site.domain(tray)]
-    differ = [tray for tray in placed if not site.is_attached(tray)]
-    uuids = sorted({site.domain(tray)["cluster_uuid"] for tray in placed})
+    placed = {tray: clique for tray in site.trays if (clique := site.clique(tray))}
+    named = {tray: f"{clique['cluster_uuid']}.{clique['clique_id']}" for tray, clique in placed.items()}
+    differ = [tray for tray in site.trays if site.facts(tray, "fabric").get("clique") != named.get(tray, "none")]
     return {
-        "success": len(placed) == len(site.trays) and not differ,
         "node_id": ",".join(site.trays),
         "nvlink_supported": True,
-        "nvlink_domain_id": ",".join(uuids),
-        "tests": passed(
+        "nvlink_domain_id": ",".join(sorted({clique["cluster_uuid"] for clique in placed.values()})),
+        **passed(
+            f"the GPUs of {', '.join(differ)} do not report the clique of the fabric file",
             node_resolved=len(placed) == len(site.trays),
             nvlink_support_detected=bool(placed),
             nvlink_domain_id_present=bool(placed) and not differ,
         ),
-        **({"error": f"the GPUs of {', '.join(differ)} do not report the clique of the fabric file"} if differ else {}),
+    }
+
+
+def imex_service(site: Site) -> dict[str, Any]:
+    """SDN17-01: the daemon, its control tool and its unit on each tray."""
+    nodes = []
+    for tray in site.trays:
+        imex = site.facts(tray, "imex")
+        unit = imex.get("unit") or {}
+        nodes.append(
+            {
+                "node_id": tray,
+                "in_nvlink_allocation": site.clique(tray) is not None,
+                "service_present": imex.get("installed", False),
+                "control_tooling_present": imex.get("control_tool", False),
+                "service_registration": REGISTRATIONS.get(unit.get("load"), "error"),
+                "boot_disposition": unit.get("enabled") or "unknown",
+            }
+        )
+    return {"success": True, "nodes": nodes, "nodes_checked": len(nodes), "nodes_validated": len(nodes)}
+
+
+def imex_domain(site: Site) -> dict[str, Any]:
+    """SDN21-01: the IMEX domain of one clique, as each of its trays reports it."""
+    names = {DOMAIN} if DOMAIN else {(site.clique(tray) or {}).get("name") for tray in site.trays}
+    if len(names) > 1:
+        return {"success": True, "skipped": True, "skip_reason": "set NVLINK_DOMAIN to a clique"}
+    places = {tray: place for tray, place in site.fabric["trays"].items() if place["clique"] in names}
+    imex = {tray: site.facts(tray, "imex") for tray in places}
+    tray_of = {place["imex_address"]: tray for tray, place in places.items()}
+    states = {facts.get("domain_state") or "unknown" for facts in imex.values()}
+    return {
+        "success": True,
+        "domain": {
+            "domain_id": "".join(map(str, names)),
+            "state": "up" if states == {"up"} else ",".join(sorted(states - {"up"})),
+            "expected_members": sorted(places),
+        },
+        "nodes": [
+            {
+                "node_id": tray,
+                "service_state": facts.get("state"),
+                "domain_member": facts.get("ready", False),
+                "peers_reachable": [
+                    tray_of.get(peer["host"], peer["host"])
+                    for peer in facts.get("peers", ())
+                    if peer["connection"] == "connected"
+                ],
+            }
+            for tray, facts in imex.items()
+        ],
     }
 
 
 def query_topology(site: Site) -> dict[str, Any]:
     """STG05-01: the rack of each host, unplaced trays included."""
-    state = site.options.fabric.replace(".json", ".state.json")
+    state = FABRIC.replace(".json", ".state.json")
     observed = read(state, "run discover")["trays"] if os.path.exists(state) else {}
     hosts = []
     for tray in sorted({*site.fabric["trays"], *observed}):
-        domain = site.domain(tray)
-        serials = ",".join(domain["chassis_serials"]) if domain else ""
-        hosts.append({"host_id": tray, "failure_domain": serials or (domain["name"] if domain else "")})
-    return {"success": True, "site_id": site.options.fabric, "hosts_checked": len(hosts), "hosts": hosts}
+        clique = site.clique(tray) or {"chassis_serials": [], "domain": ""}
+        hosts.append({"host_id": tray, "failure_domain": ",".join(clique["chassis_serials"]) or clique["domain"]})
+    return {"success": True, "site_id": FABRIC, "hosts_checked": len(hosts), "hosts": hosts}
+
+
+def query_serial_numbers(site: Site) -> dict[str, Any]:
+    """BFX03-01: the parts of each tray."""
+    machines = []
+    for tray in site.trays:
+        fabric, serials = site.facts(tray, "fabric"), site.facts(tray, "serials")
+        found = {
+            "chassis": [fabric.get("chassis_serial")],
+            "baseboard": [serials.get("baseboard")],
+            "cpu": serials.get("cpus") or [],
+            "gpu": [gpu["uuid"] for gpu in fabric.get("gpus", ())],
+            "nic": [nic["serial"] for nic in serials.get("nics", ())],
+        }
+        parts = {name: {"present": True, "identifiers": list(filter(None, ids))} for name, ids in found.items()}
+        machines.append({"machine_id": tray, "components": parts})
+    return {"success": True, "site_id": FABRIC, "machines_checked": len(machines), "machines": machines}
 
 
 def query_maintenance_events(site: Site) -> dict[str, Any]:
     """BFX02-01: what verify found on trays, each with its remediation."""
-    verdict = read(site.options.verdict, "run verify with verdict_file")
+    verdict = read(VERDICT, "run verify with verdict_file", VERDICT_AGE)
     events = [
         {
             "machine_id": tray,
@@ -122,101 +177,61 @@ def query_maintenance_events(site: Site) -> dict[str, Any]:
         for row in verdict["failures"]
         for tray in row["trays"]
     ]
-    recent = age(verdict["checked_at"]) < site.options.verdict_age
-    return {
-        "success": recent,
-        "events_queryable": recent,
-        "events": events,
-        **({} if recent else {"error": f"{site.options.verdict} is of {verdict['checked_at']}; run verify again"}),
-    }
+    return {"success": True, "events_queryable": True, "events": events}
 
 
-def drain(site: Site, variable: str, names: str | None, **operation: Any) -> dict[str, Any]:
+def drain(variable: str, names: str | None, **operation: Any) -> dict[str, Any]:
     """Drain trays in Slurm by the playbook drain."""
     if not names or os.environ.get("NVLINK_APPLY") != "1":
-        return {
-            "success": True,
-            "skipped": True,
-            "skip_reason": f"set {variable}, and NVLINK_APPLY=1 to drain its trays",
-        }
-    command = ["ansible-playbook", "rackscale.nvlink.drain", "-e", f"fabric_file={site.options.fabric}"]
-    given = {"drain_trays": names, "drain_reason": "isvctl", "drain_wait": site.options.drain_wait}
-    done = subprocess.run([*command, "-e", json.dumps(given)], capture_output=True, text=True, check=False)
+        reason = f"set {variable}, and NVLINK_APPLY=1 to drain its trays"
+        return {"success": True, "skipped": True, "skip_reason": reason}
+    given = {"fabric_file": FABRIC, "drain_trays": names, "drain_reason": "isvctl", "drain_wait": DRAIN_WAIT}
+    command = ["ansible-playbook", "rackscale.nvlink.drain", "-e", json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
     operation.update(requested=True, accepted=not done.returncode, message="".join(last) if done.returncode else "")
     return {"success": True, "operation": operation}
 
 
-def return_node_maintenance(site: Site) -> dict[str, Any]:
+def return_node_maintenance(_site: Site) -> dict[str, Any]:
     """BFX01-02: drain one tray."""
-    return drain(site, "NVLINK_NODE", site.options.node, machine_id=site.options.node, maintenance_mode="drained")
+    return drain("NVLINK_NODE", NODE, machine_id=NODE, maintenance_mode="drained")
 
 
-def return_rack_maintenance(site: Site) -> dict[str, Any]:
+def return_rack_maintenance(_site: Site) -> dict[str, Any]:
     """BFX01-03: drain the trays of one NVLink domain."""
-    return drain(site, "NVLINK_DOMAIN", site.options.domain, rack_id=site.options.domain)
+    return drain("NVLINK_DOMAIN", DOMAIN, rack_id=DOMAIN)
 
 
 def gpu_nvlink_telemetry(site: Site) -> dict[str, Any]:
     """TELEM07-01: the NVLinks of all GPUs, as NVML reports them."""
-    read_links = {tray: site.facts(tray).get("nvlink_links") or {} for tray in site.trays}
-    silent = [tray for tray, links in read_links.items() if not links]
-    rows = {tray: links.get("gpus") or [] for tray, links in read_links.items()}
-    gpus = [gpu for tray in site.trays for gpu in rows[tray]]
-    blind = [
-        tray for tray in rows if tray not in silent and not (rows[tray] and all(g["link_count"] for g in rows[tray]))
-    ]
-    times = sorted(links["observed_at"] for links in read_links.values() if links)
-    evidence = {
+    links = {tray: site.facts(tray, "links") for tray in site.trays}
+    counts = {tray: [gpu["link_count"] or 0 for gpu in found.get("gpus") or ()] for tray, found in links.items()}
+    wrong = [tray for tray, of_gpus in counts.items() if not of_gpus or not all(of_gpus)]
+    answer = passed(
+        f"no NVLinks of {', '.join(wrong)}; run facts.yml",
+        telemetry_endpoint_reachable=all(links.values()),
+        link_metrics_present=not [tray for tray in wrong if links[tray]] and any(counts.values()),
+        samples_recent=all(links.values()),
+    )
+    answer["tests"]["link_metrics_present"]["probes"] = {
         "telemetry_source": "NVML, read by rackscale.nvlink.fabric_facts",
         "metric_names": LINKS,
-        "links_checked": sum(gpu["link_count"] or 0 for gpu in gpus),
-        "sample_count": len(gpus),
-        "latest_timestamp": times[-1] if times else "",
+        "links_checked": sum(map(sum, counts.values())),
+        "sample_count": sum(map(len, counts.values())),
+        "latest_timestamp": max((found["observed_at"] for found in links.values() if found), default=""),
     }
-    tests: dict[str, dict[str, Any]] = passed(
-        telemetry_endpoint_reachable=not silent,
-        link_metrics_present=bool(gpus) and not blind,
-        samples_recent=bool(times) and age(times[0]) < site.options.facts_age,
-    )
-    tests["link_metrics_present"]["probes"] = evidence
-    wrong = silent + blind
-    error = {"error": f"no NVLinks of {', '.join(wrong)}"} if wrong else {}
-    return {"success": all(test["passed"] for test in tests.values()), "tests": tests, **error}
+    return answer
 
 
-STEPS = {
-    step.__name__: step
-    for step in (
-        nvlink_domain,
-        query_topology,
-        query_maintenance_events,
-        return_node_maintenance,
-        return_rack_maintenance,
-        gpu_nvlink_telemetry,
-    )
-}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=sorted(STEPS))
-    parser.add_argument("--fabric", default=os.environ.get("NVLINK_FABRIC_FILE", "fabric.json"))
-    parser.add_argument("--verdict", default=os.environ.get("NVLINK_VERDICT_FILE", "verdict.json"))
-    parser.add_argument("--facts", default=os.environ.get("NVLINK_FACTS", "facts"), help="folder that facts.yml wrote")
-    parser.add_argument("--node", default=os.environ.get("NVLINK_NODE"), help="one tray; all where a step allows it")
-    parser.add_argument("--domain", default=os.environ.get("NVLINK_DOMAIN"))
-    parser.add_argument("--facts-age", type=float, default=900, help="seconds")
-    parser.add_argument("--verdict-age", type=float, default=86400, help="seconds")
-    parser.add_argument("--drain-wait", type=float, default=480, help="seconds to wait for running jobs")
-    options = parser.parse_args()
+def main(step: str) -> int:
     try:
-        answer = STEPS[options.step](Site(options))
-    except Unanswerable as error:
+        answer = globals()[step](Site())
+    except ValueError as error:
         answer = {"success": False, "error": str(error)}
-    print(json.dumps({"platform": PLATFORM, "test_name": options.step, **answer}, indent=1))
+    print(json.dumps({"platform": "bare_metal", "test_name": step, **answer}, indent=1))
     return 0 if answer["success"] else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
