@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,25 +46,19 @@ def molecule(command: str, scenario: str, folder: Path = CHECKOUT) -> None:
     )
 
 
-@pytest.fixture
-def default() -> Iterator[str]:
-    """The scenario, whose lab goes at the end."""
-    yield "default"
-    molecule("destroy", "default")
-
-
-def test_a_scenario_converges_and_is_verified(default: str) -> None:
-    molecule("converge", default)
-    molecule("verify", default)
+def test_a_scenario_converges_and_is_verified() -> None:
+    try:
+        molecule("converge", "default")
+        molecule("verify", "default")
+    finally:
+        molecule("destroy", "default")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_passes_its_whole_sequence(scenario: str) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "folder"),
+    [*((name, CHECKOUT) for name in SCENARIOS), ("default", CHECKOUT / "examples" / "role-with-molecule")],
+)
+def test_a_scenario_passes_its_whole_sequence(scenario: str, folder: Path) -> None:
     """With idempotence; it begins and ends with `destroy`."""
-    molecule("test", scenario)
-
-
-@pytest.mark.long
-def test_the_role_of_a_site_passes_its_scenario() -> None:
-    molecule("test", "default", CHECKOUT / "examples" / "role-with-molecule")
+    molecule("test", scenario, folder)

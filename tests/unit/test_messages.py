@@ -138,19 +138,6 @@ def unknown(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Slurm has no node r01t01; set nvlink_slurm_node.", ["nvlink_slurm_node"]),
-        ("run the playbooks discover and accpt", ["accpt"]),
-        ("run the playbook slurm with --tags tier", ["--tags tier"]),
-        ("ansible-playbook rackscale.nvlink.slurmm -e imex_ownr=none", ["imex_ownr", "slurmm"]),
-    ],
-)
-def test_a_name_that_does_not_exist_is_found(text: str, expected: list[str]) -> None:
-    assert unknown(text) == expected
-
-
 def test_messages_name_what_exists() -> None:
     assert len(MESSAGES) > 1500
     assert {place: names for place, text in MESSAGES.items() if (names := unknown(text))} == {}

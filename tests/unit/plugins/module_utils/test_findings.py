@@ -57,25 +57,6 @@ def test_a_host_states_cases_that_exist_with_the_values_of_their_messages() -> N
     assert wrong == []
 
 
-def test_a_remedy_names_variables_that_exist() -> None:
-    names = r"\b(?:dra_driver|fabric|imex|k8s_topology|nvlink|slurm|verify)_\w+"
-    known = variables()
-    unknown = {code: set(re.findall(names, entry.remedy)) - known for code, entry in CATALOGUE.items()}
-    assert {code: found for code, found in unknown.items() if found} == {}
-
-
-def variables() -> frozenset[str]:
-    """The variables of roles and playbooks, the host variables of the inventory and the names of modules and fields."""
-    files = [
-        *ROOT.glob("roles/*/meta/argument_specs.yml"),
-        *ROOT.glob("playbooks/*.yml"),
-        ROOT / "playbooks/meta/argument_specs.yml",
-        ROOT / "plugins/inventory/fabric.py",
-    ]
-    words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
-    return frozenset(words | {file.stem for file in ROOT.glob("plugins/modules/*.py")} | {"imex_address"})
-
-
 def test_the_table_in_the_docs_is_the_catalogue() -> None:
     assert findings_table.TABLE.read_text(encoding="utf-8") == findings_table.text(), (
         "run .venv/bin/python tests/tools/findings_table.py"
