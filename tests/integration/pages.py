@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from .commands import environment, on_terminal
@@ -43,14 +42,6 @@ _INDENTED = re.compile(r"(?:^(?: {4,}.*)?\n)+", re.MULTILINE)
 _FILE_NAME = re.compile(r"# ([\w./-]+\.(?:ya?ml|json|conf|cfg|sh))\n")
 
 
-@dataclass(frozen=True)
-class Command:
-    """One command of a page."""
-
-    page: str
-    text: str
-
-
 def pages() -> list[str]:
     """Every page that a user reads, relative to the checkout."""
     found = [CHECKOUT / "README.md", *CHECKOUT.glob("docs/**/*.md"), *CHECKOUT.glob("roles/*/README.md")]
@@ -67,10 +58,10 @@ def _blocks(page: str) -> list[str]:
     return [block.strip("\n") + "\n" for _start, block in sorted(fenced + indented) if block.strip()]
 
 
-def commands(page: str) -> list[Command]:
+def commands(page: str) -> list[str]:
     """The commands of a page in their order; a line that ends with a backslash continues in the next."""
     lines = [line for block in _blocks(page) for line in block.replace("\\\n", " ").splitlines()]
-    return [Command(page, found[1].strip()) for line in lines if (found := _COMMAND.match(line))]
+    return [found[1].strip() for line in lines if (found := _COMMAND.match(line))]
 
 
 def files(page: str) -> dict[str, str]:
@@ -147,5 +138,5 @@ class Shell:
                 (self.folder / name).parent.mkdir(exist_ok=True)
                 (self.folder / name).write_text(text)
         for command in commands(page):
-            if command.text not in RUN_BY:
-                self.type(command.text)
+            if command not in RUN_BY:
+                self.type(command)

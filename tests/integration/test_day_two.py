@@ -154,10 +154,6 @@ def changed(done: subprocess.CompletedProcess[str]) -> int:
     return number
 
 
-def texts(page: str) -> list[str]:
-    return [command.text for command in pages.commands(page)]
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Four trays with Slurm, of which the tray NEW is off."""
@@ -177,14 +173,14 @@ def whole(site: Site) -> Site:
     """The site with all four trays placed and none drained; the first test that runs brings this about."""
     site.start(NEW)
     if not (site.folder / "fabric.json").exists() or NEW not in site.fabric["trays"]:
-        site.type(texts(ENTRY)[0])
+        site.type(pages.commands(ENTRY)[0])
     site.racks.exec("ctl", "scontrol", "update", "nodename=r01t[01-04]", "state=resume", check=False)
     site.type("git add -A && git commit -qm 'The fabric' --allow-empty")
     return site
 
 
 def test_site_configures_everything_and_its_second_run_changes_nothing(site: Site) -> None:
-    first, check, again, waves = texts(ENTRY)
+    first, check, again, waves = pages.commands(ENTRY)
     output = site.type(first).stdout
     assert [site.clique(f"r01t0{tray}") for tray in (1, 2, 3)] == ["r01a", "r01a", "r01b"]
     assert "BlockName=r01a" in site.racks.exec("ctl", "scontrol", "show", "topology").stdout
@@ -197,7 +193,7 @@ def test_site_configures_everything_and_its_second_run_changes_nothing(site: Sit
 
 
 def test_a_new_tray_and_a_replaced_tray_are_put_into_service(site: Site) -> None:
-    check, resume, drain, resume_again, show = texts("docs/day-two/tray.md")
+    check, resume, drain, resume_again, show = pages.commands("docs/day-two/tray.md")
     site.start(NEW)
     before = (site.folder / "fabric.json").read_bytes()
     assert f"{NEW}: drained (nvlink: resume)" in site.type(check).stdout
@@ -236,7 +232,7 @@ def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
 
 def test_a_driver_rollout_continues_after_a_killed_run_and_a_dead_tray(whole: Site) -> None:
     site = whole
-    rollout, resume = texts("docs/day-two/driver.md")
+    rollout, resume = pages.commands("docs/day-two/driver.md")
     # The run is killed once the first clique has the new driver and before anything else.
     site.hook(PAUSE)
     killed(site, rollout, until=lambda: driver(site, "r01t02") == "595.58.03")
@@ -297,7 +293,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def test_a_rack_is_removed_and_returned_while_the_other_works(whole: Site) -> None:
-    drain, discover, resume = texts("docs/day-two/rack.md")
+    drain, discover, resume = pages.commands("docs/day-two/rack.md")
     whole.type(drain)
     assert whole.drained() == dict.fromkeys(("r01t03", NEW), "nvlink: moved")
     before = (whole.folder / "fabric.json").read_bytes()
@@ -313,7 +309,7 @@ def test_a_rack_is_removed_and_returned_while_the_other_works(whole: Site) -> No
 
 
 def test_the_owner_of_imex_changes_and_changes_back(whole: Site) -> None:
-    check, away, back = texts("docs/day-two/imex-owner.md")
+    check, away, back = pages.commands("docs/day-two/imex-owner.md")
     whole.changes_nothing(check)
     whole.type(away)
     assert whole.imex("r01t01") == "inactive"
@@ -322,7 +318,7 @@ def test_the_owner_of_imex_changes_and_changes_back(whole: Site) -> None:
 
 
 def test_an_earlier_fabric_file_is_restored(whole: Site) -> None:
-    back, check, apply = texts("docs/day-two/restore.md")
+    back, check, apply = pages.commands("docs/day-two/restore.md")
     yesterday = (whole.folder / "fabric.json").read_bytes()
     document = whole.fabric
     document["trays"][NEW]["clique"] = "r01a"
@@ -335,7 +331,7 @@ def test_an_earlier_fabric_file_is_restored(whole: Site) -> None:
 
 
 def test_a_spare_replaces_a_broken_tray(whole: Site) -> None:
-    check, reserve, promote, resume, again = texts("docs/day-two/spares.md")
+    check, reserve, promote, resume, again = pages.commands("docs/day-two/spares.md")
     whole.changes_nothing(check)
     assert spares(whole) == {}
     whole.type(reserve)
@@ -356,7 +352,7 @@ def spares(site: Site) -> dict[str, str]:
 
 
 def test_a_tray_is_renamed_and_then_removed(whole: Site) -> None:
-    check, rename, discover, rollout, remove, slurm, last = texts("docs/day-two/rename.md")
+    check, rename, discover, rollout, remove, slurm, last = pages.commands("docs/day-two/rename.md")
     hosts = (whole.folder / "hosts.yml").read_text()
     before = whole.fabric["trays"][NEW]
     whole.changes_nothing(check)
@@ -373,7 +369,7 @@ def test_a_tray_is_renamed_and_then_removed(whole: Site) -> None:
 
 
 def test_two_partitions_are_joined(whole: Site) -> None:
-    drain, discover, accept, commit, resume = texts("docs/day-two/partition.md")
+    drain, discover, accept, commit, resume = pages.commands("docs/day-two/partition.md")
     whole.type(drain)
     for tray in ("r01t03", NEW):
         whole.racks.set(tray, "clique=1")
@@ -385,7 +381,7 @@ def test_two_partitions_are_joined(whole: Site) -> None:
 
 
 def test_teardown_leaves_slurm_as_it_was(whole: Site) -> None:
-    check, teardown = texts("docs/day-two/teardown.md")
+    check, teardown = pages.commands("docs/day-two/teardown.md")
     whole.changes_nothing(check)
     whole.type(teardown)
     shown = whole.racks.exec("ctl", "sh", "-c", "ls /etc/slurm; grep -i include /etc/slurm/slurm.conf || true").stdout
