@@ -23,12 +23,8 @@ CODE: dict[str, tuple[str, ...]] = {
     "imex": (f"{HOST}/imex",),
     "rehearsal": (f"{HOST}/slurm",),
     "inventory": ("plugins/inventory", f"{UTILS}/fabric"),
-    "inventory-grown": ("plugins/inventory", f"{UTILS}/fabric"),
     "placement": (f"{UTILS}/fabric",),
-    "kubernetes": (f"{UTILS}/sources/kubernetes.py", f"{UTILS}/clients", f"{UTILS}/kubernetes"),
-    "topology": (f"{UTILS}/slurm/topology_files.py",),
     "slurm": (f"{HOST}/slurm", f"{UTILS}/slurm", "plugins/action", "roles/slurm_topology"),
-    "questions": (f"{HOST}/slurm/rehearsal",),
     "payload": ("plugins/modules", HOST),
     "runs": ("plugins", "roles", "playbooks"),
 }

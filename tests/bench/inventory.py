@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inventory plugin against a script that prints the same as ready JSON, and against itself with more trays."""
+"""The inventory plugin against a script that prints the same as ready JSON, and against static YAML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 from measure import Cost, interleaved
 
-NAME, GROWN = "inventory", "inventory-grown"
+NAME = "inventory"
 NOW = "2026-11-21T05:00:00Z"
 TRAYS_PER_RACK = 18
 AIMS = {"fabric file": "1.15, memory 1.2", "simulation": "1.5"}
@@ -31,53 +31,40 @@ _HEAD = (
 )
 
 
-def tables(racks: int, grown_racks: int, rounds: int, scratch: Path) -> Iterator[tuple[str, str]]:
-    """The comparison, then the one of a grown fleet, each by its name as a Markdown table."""
-    small = _compare(racks, rounds, scratch / "small", (SCRIPT, *AIMS, STATIC))
+def table(racks: int, rounds: int, scratch: Path) -> str:
+    """The comparison as a Markdown table."""
+    compared = _compare(racks, rounds, scratch)
     ratios = []
-    for command, costs in small.items():
+    for command, costs in compared.items():
         ours, static = costs["fabric file"], costs[STATIC]
         ratios.append(f"`{command}` {ours.wall / static.wall:.3f} (CPU {ours.cpu / static.cpu:.3f})")
     against_static = f"The fabric file against the static YAML, aim 0.15: {', '.join(ratios)}."
-    yield NAME, "\n".join([*_HEAD, *_rows(racks, small), "", against_static])
-    if grown_racks:
-        grown = _compare(grown_racks, 0, scratch / "grown", (SCRIPT, "fabric file"))
-        lines = [*_HEAD, *_rows(grown_racks, grown)]
-        hosts = grown_racks / racks
-        lines += ["", f"Growth of the fabric file's cost from {_count(racks)} to {_count(grown_racks)} trays:", ""]
-        lines += ["| command | hosts | wall | CPU | memory |", "|---|--:|--:|--:|--:|"]
-        for command, costs in grown.items():
-            before, after = small[command]["fabric file"], costs["fabric file"]
-            parts = (after.wall / before.wall, after.cpu / before.cpu, after.memory / before.memory)
-            lines.append(f"| `{command}` | {hosts:.2f}x | " + " | ".join(f"{part:.2f}x" for part in parts) + " |")
-        yield GROWN, "\n".join(lines)
+    return "\n".join([*_HEAD, *_rows(racks, compared), "", against_static])
 
 
-def _compare(racks: int, rounds: int, scratch: Path, expected: Sequence[str]) -> dict[str, dict[str, Cost]]:
+def _compare(racks: int, rounds: int, scratch: Path) -> dict[str, dict[str, Cost]]:
     """Command -> inventory -> cost. Order matters: what is divided by stands first."""
     scratch.mkdir(parents=True, exist_ok=True)
     tools = Path(sys.executable).parent
     environment = _environment(scratch)
-    inventories = _inventories(racks, scratch, tools, environment, STATIC in expected)
+    inventories = _inventories(racks, scratch, tools, environment)
     commands = {
         "ansible all --list-hosts": lambda path: [str(tools / "ansible"), "-i", path, "all", "--list-hosts"],
         "ansible-inventory --list": lambda path: [str(tools / "ansible-inventory"), "-i", path, "--list"],
     }
     costs = {}
     for text, command in commands.items():
-        runs = {name: command(str(path)) for name, path in inventories.items() if name in expected}
+        runs = {name: command(str(path)) for name, path in inventories.items()}
         costs[text] = interleaved(runs, environment, scratch, rounds, slow=[STATIC])
     # The last outputs are those of --list: all must equal that of the fabric file.
-    printed = {name: _sorted(json.loads((scratch / name).read_text())) for name in runs if name != "simulation"}
+    printed = {name: _sorted(json.loads((scratch / name).read_text())) for name in inventories if name != "simulation"}
     for name, inventory in printed.items():
         if inventory != printed["fabric file"]:
             raise SystemExit(f"the {name} and the fabric file do not give the same inventory: nothing was compared")
     return costs
 
 
-def _inventories(
-    racks: int, scratch: Path, tools: Path, environment: Mapping[str, str], with_static: bool
-) -> dict[str, Path]:
+def _inventories(racks: int, scratch: Path, tools: Path, environment: Mapping[str, str]) -> dict[str, Path]:
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
     observations = discover(shape, NOW).observations
     placed = place(None, None, observations, [row.tray for row in observations], NOW, Policy())
@@ -95,9 +82,8 @@ def _inventories(
     command = [str(tools / "ansible-inventory"), "-i", str(paths["fabric file"]), "--list", "--export"]
     with (scratch / "ready.json").open("wb") as file:
         subprocess.run(command, env=environment, stdout=file, check=True)
-    if with_static:
-        with paths[STATIC].open("wb") as file:
-            subprocess.run([*command, "--yaml"], env=environment, stdout=file, check=True)
+    with paths[STATIC].open("wb") as file:
+        subprocess.run([*command, "--yaml"], env=environment, stdout=file, check=True)
     paths[SCRIPT].write_text(f"#!/bin/sh\nexec cat {scratch}/ready.json\n")
     paths[SCRIPT].chmod(0o755)
     return paths
@@ -112,7 +98,7 @@ def _rows(racks: int, compared: Mapping[str, Mapping[str, Cost]]) -> list[str]:
             shown = " | ".join(f"{ratio:.2f}" for ratio in ratios)
             used = f"{cost.wall:.2f} | {cost.cpu:.2f} | {cost.memory:.0f}"
             aim = AIMS.get(name, "")
-            rows.append(f"| {_count(racks)} | `{command}` | {name} | {used} | {shown} | {aim} |")
+            rows.append(f"| {racks * TRAYS_PER_RACK:,} | `{command}` | {name} | {used} | {shown} | {aim} |")
     return rows
 
 
@@ -123,10 +109,6 @@ def _sorted(inventory: dict[str, Any]) -> dict[str, Any]:
         name: {key: sorted({*value} - empty) if isinstance(value, list) else value for key, value in group.items()}
         for name, group in inventory.items()
     }
-
-
-def _count(racks: int) -> str:
-    return f"{racks * TRAYS_PER_RACK:,}"
 
 
 def _environment(scratch: Path) -> dict[str, str]:

@@ -19,15 +19,12 @@ from pathlib import Path
 
 import ages
 import imex
-import kubernetes_nodes as nodes
 import live
 import payload
 import placing
-import questions
 import rehearsal
 import runs
 import slurm_playbook
-import topology
 from ansible.release import __version__ as core
 
 import inventory
@@ -39,9 +36,6 @@ def main() -> int:
     """Run the benchmarks of the command line."""
     parser = argparse.ArgumentParser(description="Measure and print the tables of docs/contributing/performance.md.")
     parser.add_argument("--racks", type=int, default=576, help="racks of 18 trays (576)")
-    parser.add_argument(
-        "--grown-racks", type=int, default=5556, help="racks of the second inventory table; 0 for none (5556)"
-    )
     parser.add_argument("--rounds", type=int, default=7, help="measured runs of each command (7)")
     parser.add_argument("--write", action="store_true", help="write the tables into the page")
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab only (root)")
@@ -49,11 +43,7 @@ def main() -> int:
     parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=ssh_help)
     parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld only (root)")
     parser.add_argument("--slurm", action="store_true", help="measure the playbook slurm with slurmctld only (root)")
-    questions_help = "measure the test jobs of verify next to this many running jobs only (root)"
-    parser.add_argument("--questions", type=int, metavar="JOBS", help=questions_help)
     parser.add_argument("--payload", action="store_true", help="measure what each module carries to a host only")
-    parser.add_argument("--topology", action="store_true", help="measure Slurm's topology files only")
-    parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server only (root)")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
     runs_help = (
         "measure whole runs of the playbooks at these numbers of stand-in trays only, such as 36,288,1008 (root)"
@@ -72,8 +62,7 @@ def main() -> int:
     # As for users: the warm-up round keeps the byte code.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
-        once = name in (inventory.GROWN, runs.NAME, slurm_playbook.NAME, questions.NAME, payload.NAME)
-        rounds = 1 if once else options.rounds
+        rounds = 1 if name in (runs.NAME, slurm_playbook.NAME, payload.NAME) else options.rounds
         best = options.live or options.rehearsal or options.imex
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
@@ -94,20 +83,13 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
     elif options.slurm:
         yield slurm_playbook.NAME, slurm_playbook.table(options.racks, scratch / slurm_playbook.NAME)
-    elif options.questions:
-        yield questions.NAME, questions.table(options.questions, scratch / questions.NAME)
     elif options.payload:
         yield payload.NAME, payload.table()
-    elif options.topology:
-        yield topology.NAME, topology.table(options.racks, options.rounds, scratch / topology.NAME)
     elif options.imex:
         yield imex.NAME, imex.table(options.rounds)
-    elif options.kubernetes:
-        yield nodes.NAME, nodes.table(options.racks, options.rounds, scratch / nodes.NAME)
     else:
         yield placing.NAME, placing.table(options.racks, options.rounds, scratch / placing.NAME)
-        yield topology.NAME, topology.table(options.racks, options.rounds, scratch / topology.NAME)
-        yield from inventory.tables(options.racks, options.grown_racks, options.rounds, scratch / inventory.NAME)
+        yield inventory.NAME, inventory.table(options.racks, options.rounds, scratch / inventory.NAME)
 
 
 def _machine(rounds: int, statistic: str) -> str:
