@@ -5,66 +5,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version
-
-CHART = Version(0, 25, 12, 0)
-
 PROGRESS = {
     "schema_version": 1,
     "rollout": "imex",
     "written_at": "2026-11-21T05:00:00Z",
     "cliques": {"r01": {"state": "failed", "trays": {"r01t01": "it failed"}}, "r02": {"state": "pending", "trays": {}}},
-}
-FAILURE = {
-    "code": "tray_unreachable",
-    "severity": "error",
-    "layer": "fabric",
-    "tray": "r01t01",
-    "clique": "r01",
-    "message": "It is down.",
-    "cause": "power",
-    "remediation": "Start it.",
-}
-VERDICT = {
-    "ok": False,
-    "checked_at": "2026-11-21T05:00:00Z",
-    "layers": {"fabric": "checked", "slurm": "skipped: no Slurm"},
-    "failures": [FAILURE],
-}
-REHEARSAL = {
-    "ran": True,
-    "loaded": True,
-    "complete": True,
-    "version": "24.11.5",
-    "seconds": 2,
-    "why": "",
-    "fatal": "",
-    "outcomes": [
-        {
-            "kind": "block",
-            "partition": "all",
-            "block": "r01",
-            "outcome": "placed",
-            "on": "r01t01",
-            "reason": "",
-            "nodes": 2,
-            "segment": 0,
-            "blocks": ["r01"],
-        }
-    ],
-    "left_out": ["jobs of the last 14 days: sacct failed"],
-}
-INVENTORY = {
-    "plugin": "rackscale.nvlink.fabric",
-    "sources": ["fabric_file", "ssh"],
-    "fabric_file": "fabric.json",
-    "ssh": {"targets": ["r01t[01-18]"], "ssh_options": ["-oConnectTimeout=5"]},
-    "strict": True,
-    "compose": {"a": "b"},
-    "groups": {"up": "nvlink_state == 'present'"},
-    "keyed_groups": [{"key": "nvlink_clique", "prefix": "c"}],
-    "cache": False,
-    "cache_timeout": 60,
 }
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -123,10 +68,6 @@ IMEX_ENABLE_AUTH_ENCRYPTION=1
 IMEX_WAIT_FOR_QUORUM=RECOVERY
 """
 IMEX_RECORD = {"clique": "r01", "generation": 3, "sha256": "a" * 64, "owner": "domain"}
-MADISON = """nvidia-imex-580 | 580.95.05-1ubuntu1 | https://example.org apt
-nvidia-imex | 1:580.95.05-1 | https://example.org apt
-nvidia-imex 580.95.05-1
-"""
 SLURM_CONF = """ClusterName=nvlink
 SlurmctldHost=ctl(198.51.100.2)
 TopologyPlugin=topology/block
@@ -173,9 +114,6 @@ SlurmctldParameters     = (null)
 """
 SCONTROL_NODES = """NodeName=r01t01 Arch=aarch64 State=IDLE+DRAIN Reason=nvlink: rollout imex [root@2026-11-21T05:00:00]
 NodeName=r01t02 NodeHostName=r01t02 State=DOWN*+NOT_RESPONDING Comment=a b
-"""
-SLURMD_C = """NodeName=r01t01 CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72 ThreadsPerCore=1 RealMemory=870000
-UpTime=1-02:03:04
 """
 PARTITIONS = """# Written by rackscale.nvlink
 # sha256: 0000000000000000000000000000000000000000000000000000000000000000
@@ -279,10 +217,4 @@ NODE = {
         "addresses": [{"type": "InternalIP", "address": "10.0.1.1"}],
         "conditions": [{"type": "Ready", "status": "False", "lastHeartbeatTime": "2026-11-21T05:00:00Z"}],
     },
-}
-DRA_VALUES = {
-    "resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}},
-    "featureGates": {"IMEXDaemonsWithDNSNames": True},
-    "kubeletPlugin": {"tolerations": [{"operator": "Exists"}]},
-    "controller": {"replicas": 1},
 }

@@ -19,33 +19,24 @@ import tempfile
 from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
-import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rackscale.nvlink.plugins.action import slurm_tiers, slurm_topology_info
-from ansible_collections.rackscale.nvlink.plugins.inventory import fabric as inventory
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, packages, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files as imex_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware, nodes, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, nodes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf as slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as simulated
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter as dra_linter
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values as dra_values
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
-    addresses,
     fabric_file,
     inventory_vars,
     live,
@@ -54,11 +45,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files as rendered_slurm
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     info,
@@ -79,11 +67,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     simulation,
     topograph,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, tools
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
 from hypothesis import strategies as st
 
 from . import samples
-from .inputs import changed, data, encoded, texts
+from .inputs import data, encoded, texts
 
 NOW = "2026-11-21T05:00:00Z"
 LIMIT = 10.0
@@ -165,44 +153,11 @@ def read_progress(content: bytes) -> None:
     progress_file.summary(progress_file.read(path), path, "imex")
 
 
-def read_verdict(content: bytes) -> None:
-    document = json.loads(content)
-    verdict.verdict(document, "verdict.json")
-
-
-def read_junit(rows: list[dict[str, str]]) -> None:
-    """Texts of a verdict, trays' among them, in the XML that a CI server reads."""
-    document = {"layers": {"fabric": "checked", "slurm": "skipped: no Slurm"}, "checked_at": NOW, "failures": rows}
-    ElementTree.fromstring(junit.render(document, ["r01", "r02"]))
-
-
-def _failure_texts() -> dict[str, st.SearchStrategy[str]]:
-    free = ("message", "cause", "remediation")
-    return {key: st.text(max_size=20) if key in free else st.just(value) for key, value in samples.FAILURE.items()}
-
-
-def read_rehearsal(content: bytes) -> None:
-    rehearsal.rehearsed(json.loads(content), "rehearsal.json")
-
-
-def read_inventory(document: Any) -> None:
-    """The inventory file as the plugin checks it, before it queries anything."""
-    known = yaml.safe_load(inventory.DOCUMENTATION)["options"]
-    plugin = SimpleNamespace(option_definitions=known, NAME=inventory.InventoryModule.NAME)
-    if isinstance(document, dict):
-        inventory.InventoryModule._check_config(plugin, document)  # type: ignore[arg-type]
-        sources.check_names(document["sources"])
-
-
 def read_kubeconfig(document: Any) -> None:
     """What login.py checks itself of a mapping; the client reads the file, and would start the plugins of one."""
     if isinstance(document, dict):
         _cluster, user, who = login.chosen(document, None)
         assert " by " in who or not user.get("exec")
-
-
-def read_cache(packed: Any) -> None:
-    live.unpack(packed)
 
 
 # ------------------------------------------------------------------------------------------------ what trays answer
@@ -261,11 +216,6 @@ def read_imex_nodes(text: str) -> None:
         assert imex_files.parse_nodes(imex_files.render_nodes(parsed.entries)).entries == parsed.entries
 
 
-def read_packages(text: str) -> None:
-    for offers in (packages.parse_madison(text), packages.parse_repoquery(text)):
-        packages.choose(offers, "580.95.05")
-
-
 # -------------------------------------------------------------------------------------------------- Slurm's own files
 
 
@@ -302,18 +252,6 @@ def read_scontrol(text: str) -> None:
     slurm_files.parse_records(text)
     slurm_files.parse_config(text)
     slurm_files.parse_topoconf(text)
-
-
-def read_tiers_option(rows: Any) -> None:
-    """The option as its argument_spec lets it through."""
-    try:
-        checked = ArgumentSpecValidator({"tiers": slurm_tiers.OPTIONS["tiers"]}).validate({"tiers": rows})
-    except (TypeError, OverflowError):  # Ansible's own, for a suboption that is no mapping and an infinite number
-        return
-    if not checked.error_messages:
-        rows = checked.validated_parameters["tiers"] or []
-        blocks = [Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02", ("r02t01",), "r02t01")]
-        tiers.build(rows, blocks, {"r01": "r01", "r02": "r02"}, (25, 11, 0))
 
 
 _TIERS = (
@@ -387,17 +325,6 @@ def read_topograph(text: str) -> None:
             _placed(found)
 
 
-def read_expression(pair: tuple[str, Any]) -> None:
-    expressions.Expression(pair[0], "rest: trays")(pair[1])
-
-
-def read_values(own: Any) -> None:
-    made = dra_values.build("compute_domains", own)
-    list(dra_linter.check_kinds(made, samples.DRA_VALUES))
-    dra_linter.variants(made, samples.DRA_VALUES)
-    dra_linter.check_start(made, samples.CHART)
-
-
 _FABRIC, _STATE = FABRIC.as_dict(), STATE.as_dict()
 _CLUSTERED = {
     **_FABRIC,
@@ -416,11 +343,6 @@ TARGETS = [
     Target("state", read_state, encoded(data(_STATE)), (FabricFileError,)),
     Target("proposal", read_proposal, encoded(data(_PROPOSED).map(_signed)), (FabricFileError,)),
     Target("progress-file", read_progress, encoded(data(samples.PROGRESS)), (waves.RolloutError,)),
-    Target("verdict-file", read_verdict, data(samples.VERDICT).map(_json), (RenderError,)),
-    Target("junit", read_junit, st.lists(st.fixed_dictionaries(_failure_texts()), max_size=4)),
-    Target("rehearsal-file", read_rehearsal, data(samples.REHEARSAL).map(_json), (RenderError,)),
-    Target("inventory-options", read_inventory, data(samples.INVENTORY), (SourceError,)),
-    Target("inventory-cache", read_cache, data(live.pack(live.Merged([], []))), (NvlinkError,)),
     Target(
         "kubeconfig",
         read_kubeconfig,
@@ -452,7 +374,6 @@ TARGETS = [
     Target("imex-nodes", read_imex_nodes, texts("198.51.100.1\n198.51.100.2\nr01t03\n")),
     Target("imex-record", read_imex_record, encoded(data(samples.IMEX_RECORD))),
     Target("imex-peers", read_boot, data({"a": samples.IMEX_RECORD, "b": samples.IMEX_RECORD})),
-    Target("package-lists", read_packages, texts(samples.MADISON)),
     Target(
         "host-lists",
         read_hosts,
@@ -484,23 +405,6 @@ TARGETS = [
         (SlurmError, hostlist.HostlistError),
     ),
     Target("scontrol-nodes", nodes.parse, texts(samples.SCONTROL_NODES), (SlurmError,)),
-    Target("slurmd-c", hardware.parse_slurmd, texts(samples.SLURMD_C)),
-    Target("node-lines", hardware.parse_nodes, texts(samples.SLURM_CONF), (SlurmError,)),
-    Target("slurm-version", rules.parse_version, texts("slurm-wlm 24.11.5", "slurm 25.11.0-0rc1"), (SlurmError,)),
-    Target("partitions-file", tiers.parse, texts(samples.PARTITIONS)),
-    Target(
-        "squeue",
-        lambda text: running_jobs.running_jobs(text.splitlines()),
-        texts("12 r01t[01-02]\n13_4 r02t01\n"),
-        (running_jobs.RenderError,),
-    ),
-    Target("tiers", read_tiers_option, data(samples.TIERS), (SlurmError,)),
-    Target(
-        "tier-times",
-        lambda text: tiers.parse_time(text, "tiers"),
-        texts("1-02:03:04", "UNLIMITED", "60"),
-        (SlurmError,),
-    ),
     Target("slurm-survey", read_survey, data(samples.SLURM_SURVEY), (NvlinkError,)),
     Target("benchmarks", read_bandwidth, texts(*samples.BENCHMARKS)),
     Target("rest", read_rest, data(samples.REST), (NvlinkError,)),
@@ -511,25 +415,4 @@ TARGETS = [
         texts(samples.TOPOLOGY_YAML, samples.TOPOLOGY_CONF, samples.TOPOLOGY_GRAPH, words=("# block1=", "- ", "{")),
         (YamlError, hostlist.HostlistError, ValueError, RecursionError),
     ),
-    Target(
-        "expressions",
-        read_expression,
-        st.tuples(
-            texts(
-                "trays[?a=='b'].{x: lower(y)}",
-                "split('-', name)[0]",
-                "sub('a+', 'b', name)",
-                words=("||", "@", "lower(", "pick(", "[?", "`", "&"),
-            ),
-            changed({"name": "a", "trays": [{"a": "b", "y": "Z"}]}),
-        ),
-        (SourceError,),
-    ),
-    Target(
-        "networks",
-        addresses.networks,
-        st.lists(texts("198.51.100.0/24", "2001:db8::/64", words=("/", ".", "::")), max_size=3),
-        (NvlinkError,),
-    ),
-    Target("dra-values", read_values, data(samples.DRA_VALUES), (DraError,)),
 ]

@@ -49,28 +49,3 @@ def test_only_its_own_errors_escape(target: Target, random: st.DataObject) -> No
         except target.errors as error:
             if not str(error):
                 pytest.fail("an error is a sentence")
-
-
-def test_a_reader_that_raises_or_hangs_is_seen() -> None:
-    """The targets above are able to fail: a foreign error passes, and an endless reader is stopped."""
-    with pytest.raises(ZeroDivisionError):
-        test_only_its_own_errors_escape.hypothesis.inner_test(  # type: ignore[attr-defined]
-            Target("bad", lambda _value: 1 // 0, st.none(), (KeyError,)), Drawn(None)
-        )
-    with pytest.raises(TooSlow), limited(0.1):
-        endless()
-
-
-def endless() -> None:
-    while True:
-        pass
-
-
-class Drawn:
-    """A draw that gives one value."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def draw(self, _strategy: Any, label: str = "") -> Any:
-        return self.value
