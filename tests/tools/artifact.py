@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -88,26 +89,9 @@ def main() -> None:
             ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="false",
         )
         (scratch / "home").mkdir()
-        run(
-            "ansible-galaxy",
-            "collection",
-            "install",
-            "--force",
-            artifact,
-            "-p",
-            installed,
-            environment=environment,
-            cwd=scratch,
-        )
-        run(
-            "ansible-galaxy",
-            "collection",
-            "verify",
-            "--offline",
-            "rackscale.nvlink",
-            environment=environment,
-            cwd=scratch,
-        )
+        alone = partial(run, environment=environment, cwd=scratch)
+        alone("ansible-galaxy", "collection", "install", "--force", artifact, "-p", installed)
+        alone("ansible-galaxy", "collection", "verify", "--offline", "rackscale.nvlink")
         collection = installed / "ansible_collections" / "rackscale" / "nvlink"
         for entry in collection.iterdir():
             if entry.is_dir() and entry.name not in RUNTIME_FOLDERS:
@@ -115,29 +99,18 @@ def main() -> None:
             elif entry.is_file() and entry.name not in MANIFEST_FILES:
                 entry.unlink()
 
-        documented = json.loads(
-            run("ansible-doc", "--json", "rackscale.nvlink.fabric_facts", environment=environment, cwd=scratch)
-        )
+        documented = json.loads(alone("ansible-doc", "--json", "rackscale.nvlink.fabric_facts"))
         origin = Path(documented["rackscale.nvlink.fabric_facts"]["doc"]["filename"])
         if collection not in origin.parents:
             sys.exit(f"artifact: Ansible loaded the collection from {origin} instead of the installed artifact.")
 
         playbooks = sorted(path.stem for path in (collection / "playbooks").glob("*.yml"))
         loaded = [f"rackscale.nvlink.{name}" for name in playbooks]
-        run("ansible-playbook", "--syntax-check", "-i", "localhost,", *loaded, environment=environment, cwd=scratch)
+        alone("ansible-playbook", "--syntax-check", "-i", "localhost,", *loaded)
 
         demo = scratch / "demo"
         inventory = collection / "playbooks" / "files" / "demo.nvlink.yml"
-        run(
-            "ansible-playbook",
-            "-i",
-            inventory,
-            "rackscale.nvlink.demo",
-            "-e",
-            f"demo_dir={demo}",
-            environment=environment,
-            cwd=scratch,
-        )
+        alone("ansible-playbook", "-i", inventory, "rackscale.nvlink.demo", "-e", f"demo_dir={demo}")
         missing = [name for name in DEMO_FILES if not (demo / name).is_file()]
         if missing:
             sys.exit(f"artifact: the demo did not write {', '.join(missing)}.")

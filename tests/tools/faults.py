@@ -8,11 +8,8 @@
 of a commit chooses. A fault is a mistake that a maintainer could make, chosen by reading the product alone: one that
 nothing catches shows a missing test. Where a change moves the text of a fault, move its row along.
 
-Each fault gets a copy of the checkout, in which steps() run until one is red. Status 1 of pytest (a test failed) and
-any red static gate catch the fault. Where a step cannot be collected, that catches the fault only if the same step can
-be collected without it: otherwise the copy is broken, an error of this run. So is a step that does not end in time,
-since a test that hangs does not say what is wrong. Tests that are red without a fault would catch all of them:
-`--unmodified` shows that there are none.
+Each fault gets a copy of the checkout, in which steps() run until one is red: a failed test, or a static gate. A step
+that does not end in time, or is red without a name of a test, is an error of this run.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ import argparse
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +25,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 from typing import NamedTuple
 
 from run_ansible_test import CHECKOUT, copy_checkout
@@ -40,6 +35,7 @@ UNIT, STORIES = "tests/unit/plugins", "tests/integration"
 # Tests of the tests' own programs; among them is one that each fault fails, since it compares FAULTS with the product.
 NOT_OF_THE_PRODUCT = ("tests/unit/tools", "tests/unit/lab")
 STEP_SECONDS = 1800.0
+TIMED_OUT = 124
 TEN = 10
 # Prints where the collection is imported from.
 PROOF = "import ansible_collections.rackscale.nvlink.plugins.module_utils.errors as it; print(it.__file__)"
@@ -169,24 +165,6 @@ FAULTS = (
 # fmt: on
 
 
-class Step(NamedTuple):
-    """One command. is_pytest: what its exit status means; may_be_empty: whether it may have no test."""
-
-    name: str
-    command: list[str]
-    is_pytest: bool = True
-    may_be_empty: bool = False
-
-
-class Outcome(NamedTuple):
-    """caught: the first failing test or gate, empty for none. error: why the fault could not be tried."""
-
-    fault: Fault
-    seconds: float
-    caught: str = ""
-    error: str = ""
-
-
 def problem(fault: Fault, root: Path) -> str:
     """Why a row does not fit to the product, as a sentence; empty if it does."""
     file = root / fault.file
@@ -203,8 +181,8 @@ def chosen(commit: str) -> list[Fault]:
     return random.Random(found).sample(FAULTS, TEN)
 
 
-def steps(fault: Fault, no_lab: bool) -> Iterator[Step]:
-    """What a fault has to pass to stay unseen, the most likely test first."""
+def steps(fault: Fault) -> Iterator[tuple[str, list[str]]]:
+    """Name and command of what a fault has to pass to stay unseen, the most likely test first."""
     folders, globs = ROOMS[fault.room]
     own = [f"{UNIT}/{folder}" for folder in folders]
     # It takes seconds where a room takes a minute.
@@ -213,91 +191,72 @@ def steps(fault: Fault, no_lab: bool) -> Iterator[Step]:
     else:
         mirror = Path(UNIT).parent / Path(fault.file).with_name(f"test_{Path(fault.file).stem}.py")
     if (CHECKOUT / mirror).is_file():
-        yield Step("unit tests of the file", _pytest("not lab and not long", str(mirror)))
+        yield "unit tests of the file", _pytest("not lab and not long", str(mirror))
     others = [f"--ignore={folder}" for folder in (*NOT_OF_THE_PRODUCT, *own)]
-    yield Step("unit tests of the room", _pytest("not lab and not long", *own))
-    yield Step("other unit tests", _pytest("not lab and not long", "tests/unit", *others))
+    yield "unit tests of the room", _pytest("not lab and not long", *own)
+    yield "other unit tests", _pytest("not lab and not long", "tests/unit", *others)
     if fault.file.endswith(".py"):
-        yield Step("ruff", [str(BIN / "ruff"), "check", "--no-cache", "--quiet", fault.file], is_pytest=False)
-        yield Step("mypy", [sys.executable, "tests/tools/check_types.py"], is_pytest=False)
+        yield "ruff", [str(BIN / "ruff"), "check", "--no-cache", "--quiet", fault.file]
+        yield "mypy", [sys.executable, "tests/tools/check_types.py"]
     else:
-        yield Step("ansible-lint", [str(BIN / "ansible-lint"), "--offline", "-q", fault.file], is_pytest=False)
+        yield "ansible-lint", [str(BIN / "ansible-lint"), "--offline", "-q", fault.file]
     files = sorted({f"{STORIES}/{file.name}" for glob in globs for file in (CHECKOUT / STORIES).glob(glob)})
-    marks = "not long and not lab and not kubernetes" if no_lab else "not long"
-    yield Step("stories of the room", _pytest(marks, *files), may_be_empty=no_lab)
+    yield "stories of the room", _pytest("not long", *files)
 
 
 def _pytest(marks: str, *words: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", marks, *words]
 
 
-class Scratch:
-    """A folder with one copy of the checkout, and what runs there: `ansible_collections` is imported from it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.copy = root, root / COLLECTION
-        site = next((BIN.parent / "lib").glob("python3*")) / "site-packages"
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        self._environment = {
-            **kept,
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(root),
-            "ANSIBLE_COLLECTIONS_PATH": f"{root}{os.pathsep}{site}",
-            "ANSIBLE_HOME": str(root / "ansible-home"),
-            "ANSIBLE_NOCOLOR": "true",
-            "ANSIBLE_LOCALHOST_WARNING": "false",
-        }
-
-    def make(self) -> None:
-        copy_checkout(self.copy)
-        _status, output = self.run([sys.executable, "-c", PROOF])
-        if not output.startswith(str(self.copy)):
-            raise RuntimeError(f"faults: the collection is imported from {output.strip()}, not from {self.copy}.")
-
-    def run(self, command: Sequence[str]) -> tuple[int | None, str]:
-        """The exit status and the output of a command; None where it did not end in time."""
-        with subprocess.Popen(
-            command,
-            cwd=self.copy,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        ) as process:
-            try:
-                output, _errors = process.communicate(timeout=STEP_SECONDS)
-                return process.returncode, output
-            except subprocess.TimeoutExpired:
-                return None, ""
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+def run(root: Path, command: Sequence[str]) -> tuple[int, str]:
+    """The exit status and the output of a command in the copy, which it imports as `ansible_collections`."""
+    site = next((BIN.parent / "lib").glob("python3*")) / "site-packages"
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        **kept,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(root),
+        "ANSIBLE_COLLECTIONS_PATH": f"{root}{os.pathsep}{site}",
+        "ANSIBLE_HOME": str(root / "ansible-home"),
+        "ANSIBLE_NOCOLOR": "true",
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+    }
+    done = subprocess.run(
+        ["timeout", "--kill-after=10", f"{STEP_SECONDS:g}", *command],
+        cwd=root / COLLECTION,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return done.returncode, done.stdout
 
 
-def attempt(fault: Fault, scratch: Scratch, no_lab: bool) -> Outcome:
-    """Try one fault; without a text, as that of --unmodified, there is none."""
+def attempt(fault: Fault) -> bool:
+    """Whether something catches a fault; prints what."""
     began = time.monotonic()
-    scratch.make()
-    file = scratch.copy / fault.file
-    text = file.read_text()
-    for step in steps(fault, no_lab):
-        file.write_text(text.replace(fault.old, fault.new) if fault.old else text)
-        status, output = scratch.run(step.command)
-        if status == 0 or (step.may_be_empty and status == 5):
-            continue
-        caught = first_failure(output) if step.is_pytest else step.name
-        error = "" if caught else f"{step.name} ended with {status} and names no test: {output[-200:].strip()}"
-        if status is None:
-            error = f"{step.name} did not end within {STEP_SECONDS:g} s"
-        elif step.is_pytest and status != 1:
-            file.write_text(text)
-            clean, _output = scratch.run([*step.command, "--collect-only"])
-            error = error or ("" if clean == 0 else f"{step.name} cannot be collected without the fault either")
-        return Outcome(fault, time.monotonic() - began, caught, error)
-    return Outcome(fault, time.monotonic() - began)
+    with tempfile.TemporaryDirectory(prefix="nvlink-faults-") as folder:
+        root = Path(folder)
+        copy_checkout(root / COLLECTION)
+        _status, output = run(root, [sys.executable, "-c", PROOF])
+        if not output.startswith(str(root)):
+            raise RuntimeError(f"faults: the collection is imported from {output.strip()}, not from {root}.")
+        file = root / COLLECTION / fault.file
+        text = file.read_text()
+        for step in steps(fault):
+            name, command = step
+            file.write_text(text.replace(fault.old, fault.new))
+            status, output = run(root, command)
+            if status:
+                break
+    found = first_failure(output) if "pytest" in command else name
+    caught = found if status and status != TIMED_OUT else ""
+    what = caught or (f"ERROR: {name} ended with {status}: {output[-200:].strip()}" if status else "NOT CAUGHT")
+    print(f"{fault.name:32}{fault.room:12}{time.monotonic() - began:6.0f} s  {what}\n", end="", flush=True)
+    return bool(caught)
 
 
 def first_failure(output: str) -> str:
@@ -306,54 +265,21 @@ def first_failure(output: str) -> str:
     return found.group(1) if found else ""
 
 
-def run_all(faults: Sequence[Fault], jobs: int, no_lab: bool) -> list[Outcome]:
-    """Try the faults, `jobs` at a time, each in one of as many scratch folders; a line for each that ends."""
-    with tempfile.TemporaryDirectory(prefix="nvlink-faults-") as folder:
-        free: SimpleQueue[Scratch] = SimpleQueue()
-        for number in range(jobs):
-            free.put(Scratch(Path(folder) / str(number)))
-
-        def work(fault: Fault) -> Outcome:
-            scratch = free.get()
-            try:
-                outcome = attempt(fault, scratch, no_lab)
-            finally:
-                free.put(scratch)
-            what = outcome.error or outcome.caught or "NOT CAUGHT"
-            print(f"{fault.name:32}{fault.room:12}{outcome.seconds:6.0f} s  {what}\n", end="", flush=True)
-            return outcome
-
-        with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(work, faults))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Seed faults into the product; each has to be caught by a test.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="the faults to try; all without one")
     parser.add_argument("--ten", metavar="COMMIT", help="only the ten that the hash of a commit chooses")
     parser.add_argument("--jobs", type=int, default=1, help="how many faults to try at a time")
-    parser.add_argument("--list", action="store_true", help="print the faults")
-    parser.add_argument("--no-lab", action="store_true", help="without the stories on the lab")
-    parser.add_argument("--unmodified", action="store_true", help="run the steps of each room without a fault")
     options = parser.parse_args()
     known = {fault.name: fault for fault in FAULTS}
-    unknown = [name for name in options.names if name not in known]
-    if unknown:
-        sys.exit(f"faults: {' '.join(unknown)} is no fault; --list prints their names.")
     faults = chosen(options.ten) if options.ten else [known[name] for name in options.names] or list(FAULTS)
-    if options.list:
-        print("\n".join(f"{fault.name:32}{fault.room:12}{fault.file}" for fault in faults))
-        return 0
     wrong = list(filter(None, (problem(fault, CHECKOUT) for fault in faults)))
     if wrong:
         sys.exit("\n".join(wrong))
-    if options.unmodified:
-        files = {fault.room: fault.file for fault in faults}
-        faults = [Fault("unmodified", room, file, "", "") for room, file in files.items()]
-    outcomes = run_all(faults, options.jobs, options.no_lab)
-    passed = sum(1 for row in outcomes if not row.error and bool(row.caught) != options.unmodified)
-    print(f"{passed} passed, {len(outcomes) - passed} failed")
-    return int(passed < len(outcomes))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        caught = [*pool.map(attempt, faults)]
+    print(f"{caught.count(True)} passed, {caught.count(False)} failed")
+    return int(not all(caught))
 
 
 if __name__ == "__main__":
