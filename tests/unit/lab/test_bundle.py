@@ -8,25 +8,20 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvidia_smi, nvml, structs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library, tray
-from nvlab import bundle, gpus
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library
+from nvlab import bundle
 from nvlab.errors import LabError
 
 BUNDLES = sorted((Path(__file__).resolve().parents[2] / "bundles").glob("*"))
@@ -76,50 +71,6 @@ def test_a_bundle_is_read_alike_by_both_backends_and_placed(
     for one in expected:
         for other in expected:
             assert (cliques[one] == cliques[other]) == (expected[one] == expected[other])
-
-
-def captured_structs() -> dict[str, Any]:
-    """In a child: pynvml keeps the library that it has loaded."""
-    answer: dict[str, Any] = child.call(structs.query_raw, 20.0).value
-    return answer
-
-
-def captured(fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """What the module captures of NVML on a simulated tray."""
-    (tmp_path / "gpus").write_text(standin_text.standin_text(tray(), fault))
-    monkeypatch.setattr(nvml, "LIBRARY", str(library()))
-    monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
-    return captured_structs()
-
-
-@pytest.mark.parametrize("fault", [None, "only_v2", "fabric_refused"])
-def test_the_stand_in_returns_the_bytes_that_were_captured(
-    fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    before = captured(fault, monkeypatch, tmp_path)
-    rows = [{**gpu, "pdi": f"0x{gpu['pdi']:x}", "code": 0} for gpu in before["gpus"]]
-    texts = {"nvml.json": json.dumps({"driver_version": before["driver_version"], "problem": None, "gpus": rows})}
-    (tmp_path / "gpus").write_text(bundle.standin_text(texts))
-    after = captured_structs()
-    assert [gpu["structs"] for gpu in after["gpus"]] == [gpu["structs"] for gpu in before["gpus"]]
-    fabrics = [{key: gpu["fabric"].get(key) for key in ("state", "clique_id", "code")} for gpu in before["gpus"]]
-    assert [{key: gpu["fabric"].get(key) for key in ("state", "clique_id", "code")} for gpu in after["gpus"]] == fabrics
-
-
-def test_nvidia_imex_ctl_prints_what_was_captured(tmp_path: Path) -> None:
-    texts = {"imex-state.txt": "READY", "imex.json": "{}"}
-    (tmp_path / "captured").write_text(json.dumps(bundle.imex_answers(texts)))
-    program = "import sys; from standin.ctl import main; sys.exit(main())"
-    for options, printed in (("-q", "READY"), ("-N -j", "{}")):
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", program, *options.split()],
-            cwd=Path(bundle.__file__).parents[1] / "imex",
-            env={**os.environ, "NVIDIA_IMEX_STANDIN_CAPTURED": str(tmp_path / "captured")},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout == printed
 
 
 def archive(folder: Path, files: dict[str, str]) -> Path:
@@ -200,18 +151,3 @@ def test_an_answer_adds_no_line_to_the_stand_in() -> None:
     place = {"chassis_serial": "1\nfault crash"}
     gpu = {"index": 0, "pdi": "0x1\nfault crash", "platform": place, "uuid": "a\nfault b"}
     assert bundle.standin_text({"nvml.json": json.dumps({"gpus": [gpu]})}).count("\nfault") == 0
-
-
-def test_the_files_of_a_tray_are_those_of_the_bundle(tmp_path: Path) -> None:
-    files = bundle.load(BUNDLES[0])
-    hardware = gpus.hardware_of(bundle.scenario(files, "trixie"))
-    for name, texts in bundle.answers(files).items():
-        folder = tmp_path / name
-        folder.mkdir()
-        gpus.write(folder, gpus.captured(hardware[name], texts))
-        assert (folder / "gpu" / "nvidia-smi.xml").read_text() == texts.get("nvidia-smi.xml", "")
-        assert (folder / "gpu" / "gpus").read_text() == bundle.standin_text(texts)
-        gpus.change(folder, [("nvml", "no_driver")])
-        assert (folder / "gpu" / "gpus").read_text() == bundle.standin_text(texts, "no_driver")
-        with pytest.raises(LabError, match="only nvml, smi and imex can be set"):
-            gpus.change(folder, [("clique", "3")])

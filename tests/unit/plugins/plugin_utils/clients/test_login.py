@@ -223,15 +223,6 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_plugin_gives_a_certificate(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    certificate, key = (file.read_text() for file in authority.issue("admin"))
-    user = plugin(tmp_path, credential(clientCertificateData=certificate, clientKeyData=key))
-    cluster = {"certificate-authority-data": encoded(authority.ca_file)}
-    with served(version, authority.server_context(client_certificate=True)) as server:
-        assert answers(kubeconfig(tmp_path, user, server.url, **cluster))
-
-
 def test_a_plugin_is_asked_again_when_its_token_expires(tmp_path: Path) -> None:
     count = f"n=$(cat {tmp_path}/n 2>/dev/null || echo 0); echo $((n + 1)) >{tmp_path}/n\n"
     user = plugin(tmp_path, count + credential(token="token-N").replace("'END'", "END").replace("token-N", "token-$n"))

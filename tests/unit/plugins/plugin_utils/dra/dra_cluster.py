@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 
+Change = Callable[[dict[str, Any]], Any]
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
 CLIQUE = f"{UUID}.32766"
 NAMESPACE = RELEASE = "dra-driver-nvidia-gpu"
@@ -156,6 +158,17 @@ def working() -> dict[str, Any]:
     claims = [claim(f"work-{name}", node=name) for name in names()]
     cliques = [members(**dict.fromkeys(names(), "Ready"))]
     return {**cluster, "compute_domains": [domain()], "compute_domain_cliques": cliques, "claims": claims}
+
+
+def changed_by(change: Change, base: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A cluster, without the driver if not given, after a change."""
+    cluster = copy.deepcopy(base or empty())
+    change(cluster)
+    return cluster
+
+
+def put(**lists: Any) -> Change:
+    return lambda cluster: cluster.update(lists)
 
 
 def secret(revision: int, status: str) -> dict[str, Any]:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,19 +21,12 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra im
 
 OTHER = f"{world.UUID}.7"
 CLIQUE = "nvidia.com/gpu.clique"
-Change = Callable[[dict[str, Any]], Any]
 
 
 def messages(cluster: dict[str, Any], trays: Any = None, **more: Any) -> list[tuple[str, str]]:
     found = checks.check(cluster, world.trays() if trays is None else trays, world.plan(**more))
     assert all(row["message"].endswith(".") and "\n" not in row["message"] for row in found)
     return [(row["code"], row["message"]) for row in found]
-
-
-def spoilt(change: Change, base: dict[str, Any]) -> dict[str, Any]:
-    cluster = copy.deepcopy(base)
-    change(cluster)
-    return cluster
 
 
 def label(cluster: dict[str, Any], key: str, value: str | None, node: int = 0) -> None:
@@ -50,11 +41,7 @@ def dcgm(count: int = 2) -> Any:
     return world.daemon_set(name, "", namespace="gpu-operator", annotations={}, containers=containers, count=count)
 
 
-def put(**lists: Any) -> Change:
-    return lambda cluster: cluster.update(lists)
-
-
-def without_daemons(key: str | None) -> Change:
+def without_daemons(key: str | None) -> world.Change:
     """No daemon has joined, and the first node's label names this domain."""
     return lambda cluster: (cluster["compute_domain_cliques"].clear(), label(cluster, world.KEY, key))
 
@@ -86,8 +73,8 @@ LOST = [{"type": "Ready", "status": "Unknown"}]
             "dra_plugin_unready",
             "has 1 of 2 daemons ready: on node r01t01 the kubelet does not report Ready",
         ),
-        (put(compute_domain_cliques=[NOT_READY]), "dra_plugin_unready", "on node r01t01 the daemon is NotReady"),
-        (put(compute_domain_cliques=TWO_CLIQUES), "dra_domain_spans", "spans 2 cliques"),
+        (world.put(compute_domain_cliques=[NOT_READY]), "dra_plugin_unready", "on node r01t01 the daemon is NotReady"),
+        (world.put(compute_domain_cliques=TWO_CLIQUES), "dra_domain_spans", "spans 2 cliques"),
         (
             lambda cluster: cluster["compute_domain_cliques"][0]["daemons"][1].update(cliqueID=""),
             "dra_clique_unknown",
@@ -99,15 +86,15 @@ LOST = [{"type": "Ready", "status": "Unknown"}]
             "Leftovers of the deleted ComputeDomain uid-cd block others: ComputeDomainClique",
         ),
         (
-            put(compute_domains=[world.domain(deleted="2026-11-21T11:30:00Z")]),
+            world.put(compute_domains=[world.domain(deleted="2026-11-21T11:30:00Z")]),
             "dra_domain_stuck",
             "in deletion since 11:30 UTC (remaining: ComputeDomainClique",
         ),
         (lambda cluster: cluster["daemon_sets"].append(dcgm()), "dra_dcgm_imex", "nvidia-dcgm-exporter runs DCGM"),
     ],
 )
-def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> None:
-    found = messages(spoilt(change, world.working()))
+def test_each_fault_has_its_finding(change: world.Change, code: str, words: str) -> None:
+    found = messages(world.changed_by(change, world.working()))
     assert found[0][0] == code
     assert words in found[0][1]
     # A domain that is evaluated there is one of a node of another as well, whose UID then is of none that lives.
@@ -128,17 +115,17 @@ def test_a_member_without_a_slice_is_not_ready_before_its_plugin_is() -> None:
         lambda cluster: None,
         lambda cluster: cluster["daemon_sets"].append(dcgm(count=0)),
         # It is being deleted for a minute only.
-        put(compute_domains=[world.domain(deleted="2026-11-21T11:59:00Z")]),
+        world.put(compute_domains=[world.domain(deleted="2026-11-21T11:59:00Z")]),
         # Without readable ComputeDomains every object would count as left over.
-        put(compute_domains=[], not_readable=["The account may not list computedomains; allow it"]),
+        world.put(compute_domains=[], not_readable=["The account may not list computedomains; allow it"]),
     ],
 )
-def test_a_correct_state_has_no_finding(change: Change) -> None:
-    assert messages(spoilt(change, world.working())) == []
+def test_a_correct_state_has_no_finding(change: world.Change) -> None:
+    assert messages(world.changed_by(change, world.working())) == []
 
 
 def test_a_label_is_compared_only_with_known_gpus_and_without_an_external_writer() -> None:
-    wrong = spoilt(lambda cluster: label(cluster, CLIQUE, OTHER), world.installed())
+    wrong = world.changed_by(lambda cluster: label(cluster, CLIQUE, OTHER), world.installed())
     assert messages(wrong, {}) == []
     assert messages(wrong, external_label_writer=True) == []
     found = messages(world.installed(), world.trays(fabric=world.fabric(attached=False, clique=None)))

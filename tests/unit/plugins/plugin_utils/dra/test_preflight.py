@@ -36,31 +36,21 @@ def codes(found: list[dict[str, Any]]) -> list[str]:
     return [row["code"] for row in found]
 
 
-def spoilt(change: Callable[[dict[str, Any]], Any], base: dict[str, Any] | None = None) -> dict[str, Any]:
-    cluster = copy.deepcopy(base or world.empty())
-    change(cluster)
-    return cluster
-
-
 def test_a_correct_cluster_has_no_finding() -> None:
     assert preflight.preflight(world.empty(), world.trays(), world.plan()) == []
     assert preflight.preflight(world.installed(), world.trays(), world.plan()) == []
     assert checks.check(world.installed(), world.trays(), world.plan()) == []
 
 
-def put(**lists: Any) -> Callable[[dict[str, Any]], Any]:
-    return lambda cluster: cluster.update(lists)
-
-
-def add(key: str, *items: Any) -> Callable[[dict[str, Any]], Any]:
+def add(key: str, *items: Any) -> world.Change:
     return lambda cluster: cluster[key].extend(items)
 
 
-def first_node(**more: Any) -> Callable[[dict[str, Any]], Any]:
+def first_node(**more: Any) -> world.Change:
     return lambda cluster: cluster["nodes"].__setitem__(0, world.node("r01t01", **more))
 
 
-def domains_crd(**more: Any) -> Callable[[dict[str, Any]], Any]:
+def domains_crd(**more: Any) -> world.Change:
     return lambda cluster: cluster["crds"].update({DOMAINS: world.crd(DOMAINS, **more)})
 
 
@@ -74,11 +64,11 @@ POLICY = {"metadata": {"name": "n", "namespace": world.NAMESPACE}}
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (put(version="v1.31.9"), "dra_kubernetes_too_old", "needs 1.32"),
-        (put(version="v1.34.1+k3s1"), "release_old", "1.34.2"),
-        (put(groups={"apps": ["v1"]}), "dra_kubernetes_too_old", "not serve resource.k8s.io"),
+        (world.put(version="v1.31.9"), "dra_kubernetes_too_old", "needs 1.32"),
+        (world.put(version="v1.34.1+k3s1"), "release_old", "1.34.2"),
+        (world.put(groups={"apps": ["v1"]}), "dra_kubernetes_too_old", "not serve resource.k8s.io"),
         (
-            lambda cluster: (put(groups={"apps": ["v1"]})(cluster), first_node(kubelet="v1.33.9")(cluster)),
+            lambda cluster: (world.put(groups={"apps": ["v1"]})(cluster), first_node(kubelet="v1.33.9")(cluster)),
             "dra_kubernetes_too_old",
             "not serve resource.k8s.io",
         ),
@@ -116,7 +106,7 @@ POLICY = {"metadata": {"name": "n", "namespace": world.NAMESPACE}}
     ],
 )
 def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], code: str, words: str) -> None:
-    found = preflight.preflight(spoilt(change), world.trays(), world.plan())
+    found = preflight.preflight(world.changed_by(change), world.trays(), world.plan())
     assert codes(found) == [code]
     assert words in found[0]["message"]
 
@@ -196,7 +186,7 @@ def test_a_clique_larger_than_an_imex_domain_is_a_finding_unless_the_limit_is_ra
 def test_the_clique_label_needs_exactly_one_writer() -> None:
     nobody = world.plan({})
     assert codes(preflight.preflight(world.empty(), world.trays(), nobody)) == ["k8s_clique_label_writers"]
-    with_gfd = spoilt(add("daemon_sets", world.gfd()))
+    with_gfd = world.changed_by(add("daemon_sets", world.gfd()))
     assert preflight.preflight(with_gfd, world.trays(), nobody) == []
     idle = copy.deepcopy(with_gfd)
     idle["daemon_sets"][0]["status"]["desiredNumberScheduled"] = 0
@@ -205,14 +195,14 @@ def test_the_clique_label_needs_exactly_one_writer() -> None:
 
 
 def test_a_release_of_25_12_is_upgraded_and_a_newer_one_not_downgraded() -> None:
-    old = spoilt(
-        lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="nvidia-dra-driver-gpu-25.12.0")]),
+    old = world.changed_by(
+        world.put(daemon_sets=[world.daemon_set(chart="nvidia-dra-driver-gpu-25.12.0")]),
         world.installed(),
     )
     assert codes(preflight.preflight(old, world.trays(), world.plan())) == ["dra_release_old"]
     assert preflight.keeps_old_name(old, world.plan())
     assert not preflight.keeps_old_name(world.installed(), world.plan())
-    newer = spoilt(
+    newer = world.changed_by(
         lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="dra-driver-nvidia-gpu-0.6.0")]),
         world.installed(),
     )
@@ -220,7 +210,7 @@ def test_a_release_of_25_12_is_upgraded_and_a_newer_one_not_downgraded() -> None
 
 
 def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None:
-    live = spoilt(lambda cluster: cluster["compute_domains"].append(world.domain()), world.installed())
+    live = world.changed_by(lambda cluster: cluster["compute_domains"].append(world.domain()), world.installed())
     plan = world.plan(shape="host_managed", external_label_writer=True)
     found = preflight.preflight(live, world.trays(imex=world.hosts_imex()), plan)
     assert codes(found) == ["jobs_running"]
@@ -239,16 +229,16 @@ def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None
 def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
     plan = world.plan(shape="gpu_cluster")
     assert codes(preflight.preflight(world.empty(), world.trays(), plan)) == ["dra_other_install"]
-    theirs = spoilt(lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}))
+    theirs = world.changed_by(lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}))
     assert preflight.preflight(theirs, world.trays(), plan) == []
-    both = spoilt(
+    both = world.changed_by(
         lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}), world.installed()
     )
     assert codes(preflight.preflight(both, world.trays(), plan)) == ["dra_other_install"]
 
 
 def test_without_trays_the_nodes_are_those_with_gpus() -> None:
-    cluster = spoilt(lambda cluster: cluster["nodes"].append({"metadata": {"name": "ctl", "labels": {}}}))
+    cluster = world.changed_by(lambda cluster: cluster["nodes"].append({"metadata": {"name": "ctl", "labels": {}}}))
     assert sorted(preflight.expected_nodes(cluster, {})) == world.names()
     assert codes(preflight.preflight({**cluster, "nodes": []}, {}, world.plan())) == ["dra_node_not_selected"]
 
@@ -352,12 +342,12 @@ CONTROLLER = f"{world.NAMESPACE}/{world.RELEASE}-controller"
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (put(daemon_sets=[]), "dra_release_failed", "tag release"),
-        (put(daemon_sets=[world.daemon_set(count=1)]), "dra_node_not_selected", "1 of 2 nodes"),
-        (put(daemon_sets=[world.daemon_set(ready=1)]), "dra_plugin_unready", "Of 2 pods"),
+        (world.put(daemon_sets=[]), "dra_release_failed", "tag release"),
+        (world.put(daemon_sets=[world.daemon_set(count=1)]), "dra_node_not_selected", "1 of 2 nodes"),
+        (world.put(daemon_sets=[world.daemon_set(ready=1)]), "dra_plugin_unready", "Of 2 pods"),
         (lambda cluster: cluster["daemon_sets"][0].update(status={}), "dra_plugin_unready", "has not observed"),
-        (put(deployments=[world.controller(0)]), "dra_plugin_unready", f"no available replica ({CONTROLLER})"),
-        (put(deployments=[]), "dra_plugin_unready", "there is no Deployment of it"),
+        (world.put(deployments=[world.controller(0)]), "dra_plugin_unready", f"no available replica ({CONTROLLER})"),
+        (world.put(deployments=[]), "dra_plugin_unready", "there is no Deployment of it"),
         (lambda cluster: cluster["device_classes"].pop(), "dra_release_failed", "compute-domain-daemon.nvidia.com"),
         (lambda cluster: cluster["slices"].pop(), "dra_node_outdated", "no ResourceSlice of"),
         (
@@ -368,13 +358,13 @@ CONTROLLER = f"{world.NAMESPACE}/{world.RELEASE}-controller"
     ],
 )
 def test_each_fault_of_an_install_has_its_finding(change: Callable[..., Any], code: str, words: str) -> None:
-    found = checks.check(spoilt(change, world.installed()), world.trays(), world.plan())
+    found = checks.check(world.changed_by(change, world.installed()), world.trays(), world.plan())
     assert codes(found) == [code]
     assert words in found[0]["message"]
 
 
 def test_a_plugin_without_pods_names_the_missing_label() -> None:
-    cluster = spoilt(lambda cluster: cluster.update(daemon_sets=[world.daemon_set(count=0)]), world.installed())
+    cluster = world.changed_by(world.put(daemon_sets=[world.daemon_set(count=0)]), world.installed())
     for node in cluster["nodes"]:
         node["metadata"]["labels"] = {"nvidia.com/gpu.clique": world.CLIQUE}
     found = checks.check(cluster, world.trays(), world.plan())
@@ -387,7 +377,7 @@ def test_gpus_by_dra_are_published_too() -> None:
     plan = world.plan(shape="all_dra")
     found = checks.check(world.installed(), world.trays(), plan)
     assert codes(found) == ["dra_release_failed", "dra_node_outdated"]
-    cluster = spoilt(
+    cluster = world.changed_by(
         lambda cluster: cluster["device_classes"].append(world.device_class("gpu.nvidia.com")), world.installed()
     )
     cluster["slices"] += [world.slices(name, "gpu-0", driver="gpu.nvidia.com") for name in world.names()]
@@ -395,11 +385,11 @@ def test_gpus_by_dra_are_published_too() -> None:
 
 
 def test_claims_are_compared_before_and_after() -> None:
-    before = spoilt(lambda cluster: cluster.update(claims=[world.claim("a"), world.claim("b")]), world.installed())
+    before = world.changed_by(world.put(claims=[world.claim("a"), world.claim("b")]), world.installed())
     claims = checks.claims(before)
     assert [claim.name for claim in claims] == ["a", "b"]
     assert checks.lost_claims(claims, before) == []
-    after = spoilt(lambda cluster: cluster.update(claims=[world.claim("a", reserved=False)]), before)
+    after = world.changed_by(world.put(claims=[world.claim("a", reserved=False)]), before)
     found = checks.lost_claims(claims, after)
     assert codes(found) == ["dra_plugin_unready"]
     assert "jobs/a was in use before and is no longer reserved" in found[0]["message"]
