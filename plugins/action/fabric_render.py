@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail
@@ -22,12 +20,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import REN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext, TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_file
-
-T = TypeVar("T")
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 # The callback progress indents each line; the callback default prints it in quotes, too.
@@ -117,11 +112,10 @@ class ActionModule(ControllerAction):
 
 
 def _context(options: Arguments) -> RenderContext:
-    """Read and check the other inputs of the renderers: verdict, rehearsal, jobs."""
+    """Read and check the other inputs of the renderers: verdict and jobs."""
     lines = options["squeue"]
     return RenderContext(
-        verdict=_read(options["verdict"], verdict, "run the playbook verify again, or leave the option out"),
-        rehearsed=_read(options["rehearsal"], rehearsed, "rehearse again, or leave the option out"),
+        verdict=_verdict(options["verdict"]),
         jobs=None if lines is None else running_jobs(lines),
         block_sizes=tuple(options["block_sizes"]),
         gpus_by_dra=options["gpus_by_dra"],
@@ -131,14 +125,16 @@ def _context(options: Arguments) -> RenderContext:
     )
 
 
-def _read(path: str | None, check: Callable[[Any, str], T], remedy: str) -> T | None:
-    """Read and check a JSON file; None without a path."""
+def _verdict(path: str | None) -> Verdict | None:
+    """The verdict of verify in a file; None without a path."""
     if not path:
         return None
     document = json_file(path)
     if document is None:
-        raise RenderError(f"{path}: cannot be read as JSON: {remedy}.")
-    return check(document, path)
+        raise RenderError(
+            f"{path}: cannot be read as JSON: run the playbook verify again, or leave the option verdict out."
+        )
+    return verdict(document, path)
 
 
 def _width() -> int:

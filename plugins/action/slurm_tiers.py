@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 
-_SHARED = ("conf_dir", "bin_dir", "cluster", "rehearse", "rehearse_jobs", "rehearse_timeout", "rehearsal_file")
+_SHARED = ("conf_dir", "bin_dir", "cluster", "rehearse", "rehearse_jobs", "rehearse_timeout")
 OPTIONS: dict[str, Specification] = {
     **{option: slurm_topology.ARGUMENTS[option] for option in _SHARED},
     **schemas.arguments(DOCUMENTATION),

@@ -49,10 +49,4 @@ options:
     description: Seconds that the rehearsal may take.
     type: float
     default: 120
-  rehearsal_file:
-    description:
-      - Path of a JSON file on the Ansible controller in which the rehearsal is stored, one for each Slurm cluster, for
-        the report of M(rackscale.nvlink.fabric_render). It is written in check mode too, and where the rehearsal fails
-        the module.
-    type: path
 """

@@ -50,10 +50,6 @@ options:
     elements: str
     choices: [slurm, imex, dra, schedulers, examples, metrics, report]
     default: [slurm, imex, dra, schedulers, examples, metrics, report]
-  rehearsal:
-    description:
-      - The JSON file of a rehearsal, as M(rackscale.nvlink.slurm_topology) returns it, to show in the report.
-    type: path
   verdict:
     description:
       - The C(verdict.json) that the playbook C(rackscale.nvlink.verify) wrote. The report shows its failures, the

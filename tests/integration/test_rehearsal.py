@@ -448,9 +448,7 @@ def test_a_rehearsal_stops_the_apply_of_a_site(lab: LabFactory, tmp_path: Path) 
             return returned
 
         jobs = [{"nodes": 4, "segment": 2}, {"nodes": 5}]
-        stored = tmp_path / "rehearsal.json"
-        returned = run("--check", slurm_topology_rehearse_jobs=jobs, slurm_topology_rehearsal_file=str(stored))
-        assert json.loads(stored.read_text()) == returned["rehearsal"]
+        returned = run("--check", slurm_topology_rehearse_jobs=jobs)
         assert returned["changed"], returned
         assert returned["rehearsal"]["loaded"]
         outcomes = returned["rehearsal"]["outcomes"]

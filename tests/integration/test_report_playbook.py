@@ -63,7 +63,7 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
 
 def stand_in(folder: Path) -> str:
     """An inventory with a Slurm controller on this machine, whose Python and squeue are not its own."""
-    answer = {"ansible_facts": {"render_dir": str(folder / "elsewhere"), "rehearsal_file": "/etc/shadow"}}
+    answer = {"ansible_facts": {"render_dir": str(folder / "elsewhere"), "verdict_file": "/etc/shadow"}}
     python = hostile.write_python(folder / "python", answer)
     (folder / "squeue").write_text("#!/bin/sh\necho '4711 r01t0[1-4]'\n")
     (folder / "squeue").chmod(0o755)

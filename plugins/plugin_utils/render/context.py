@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
 
 GPU_PRESENT = "nvidia.com/gpu.present"
@@ -50,7 +49,7 @@ class RenderContext:
     Each part is optional.
 
     block_sizes: the site's setting of the role slurm_topology, for Slurm's files and what jobs span.
-    verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
+    verdict: what verify last found; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried.
     gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology: the settings of
     the role k8s_topology. site: the name of the site for the report; version: that of this collection; each empty where
@@ -58,7 +57,6 @@ class RenderContext:
     """
 
     verdict: Verdict | None = None
-    rehearsed: Rehearsed | None = None
     jobs: Mapping[str, tuple[str, ...]] | None = None
     block_sizes: tuple[int, ...] = ()
     gpus_by_dra: bool = False

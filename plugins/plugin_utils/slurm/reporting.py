@@ -13,20 +13,20 @@ MAX_WARNINGS = 20
 """The number of findings that are printed as warnings; all of them are in the result's findings."""
 
 
-def report(result: Result, warnings: list[str]) -> Result:
-    """The result of slurm_topology or slurm_tiers as the task returns it. warnings: those of the controller.
+def report(result: Result) -> Result:
+    """The result of slurm_topology or slurm_tiers as the task returns it.
 
     A failure of the host, such as a rollback, has its own message.
     """
     if not result.get("failed"):
         found = result.get("findings", [])
-        warnings = [row["message"] for row in found if row["severity"] == WARNING][:MAX_WARNINGS] + warnings
+        warnings = [row["message"] for row in found if row["severity"] == WARNING][:MAX_WARNINGS]
         errors = [row["message"] for row in found if row["severity"] == ERROR]
         # They have stopped the apply, whatever their severity is.
         errors = errors or [row["message"] for row in found if row["code"] not in changes.HARMLESS]
         if errors:
             more = f" (and {len(errors) - 1} more, see findings)" if len(errors) > 1 else ""
             result.update(failed=True, msg=errors[0] + more)
-    if warnings:
-        result["warnings"] = [*result.get("warnings", []), *warnings]
+        if warnings:
+            result["warnings"] = [*result.get("warnings", []), *warnings]
     return result

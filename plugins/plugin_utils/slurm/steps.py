@@ -17,9 +17,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, reporting, settings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, reporting, settings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.changes import Change
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import ended
 
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
 # What a step always returns besides its survey, of which Observed is the check.
@@ -46,10 +46,8 @@ class SteppedAction(GuardedAction):
     SCHEMA: Mapping[str, schemas.Check] = schemas.of_return(RETURN)
 
     def change(self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result]) -> Result:
-        """As run_steps(); its rehearsal is stored, and its findings are printed or fail it."""
-        result = self.run_steps(task_vars, options, attempt, options["rehearse_timeout"])
-        record = options["rehearsal_file"]
-        return reporting.report(result, rehearsal_file.store(absolute(record), result) if record else [])
+        """As run_steps(); its findings are printed or fail it."""
+        return reporting.report(self.run_steps(task_vars, options, attempt, options["rehearse_timeout"]))
 
     def run_steps(
         self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result], seconds: float

@@ -178,7 +178,6 @@ OPTIONS: dict[str, Specification] = {
         },
     },
     "rehearse_timeout": {"type": "float", "default": 120},
-    "rehearsal_file": {"type": "path"},
 }
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_render import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import Outcome, Rehearsal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -226,24 +225,6 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(bench: Bench) -> Non
     bench.out.write_text("a file")
     with pytest.raises(AnsibleActionFail, match="out: cannot be written"):
         bench.render()
-
-
-def test_a_rehearsal_shows_in_the_report_and_is_escaped(bench: Bench, tmp_path: Path) -> None:
-    hostile, kept = "<script>alert(1)</script>", tmp_path / "rehearsal.json"
-    refused = Outcome("site", 36, hostile, 18, "", "refused", reason=hostile)
-    reserved = Rehearsal(ran=True, loaded=True, outcomes=[refused], left_out=[hostile])
-    kept.write_text(json.dumps(reserved.result()))
-    bench.render()
-    page = bench.out / "report" / "index.html"
-    assert "Rehearsal" not in page.read_text()
-    assert bench.render(rehearsal=str(kept))["changed"]
-    assert "Rehearsal" in page.read_text()
-    assert page.read_text().count("&lt;script&gt;alert(1)") == 3
-    assert hostile not in page.read_text()
-    assert not bench.render(rehearsal=str(kept))["changed"]
-    kept.write_text("{")
-    with pytest.raises(AnsibleActionFail, match=r"rehearsal\.json"):
-        bench.render(rehearsal=str(kept))
 
 
 def test_a_proposal_is_drawn_and_never_rendered(bench: Bench, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import tre
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import rehearsal_file
 """
 
 
@@ -37,9 +36,6 @@ FULL = {
     "tree.json": "tree.plan('.', {'tree.json': tree.File(data.decode(), 'part')}, {'part'}).apply()",
     "nvlink-imex/play-play/phase/r01t01.json": (
         "run_store.write_row('.', 'play', 'phase', 'r01t01', {'row': data.decode()})"
-    ),
-    "rehearsal.json": (
-        "[print(warning) for warning in rehearsal_file.store('rehearsal.json', {'rehearsal': {'row': data.decode()}})]"
     ),
 }
 
