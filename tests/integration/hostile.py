@@ -4,9 +4,8 @@
 """A hostile tray: a Python interpreter that runs what Ansible sends and answers what its owner wants.
 
 Whoever is root on a tray owns the Python that Ansible's modules run on, so each value that a module returns may be
-theirs. The writers below make such an interpreter; it works as ansible_python_interpreter on the local connection,
-and `plant` puts it in place of a lab tray's own Python, which Ansible then reaches over real ssh. With pipelining a
-module comes by standard input, without it as a file, and discovery of the interpreter uses either.
+theirs. The writers below make such an interpreter for ansible_python_interpreter. With pipelining a module comes by
+standard input, without it as a file, and discovery of the interpreter uses either.
 """
 
 from __future__ import annotations
@@ -16,13 +15,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .conftest import RunningLab
-
 REAL = "/usr/bin/python3"
-# Where the Python of a lab tray stays when `plant` has taken its place.
-KEPT = "/usr/bin/python3.kept"
 
-# Python 3.9 and later, standard library only. `only` sees the module's full name, for example ansible.modules.stat.
 TEXT = r"""#!{real} -I
 import base64, json, os, re, signal, subprocess, sys
 REAL, ONLY, KIND, VALUE = {real!r}, {only!r}, {kind!r}, base64.b64decode({value!r})
@@ -70,29 +64,11 @@ sys.exit(done.returncode)
 """
 
 
-def _text(kind: str, value: bytes, only: str | None, real: str) -> str:
-    return TEXT.format(real=real, only=only, kind=kind, value=base64.b64encode(value).decode())
-
-
-def _write(path: Path, text: str) -> Path:
-    path.write_text(text)
+def _write(path: Path, kind: str, value: bytes, only: str | None, real: str) -> Path:
+    value = base64.b64encode(value)
+    path.write_text(TEXT.format(real=real, only=only, kind=kind, value=value))
     path.chmod(0o755)
     return path
-
-
-def python_text(answer: dict[str, Any], only: str | None = None, real: str = REAL) -> str:
-    """The text of `write_python`'s interpreter."""
-    return _text("merge", json.dumps(answer).encode(), only, real)
-
-
-def hang_text(only: str | None = None, real: str = REAL) -> str:
-    """The text of `write_hang`'s interpreter."""
-    return _text("hang", b"", only, real)
-
-
-def flood_text(megabytes: int, only: str | None = None, real: str = REAL) -> str:
-    """The text of an interpreter whose result is valid JSON of so many MB."""
-    return _text("flood", str(megabytes).encode(), only, real)
 
 
 def write_python(path: Path, answer: dict[str, Any], only: str | None = None, real: str = REAL) -> Path:
@@ -102,25 +78,14 @@ def write_python(path: Path, answer: dict[str, Any], only: str | None = None, re
     dictionary included, replaces.
     A module that prints no JSON gets the answer as its whole result.
     """
-    return _write(path, python_text(answer, only, real))
+    return _write(path, "merge", json.dumps(answer).encode(), only, real)
 
 
 def write_hang(path: Path, only: str | None = None, real: str = REAL) -> Path:
     """Write a Python that takes a module and never answers."""
-    return _write(path, hang_text(only, real))
+    return _write(path, "hang", b"", only, real)
 
 
-def plant(racks: RunningLab, tray: str, text: str) -> None:
-    """Put an interpreter, one of the texts above made with real=KEPT, in place of a lab tray's own Python.
-
-    The inventory stays as it is: /usr/bin/python3 is the Python that Ansible uses there. `lift` undoes it.
-    """
-    lift(racks, tray)
-    take = f'set -e; real=$(readlink -f {REAL}); ln -s "$real" {KEPT}; printf %s "$1" >{REAL}.new'
-    swap = f"chmod 755 {REAL}.new; mv {REAL} {REAL}.was; mv {REAL}.new {REAL}"
-    racks.exec(tray, "sh", "-c", f"{take}; {swap}", "sh", text)
-
-
-def lift(racks: RunningLab, tray: str) -> None:
-    """Give a lab tray its own Python back; no harm where it never lost it."""
-    racks.exec(tray, "sh", "-c", f"if test -e {REAL}.was; then mv -f {REAL}.was {REAL}; fi; rm -f {KEPT}")
+def write_flood(path: Path, only: str | None = None, real: str = REAL) -> Path:
+    """Write a Python whose result is valid JSON of 200 MB."""
+    return _write(path, "flood", b"200", only, real)

@@ -6,10 +6,15 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
 
 from . import hostile
 from .commands import ansible
@@ -99,3 +104,30 @@ def test_facts_in_a_cache_set_nothing_and_refuse_their_tray_alone(site: Site, tm
         assert site.path.read_bytes() == before
         assert site.states() == {**dict.fromkeys(site.facts, "present"), "r01t01": "stale"}
         assert codes(site, "r01t01") == ["tray_facts_foreign", "tray_unreachable"]
+
+
+def discover_and_measure(site: Site) -> tuple[str, int]:
+    """The output of a discovery; also the memory in kB of the largest process below this one."""
+    output = site.discover("-e", "fabric_accept=gates")
+    return output, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+
+
+def test_discover_ends_for_a_tray_that_never_answers_and_one_that_never_stops(site: Site) -> None:
+    # Only what is not local may run out of memory: an ssh that runs its last argument here.
+    ssh = local_trays.program(site.directory / "ssh-here", '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    over_ssh = {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh), "ansible_pipelining": True}
+    for tray, write, seconds in (("r01t02", hostile.write_hang, 5), ("r02t01", hostile.write_flood, 100)):
+        own = site.hosts[tray]["ansible_python_interpreter"]
+        path = write(site.directory / f"{tray}-python", real=own)
+        site.hosts[tray].update(over_ssh, ansible_python_interpreter=str(path), fabric_facts_timeout=seconds)
+    # In a process of its own, whose children are those of this run alone.
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        output, memory = pool.submit(discover_and_measure, site).result()
+    assert "r01t02 did not answer within 70 seconds" in output
+    assert "r02t01 printed more than any answer has" in output
+    placed = {name: state for name, state in site.states().items() if state != "unplaced"}
+    assert placed == {"r01t01": "present", "r02t02": "present"}
+    left = subprocess.run(["pgrep", "-f", str(site.directory / "r01t02-python")], capture_output=True, check=False)
+    assert left.stdout == b""
+    # In kB; without a limit the worker of r02t01 takes more than 1 GB.
+    assert memory < 600_000
