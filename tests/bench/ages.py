@@ -21,7 +21,6 @@ UTILS, HOST = "plugins/plugin_utils", "plugins/module_utils"
 CODE: dict[str, tuple[str, ...]] = {
     "live": (f"{UTILS}/sources", f"{HOST}/gpu", f"{HOST}/subsets.py", f"{HOST}/interfaces.py"),
     "imex": (f"{HOST}/imex",),
-    "rehearsal": (f"{HOST}/slurm",),
     "inventory": ("plugins/inventory", f"{UTILS}/fabric"),
     "placement": (f"{UTILS}/fabric",),
     "slurm": (f"{HOST}/slurm", f"{UTILS}/slurm", "plugins/action", "roles/slurm_topology"),

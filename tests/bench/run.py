@@ -22,7 +22,6 @@ import imex
 import live
 import payload
 import placing
-import rehearsal
 import runs
 import slurm_playbook
 from ansible.release import __version__ as core
@@ -41,7 +40,6 @@ def main() -> int:
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab only (root)")
     ssh_help = "which ssh client --live uses: of the trays' release or of this machine (trays)"
     parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=ssh_help)
-    parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld only (root)")
     parser.add_argument("--slurm", action="store_true", help="measure the playbook slurm with slurmctld only (root)")
     parser.add_argument("--payload", action="store_true", help="measure what each module carries to a host only")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
@@ -63,7 +61,7 @@ def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
         rounds = 1 if name in (runs.NAME, slurm_playbook.NAME, payload.NAME) else options.rounds
-        best = options.live or options.rehearsal or options.imex
+        best = options.live or options.imex
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
         if options.write:
@@ -79,8 +77,6 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         sizes = [int(size) for size in options.runs.split(",")]
         only = [name.strip() for name in (options.only or "").split(",") if name.strip()]
         yield runs.NAME, runs.table(sizes, scratch / runs.NAME, only)
-    elif options.rehearsal:
-        yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
     elif options.slurm:
         yield slurm_playbook.NAME, slurm_playbook.table(options.racks, scratch / slurm_playbook.NAME)
     elif options.payload:

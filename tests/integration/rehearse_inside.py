@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run one rehearsal on this host, or the test jobs of its slurmctld, as a module does; needs no Ansible.
 
-Standard input, or the file of the first argument: {conf_dir, version, style, topology, blocks: [[name, hostlist], ...],
+Standard input: {conf_dir, version, style, topology, blocks: [[name, hostlist], ...],
 block_sizes, jobs, timeout, writes: {path: text}, records, bin_dir}.
 Standard output: {"rehearsal": ..., "findings": [...]}. With {live: SECONDS, running, conf_dir, bin_dir} it asks the
 running slurmctld instead, and prints the result of live_jobs.report(); with {changes: true, conf_dir, bin_dir} that of
@@ -25,8 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal i
 
 
 def main() -> None:
-    with open(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin as file:
-        request = json.load(file)
+    request = json.load(sys.stdin)
     if "changes" in request:
         slurm = Slurm(request.get("bin_dir", ""), 20, request["conf_dir"])
         print(json.dumps(live.survey(slurm, request["conf_dir"], {})))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run rehearsals on a host with a running slurmctld, for the tests and the benchmark."""
+"""Run rehearsals on a host with a running slurmctld, for the tests."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Stage:
         }
 
     def command(self, *wrapper: str) -> list[str]:
-        """The command of rehearse_inside on that host; it reads the request from its input or a file argument."""
+        """The command of rehearse_inside on that host, which reads the request from its input."""
         enter = ["nsenter", "-t", str(self.slurmctld.pid), *ENTER, *wrapper, "env", f"PYTHONPATH={self.code}"]
         return [*enter, "python3", "-B", "-m", "ansible_collections.rackscale.nvlink.rehearse_inside"]
 
