@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,33 +14,6 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_render import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-
-FILES = [
-    "imex/r01/nodes_config.cfg",
-    "imex/r02a/nodes_config.cfg",
-    "imex/r02b/nodes_config.cfg",
-    "kubernetes/dra-values.yaml",
-    "kubernetes/example-jobset.yaml",
-    "kubernetes/example-kai.yaml",
-    "kubernetes/example-kueue.yaml",
-    "kubernetes/example-lws.yaml",
-    "kubernetes/example-nvbandwidth.yaml",
-    "kubernetes/example-statefulset.yaml",
-    "kubernetes/example-two-cliques.yaml",
-    "kubernetes/topology-grove.yaml",
-    "kubernetes/topology-kai.yaml",
-    "kubernetes/topology-kueue.yaml",
-    "kubernetes/topology-lws.yaml",
-    "kubernetes/topology-pod-affinity.yaml",
-    "kubernetes/topology-runai.yaml",
-    "kubernetes/topology-slinky.yaml",
-    "kubernetes/topology-topograph.yaml",
-    "kubernetes/topology-volcano.yaml",
-    "metrics/nvlink_fabric.prom",
-    "report/index.html",
-    "slurm/topology.conf",
-    "slurm/topology.yaml",
-]
 
 
 class Bench:
@@ -80,11 +54,12 @@ def bench(tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> Bench:
 def test_renders_once_and_then_changes_nothing(bench: Bench) -> None:
     first = bench.render()
     assert first["changed"]
-    assert first["files"] == FILES
+    folders = Counter(path.partition("/")[0] for path in first["files"])
+    assert folders == {"imex": 3, "kubernetes": 16, "metrics": 1, "report": 1, "slurm": 2}
     before = {path: (bench.out / path).stat().st_mtime_ns for path in bench.tree()}
     assert not bench.render()["changed"]
     assert {path: (bench.out / path).stat().st_mtime_ns for path in bench.tree()} == before
-    assert set(before) == {*FILES, ".fabric_render.json"}
+    assert set(before) == {*first["files"], ".fabric_render.json"}
     rendered = bench.tree()
     assert not bench.render(renderers=["imex"])["changed"]
     assert bench.tree() == rendered, "the files of other renderers stay"
@@ -154,6 +129,7 @@ def test_a_tray_that_is_missing_in_a_file_is_a_warning(bench: Bench) -> None:
 
 
 def test_a_tray_without_address_fails_but_everything_else_is_written(bench: Bench) -> None:
+    files = bench.render(check=True)["files"]
     bench.fabric.trays["r02t05"]["imex_address"] = None
     bench.write()
     result = bench.render()
@@ -161,7 +137,7 @@ def test_a_tray_without_address_fails_but_everything_else_is_written(bench: Benc
     assert result["msg"].startswith("The IMEX node list of clique r02a is not written, because imex_address is missing")
     errors = [finding["code"] for finding in result["findings"] if finding["severity"] == "error"]
     assert errors == ["imex_address_invalid"]
-    assert set(FILES) - set(bench.tree()) == {"imex/r02a/nodes_config.cfg"}
+    assert set(files) - set(bench.tree()) == {"imex/r02a/nodes_config.cfg"}
     assert "imex_address_invalid" in (bench.out / "report" / "index.html").read_text()
 
 

@@ -12,12 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import doctor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-
-
-def program(folder: Path, name: str, text: str) -> None:
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 
 def target(port: int, address: str = "127.0.0.1") -> dict[str, object]:
@@ -56,9 +51,9 @@ def test_all_connections_together_have_one_deadline() -> None:
 
 
 def test_slurmctld_is_read_with_its_ports(tmp_path: Path) -> None:
-    program(tmp_path, "slurmctld", "echo slurm-wlm 24.11.5")
+    trays.script(tmp_path / "slurmctld", "echo slurm-wlm 24.11.5")
     config = "SlurmdPort = 6818\\nSlurmctldPort = 6817-6819\\n"
-    program(tmp_path, "scontrol", f'case "$*" in *config*) printf "{config}";; esac')
+    trays.script(tmp_path / "scontrol", f'case "$*" in *config*) printf "{config}";; esac')
     found = doctor.inspect_slurm(Slurm(str(tmp_path)))
     assert found == {
         "version": "24.11.5",
@@ -66,7 +61,7 @@ def test_slurmctld_is_read_with_its_ports(tmp_path: Path) -> None:
         "slurmctld_port": 6817,
         "problem": None,
     }
-    program(tmp_path, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    trays.script(tmp_path / "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     down = doctor.inspect_slurm(Slurm(str(tmp_path)))
     assert down["version"] == "24.11.5"
     assert "check that slurmctld runs" in down["problem"]
@@ -76,8 +71,8 @@ def test_slurmctld_is_read_with_its_ports(tmp_path: Path) -> None:
 def test_the_cache_of_apt_is_read_and_never_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidate: str
 ) -> None:
-    program(tmp_path, "dpkg-query", "true")
-    program(tmp_path, "apt-cache", f'echo "$*" > {tmp_path}/said; echo "nvidia-imex | {candidate} | http://x"')
+    trays.script(tmp_path / "dpkg-query", "true")
+    trays.script(tmp_path / "apt-cache", f'echo "$*" > {tmp_path}/said; echo "nvidia-imex | {candidate} | http://x"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     found = doctor.imex_package("580.95.05")
     assert found["installed"] is None

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
 
 TESTS = Path(__file__).resolve().parents[3]
 FIXTURES = TESTS / "unit" / "fixtures" / "nvidia_smi"
@@ -24,6 +25,11 @@ def fixture(name: str) -> str:
 def tray(**changes: Any) -> dict[str, Any]:
     """The facts of one simulated, healthy tray."""
     return next(iter(simulation.fleet(trays_per_rack=1, **changes).values()))
+
+
+def script(path: Path, text: str) -> str:
+    """Write a program that is a shell script; its path."""
+    return str(local_trays.program(path, f"#!/bin/sh\n{text}\n"))
 
 
 def codes(facts: Mapping[str, Any]) -> list[str]:

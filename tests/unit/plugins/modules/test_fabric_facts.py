@@ -36,12 +36,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run_module
 
 
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
 def test_the_facts_of_a_healthy_tray(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
@@ -116,7 +110,7 @@ def test_the_default_subset_imports_nothing_of_imex() -> None:
 def test_versions_and_channels_of_a_tray(run: Run, tmp_path: Path) -> None:
     devices = tmp_path / "devices"
     devices.write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n")
-    slurmd = script(tmp_path / "slurmd", "echo slurm 25.11.2")
+    slurmd = trays.script(tmp_path / "slurmd", "echo slurm 25.11.2")
     for names in (["channels", "versions"], ["all"]):
         facts = run(gather_subset=names, proc_devices=str(devices), slurmd=slurmd)["ansible_facts"]
         assert facts["nvlink_channels"]["major"] == 234

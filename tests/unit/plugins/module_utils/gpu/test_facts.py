@@ -277,10 +277,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standin: Callable[...
         else:
             standin(facts, nvml_fault)
         program = tmp_path / "nvidia-smi"
-        if smi is not None:
-            program.write_text(f"#!/bin/sh\n{smi}\n")
-            program.chmod(0o755)
-        return str(program)
+        return str(program) if smi is None else trays.script(program, smi)
 
     return install
 
@@ -396,8 +393,7 @@ def test_the_option_ip_replaces_the_c_library(tmp_path: Path) -> None:
         "ifname": "host0",
         "addr_info": [{"local": "198.51.100.7", "prefixlen": 24}, {"local": "fe80::1", "prefixlen": 64}],
     }
-    own.write_text(f"#!/bin/sh\n[ \"$*\" = '-j address show' ] && cat <<'END'\n{json.dumps([link])}\nEND\n")
-    own.chmod(0o755)
+    trays.script(own, f"[ \"$*\" = '-j address show' ] && cat <<'END'\n{json.dumps([link])}\nEND")
     rows, notes = fabric_facts.addresses(str(own))
     assert (rows, notes) == ([{"interface": "host0", "address": "198.51.100.7", "prefix": 24}], [])
     rows, notes = fabric_facts.addresses(str(tmp_path / "none"))

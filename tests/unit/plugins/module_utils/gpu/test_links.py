@@ -31,11 +31,9 @@ def links_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standin: Tray) -> 
 
 def journal(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """From then on journalctl is this shell script."""
-    program = folder / "bin" / "journalctl"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\n{text}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    (folder / "bin").mkdir(exist_ok=True)
+    trays.script(folder / "bin" / "journalctl", text)
+    monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
 
 
 def codes(facts: dict[str, Any]) -> list[tuple[str, int | None]]:

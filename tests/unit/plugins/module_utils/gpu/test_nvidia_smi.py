@@ -312,13 +312,6 @@ def test_an_invalid_value_is_null_and_a_finding(old: str, new: str, where: tuple
         assert not set("{}[]\n$<>") & set(worded(found)["message"])
 
 
-def _program(tmp_path: Path, script: str) -> str:
-    path = tmp_path / "nvidia-smi"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
 @pytest.mark.parametrize(("where", "shown"), [(">&2", 4), ("", 5)])
 def test_a_gpu_without_a_handle_next_to_the_others_is_one_finding(tmp_path: Path, where: str, shown: int) -> None:
     """The line is that of drivers since R550; the others of the tray must not pass for all of its GPUs."""
@@ -326,7 +319,7 @@ def test_a_gpu_without_a_handle_next_to_the_others_is_one_finding(tmp_path: Path
     counted = f"<attached_gpus>{shown}</attached_gpus>"
     file.write_text(trays.fixture("gb200").replace("<attached_gpus>4</attached_gpus>", counted))
     line = "Unable to determine the device handle for GPU4: 0000:5F:00.0: Unknown Error"
-    readings = nvidia_smi.read(_program(tmp_path, f"echo '{line}' {where}; cat {file}"), 20)
+    readings = nvidia_smi.read(trays.script(tmp_path / "nvidia-smi", f"echo '{line}' {where}; cat {file}"), 20)
     assert (len(readings.gpus), readings.complete) == (4, False)
     assert [found["code"] for found in readings.findings] == ["gpu_lost"]
 
@@ -346,11 +339,15 @@ def test_a_failing_program_is_a_finding_within_the_timeout(
     tmp_path: Path, script: str, timeout: float, code: str
 ) -> None:
     with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
-        nvidia_smi.read(_program(tmp_path, script) if script else str(tmp_path / "nvidia-smi"), timeout)
+        nvidia_smi.read(
+            trays.script(tmp_path / "nvidia-smi", script) if script else str(tmp_path / "nvidia-smi"), timeout
+        )
     assert caught.value.finding["code"] == code
     assert script or str(tmp_path)[:30] in worded(caught.value.finding)["message"]
 
 
 def test_an_exit_code_other_than_0_with_valid_output_is_a_finding(tmp_path: Path) -> None:
-    readings = nvidia_smi.read(_program(tmp_path, f'[ "$*" = "-q -x" ] && cat {trays.FIXTURES}/gb200.xml; exit 14'), 20)
+    readings = nvidia_smi.read(
+        trays.script(tmp_path / "nvidia-smi", f'[ "$*" = "-q -x" ] && cat {trays.FIXTURES}/gb200.xml; exit 14'), 20
+    )
     assert (len(readings.gpus), [found["code"] for found in readings.findings]) == (4, ["unusable_value"])
