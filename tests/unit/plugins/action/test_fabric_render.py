@@ -55,7 +55,7 @@ def test_renders_once_and_then_changes_nothing(bench: Bench) -> None:
     first = bench.render()
     assert first["changed"]
     folders = Counter(path.partition("/")[0] for path in first["files"])
-    assert folders == {"imex": 3, "kubernetes": 16, "metrics": 1, "report": 1, "slurm": 2}
+    assert folders == {"imex": 3, "kubernetes": 17, "metrics": 1, "report": 1, "slurm": 2}
     before = {path: (bench.out / path).stat().st_mtime_ns for path in bench.tree()}
     assert not bench.render()["changed"]
     assert {path: (bench.out / path).stat().st_mtime_ns for path in bench.tree()} == before
