@@ -36,7 +36,6 @@ SLOWEST_FIRST = (
     "test_dra_driver_role.py",
     "test_imex_role.py",
     "test_verify.py",
-    "test_verify_faults.py",
     "test_documented_commands.py",
     "test_proof.py",
     "test_slurm_bringup.py",
