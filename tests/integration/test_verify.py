@@ -313,7 +313,7 @@ def test_the_commands_of_the_page(site: Site) -> None:
     (folder / "cluster.nvlink.yml").write_text(json.dumps(fabric))
     shell = pages.Shell(folder)
     for command in pages.commands("docs/verify.md"):
-        shell.type(command.text)
+        shell.type(command)
     assert json.loads((folder / "verdict.json").read_text())["queried"] == 6
 
 
