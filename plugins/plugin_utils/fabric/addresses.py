@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-import ipaddress
+import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, Tray
 
@@ -95,12 +96,8 @@ def _best_first(texts: Iterable[str], connects_to: str | None, allowed: Sequence
     """
     if allowed:
         return [text for network in allowed for text in texts if _within(text, [network])]
-    found = {text: ipaddress.ip_address(text) for text in texts}
-    usable = [
-        text
-        for text, address in found.items()
-        if not (address.is_unspecified or address.is_loopback or address.is_link_local or address.is_multicast)
-    ]
+    family = {text: socket.AF_INET6 if ":" in text else socket.AF_INET for text in texts}
+    usable = (text for text, of in family.items() if interfaces.usable("any", socket.inet_pton(of, text), 0))
     return sorted(usable, key=lambda text: (text != connects_to, ":" in text))
 
 

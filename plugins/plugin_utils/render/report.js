@@ -61,25 +61,12 @@
     target.querySelector('summary').focus({ preventScroll: true });
   }
 
-  async function copy(button) {
-    const remedy = button.previousElementSibling;
-    try {
-      await navigator.clipboard.writeText(remedy.textContent);
-      status.textContent = button.textContent = 'Copied';
-    } catch {
-      getSelection().selectAllChildren(remedy);
-      status.textContent = button.textContent = 'Selected: copy it';
-    }
-  }
-
   search.addEventListener('input', filter);
   search.form.addEventListener('submit', (event) => {
     event.preventDefault();
     location.hash = `tray-${search.value.trim()}`;
   });
   document.addEventListener('click', (event) => {
-    const button = event.target.closest('.copy');
-    if (button) copy(button);
     const link = event.target.closest('a[href^="#tray-"]');
     if (link && link.hash === location.hash) follow();
   });
