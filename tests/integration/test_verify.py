@@ -58,7 +58,6 @@ RELOAD = "scontrol reconfigure && timeout 60 sh -c 'until scontrol ping | grep -
 class Fault:
     """How a fault is injected and repaired, and its one failure. hardware: tray -> settings of `lab set`."""
 
-    name: str
     layer: str
     code: str
     trays: tuple[str, ...] = ()
@@ -71,21 +70,21 @@ class Fault:
         return self.layer, self.code, self.trays
 
 
-def gpus(name: str, layer: str, code: str, tray: str, broken: str, healthy: str, also: str = "") -> Fault:
+def gpus(layer: str, code: str, tray: str, broken: str, healthy: str, also: str = "") -> Fault:
     """A fault of one tray's hardware; `also` is set with it."""
     pair = ((broken, *also.split()), (healthy, *(f"{setting.partition('=')[0]}=ok" for setting in also.split())))
-    return Fault(name, layer, code, (tray,), hardware={tray: pair})
+    return Fault(layer, code, (tray,), hardware={tray: pair})
 
 
-def on_tray(name: str, layer: str, code: str, tray: str, do: str, undo: str, whole_clique: str = "") -> Fault:
+def on_tray(layer: str, code: str, tray: str, do: str, undo: str, whole_clique: str = "") -> Fault:
     """A fault of one tray's files or daemons; `whole_clique` is the repair on the other trays of its clique."""
     half = TRAYS[:3] if tray in TRAYS[:3] else TRAYS[3:]
     repair = {other: whole_clique for other in half if whole_clique}
-    return Fault(name, layer, code, (tray,), {tray: do}, {**repair, tray: f"{undo}\n{whole_clique}"})
+    return Fault(layer, code, (tray,), {tray: do}, {**repair, tray: f"{undo}\n{whole_clique}"})
 
 
-def in_slurm(name: str, code: str, trays: tuple[str, ...], do: str, undo: str = "", layer: str = "slurm") -> Fault:
-    return Fault(name, layer, code, trays, {"ctl": do}, {"ctl": undo or RESTORE})
+def in_slurm(code: str, trays: tuple[str, ...], do: str, undo: str = "", layer: str = "slurm") -> Fault:
+    return Fault(layer, code, trays, {"ctl": do}, {"ctl": undo or RESTORE})
 
 
 RESTART = "systemctl reset-failed nvidia-imex; systemctl restart nvidia-imex"
@@ -183,19 +182,15 @@ def rows(verdict: Mapping[str, Any]) -> list[tuple[str, str, tuple[str, ...]]]:
 
 FAULTS = [
     [
-        gpus("a lost GPU", "hardware", "gpu_lost", "r01t01", "gpu1.lost=true", "gpu1.lost=false"),
-        on_tray(
-            "a missing channel", "channels", "imex_channel_missing", "r01t02", f"rm {CHANNEL}", f"mknod {CHANNEL} c 4 0"
-        ),
-        on_tray("a stopped daemon", "imex", "imex_unit_down", "r01t05", "systemctl stop nvidia-imex", RESTART),
+        gpus("hardware", "gpu_lost", "r01t01", "gpu1.lost=true", "gpu1.lost=false"),
+        on_tray("channels", "imex_channel_missing", "r01t02", f"rm {CHANNEL}", f"mknod {CHANNEL} c 4 0"),
+        on_tray("imex", "imex_unit_down", "r01t05", "systemctl stop nvidia-imex", RESTART),
         in_slurm(
-            "a tray in the wrong block",
             "slurm_blocks_differ",
             ("r01t03", "r01t06"),
             f"sed -i 's/r01t.01-03./r01t[01-02,06]/; s/r01t.04-06./r01t[03-05]/' {TOPOLOGY} && {RELOAD}",
         ),
         in_slurm(
-            "a QoS edited by hand",
             "slurm_tier_differs",
             (),
             "sacctmgr -i modify qos gold set Priority=5",
@@ -204,9 +199,8 @@ FAULTS = [
         ),
     ],
     [
-        gpus("a moved clique", "fabric_file", "tray_moved", "r01t02", "clique=2", "clique=1"),
+        gpus("fabric_file", "tray_moved", "r01t02", "clique=2", "clique=1"),
         on_tray(
-            "a foreign list",
             "imex",
             "imex_list_differs",
             "r01t05",
@@ -215,7 +209,6 @@ FAULTS = [
             RESTART,
         ),
         on_tray(
-            "a second owner",
             "imex",
             "imex_two_owners",
             "r01t04",
@@ -223,13 +216,11 @@ FAULTS = [
             "rm /etc/slurm/prolog.d/site.sh",
         ),
         in_slurm(
-            "a tray in two blocks",
             "slurm_block_overlap",
             ("r01t03",),
             f"sed -i 's/r01t.04-06./r01t[03-06]/' {TOPOLOGY} && {RELOAD}",
         ),
         in_slurm(
-            "a partition changed while it runs",
             "slurm_tier_differs",
             (),
             "scontrol update PartitionName=gold MaxTime=5",
@@ -238,15 +229,14 @@ FAULTS = [
     ],
     [
         on_tray(
-            "a hanging daemon",
             "imex",
             "imex_timeout",
             "r01t01",
             "kill -STOP $(systemctl show -P MainPID nvidia-imex)",
             "kill -CONT $(systemctl show -P MainPID nvidia-imex)",
         ),
-        in_slurm("slurmctld is down", "slurm_unreachable", (), "systemctl stop slurmctld", "systemctl start slurmctld"),
-        gpus("no driver", "driver", "driver_missing", "r01t06", "nvml=no_driver", "nvml=ok", "smi=no_driver"),
+        in_slurm("slurm_unreachable", (), "systemctl stop slurmctld", "systemctl start slurmctld"),
+        gpus("driver", "driver_missing", "r01t06", "nvml=no_driver", "nvml=ok", "smi=no_driver"),
     ],
 ]
 

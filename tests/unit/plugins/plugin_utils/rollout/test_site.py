@@ -137,3 +137,8 @@ def test_an_unused_tag_is_a_warning() -> None:
         "--tags: phase imex does not apply to this inventory (imex_owner is not set) and is skipped."
     ]
     assert warnings("kubernetes") == ["--tags: phase kubernetes does not apply to this inventory and is skipped."]
+
+
+@pytest.mark.parametrize(("slurm", "playbook"), [("managed", "slurm_bringup"), ("existing", "slurm")])
+def test_a_phase_has_the_variables_of_its_playbook(slurm: str, playbook: str) -> None:
+    assert site.playbooks(replace(WELL, slurm=slurm), ["slurm", "imex"]) == [playbook, "rollout"]
