@@ -97,13 +97,21 @@ def collect(previous: Fabric, observed: Mapping[str, Observation], policy: Polic
         else:
             what = "has a name that is not valid in a Slurm hostlist"
             findings.append(tray_finding(name, "illegal_tray_name", what, "rename it in the inventory"))
-    known = {name: tray["gpu_uuids"] for name, tray in previous.trays.items()}
-    rivals = _double_claims(known, {name: claim.gpu_uuids for name, claim in trays.items()})
-    for name, owner in rivals.items():
-        del trays[name]
-        what = f"reports GPUs of {owner}"
-        findings.append(tray_finding(name, "illegal_tray_name", what, "give each tray a single name in the inventory"))
-    return Claims(trays, rivals, findings)
+    return without_rivals(previous, Claims(trays, {}, findings))
+
+
+def without_rivals(fabric: Fabric, claims: Claims) -> Claims:
+    """The claims without those of a GPU of another tray: one that claims it too, or one that keeps what it has."""
+    known = {name: tray["gpu_uuids"] for name, tray in fabric.trays.items()}
+    rivals = _double_claims(known, {name: claim.gpu_uuids for name, claim in claims.trays.items()})
+    remedy = "give each tray a single name in the inventory"
+    found = [tray_finding(name, "illegal_tray_name", f"reports GPUs of {rivals[name]}", remedy) for name in rivals]
+    return replace(
+        claims,
+        trays={name: row for name, row in claims.trays.items() if name not in rivals},
+        rivals={**claims.rivals, **rivals},
+        findings=[*claims.findings, *found],
+    )
 
 
 def _double_claims(known: Mapping[str, Collection[str]], claims: Mapping[str, Collection[str]]) -> dict[str, str]:

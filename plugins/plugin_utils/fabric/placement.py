@@ -114,6 +114,8 @@ def place(
     claimed = identity.hold(known, claimed, policy)
     unplaced = len(observed.keys() - claimed.trays.keys() - known.trays.keys())
     claimed, policies = identity.decide(known, claimed, policy, unplaced)
+    # Trays whose claim has no effect keep their GPUs, which another one may have reported.
+    claimed = identity.without_rivals(known, claimed)
     names = identity.assign(known, claimed, policy)
     networks = addresses.networks(policy.imex_networks)
     imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)

@@ -50,6 +50,13 @@ def new_gpus(trays: str) -> Event:
     return lambda site: [gpu.update(uuid=f"GPU-ffffffff{gpu['uuid'][12:]}") for gpu in site.gpus(*expand(trays))]
 
 
+def take_gpus(tray: str, of: str) -> Event:
+    """A tray gets all GPUs of another one."""
+    return lambda site: [
+        gpu.update(uuid=taken["uuid"]) for gpu, taken in zip(site.gpus(tray), site.gpus(of), strict=True)
+    ]
+
+
 def exchange(one: str, other: str) -> Event:
     """Two hosts exchange their names."""
     return lambda site: site.facts.update({one: site.facts[other], other: site.facts[one]})
@@ -174,6 +181,14 @@ SCENARIOS: dict[str, Sequence[Run]] = {
     "a tray is replaced during a rotation": [
         Run([uuid("r01t[01-03]", NEW), new_gpus("r01t01")], rotating, REST),
         Run([uuid(R01, NEW)], changed, "all its GPUs are new"),
+    ],
+    "a tray gets the GPUs of one whose rack rotates": [
+        Run(
+            [take_gpus("r01t01", "r02t01"), new_gpus("r02t01"), uuid("r02t[01-03]", NEW)],
+            rotating,
+            "Tray r01t01 reports GPUs of r02t01",
+        ),
+        Run([uuid(R02, NEW)], changed, "its GPUs are those of r02t01"),
     ],
     "a replaced tray is the straggler": [
         Run([uuid("r01t[02-06]", NEW), new_gpus("r01t01")], rotating, "all its GPUs are new")
