@@ -1,69 +1,52 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules of placement, one property each, over whole histories of a site.
+"""The rules of placement, over whole histories of a site.
 
-A history is a site of six trays to which things happen: outages, moves, swaps, second names, troubles, other clusters.
-After each step some of the trays are observed and placed. What they report is computed here from the site alone.
-The examples of these rules are in test_placement.py, test_gates.py and test_clusters.py.
+A history is a site of six trays to which things happen: outages, moves, swaps, second names, other clusters. After each
+step some of the trays are observed and placed. The examples are in test_placement.py, test_identity.py, test_gates.py
+and test_clusters.py.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Identity, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Address,
+    Fabric,
+    Identity,
+    Observation,
+    State,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from hypothesis import given
 from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
 BEFORE = "2026-11-21T04:00:00Z"
-ZERO = "00000000-0000-0000-0000-000000000000"
 UUIDS = tuple(f"{letter * 8}-0000-4000-8000-000000000001" for letter in "abc")
 NAMES = tuple(f"r0{rack}t0{tray}" for rack in (1, 2) for tray in (1, 2, 3))
-GPUS = 3
 # Every domain has both clique IDs.
 PLACES = tuple((uuid, clique_id) for uuid in UUIDS for clique_id in (1, 32766))
-DETACHING = ("down", "not_available", "in_progress", "one_in_progress", "zero_uuid", "no_gpu", "mixed")
-TROUBLES = (*DETACHING, "unhealthy")
+# Fault -> what a tray reports with it.
+FAULTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "down": {"reachable": False, "problem": "down", "identity": None, "gpu_uuids": ()},
+    "detached": {"identity": None},
+    "no_gpu": {"identity": None, "gpu_uuids": ()},
+    "mixed": {"identity": None, "inconsistent": True},
+}
 
 
-@dataclass
-class Tray:
-    """One tray of the site as it really is."""
-
-    name: str
-    kit: int
-    place: Identity
-    serial: str
-    fault: str = ""
-    observed_at: str = NOW
-    # Settings of the site; the first of two names for one tray reports the GPUs of the other.
-    site: dict[str, str] = field(default_factory=dict)
-    shows: str = ""
-    # Where a running Slurm has it.
-    block: tuple[str, int] | None = None
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The observation of one tray in one run, computed without the code under test."""
-
-    gpus: frozenset[str]
-    identity: Identity | None
-    inconsistent: bool
-    fault: str
-    serial: str
-    site: dict[str, str]
+def gpus(kit: int) -> tuple[str, ...]:
+    return tuple(f"GPU-{kit}-{number}" for number in range(3))
 
 
 @dataclass(frozen=True)
@@ -75,12 +58,15 @@ class Run:
     observations: list[Observation]
     targets: tuple[str, ...]
     policy: Policy
-    observed: dict[str, Seen]
     placement: Placement
 
     @property
     def after(self) -> Fabric:
         return self.placement.fabric
+
+    @property
+    def observed(self) -> dict[str, Observation]:
+        return {row.tray: row for row in self.observations}
 
     def kinds(self, name: str) -> list[str]:
         return [change["kind"] for change in self.placement.changes if change["tray"] == name]
@@ -89,91 +75,27 @@ class Run:
         return {row["code"] for row in self.placement.findings if row.get("tray") == name}
 
 
-def identity(fabric: Fabric, name: str) -> Identity | None:
+def identity(fabric: Fabric, name: str) -> Identity:
     """The clique in which a fabric has a tray."""
-    if name not in fabric.trays:
-        return None
     clique = fabric.trays[name]["clique"]
     return fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]
-
-
-def clique(fabric: Fabric, name: str) -> str | None:
-    """The clique of a tray by its name, which stays when its cluster UUID or clique ID changes."""
-    return fabric.trays[name]["clique"] if name in fabric.trays else None
-
-
-def other(place_: Identity) -> Identity:
-    """Another clique of the same domain, or of the other one."""
-    return PLACES[(PLACES.index(place_) + 1) % len(PLACES)]
-
-
-def observe(tray: Tray, trays: dict[str, Tray]) -> tuple[Observation, Seen]:
-    """What a tray's observation is, and what it means."""
-    kit = trays[tray.shows].kit if tray.shows else tray.kit
-    uuids = [f"GPU-{kit}-{number}" for number in range(GPUS)]
-    attached = not tray.fault or tray.fault == "unhealthy"
-    mixed = tray.fault == "mixed"
-    meaning = Seen(
-        gpus=frozenset(uuids),
-        identity=tray.place if attached else None,
-        inconsistent=mixed,
-        fault=tray.fault,
-        serial=tray.serial,
-        site=dict(tray.site),
-    )
-    if tray.fault == "down":
-        down = Observation(tray.name, "ansible_facts", reachable=False, problem="down", block=tray.block)
-        return replace(down, **tray.site), meaning
-    gpus = []
-    for number, uuid in enumerate(uuids if tray.fault != "no_gpu" else ()):
-        cluster, clique = tray.place
-        if mixed and number < GPUS - 1:
-            cluster, clique = other(tray.place)
-        fabric: dict[str, Any] = {
-            "state": "completed",
-            "status": "success",
-            "cluster_uuid": ZERO if tray.fault == "zero_uuid" else cluster,
-            "clique_id": clique,
-            "health": {"summary": "unhealthy" if tray.fault == "unhealthy" else "healthy"},
-        }
-        if tray.fault == "not_available":
-            fabric.update(state=None, status=None, cluster_uuid=None, clique_id=None)
-        if tray.fault == "in_progress" or (tray.fault == "one_in_progress" and not number):
-            fabric["state"] = "in_progress"
-        gpus.append({"uuid": uuid, "fabric": fabric})
-    facts = {
-        "observed_at": tray.observed_at,
-        # A tray may say so of itself; its GPUs decide.
-        "attached": True,
-        "gpu_count": len(gpus),
-        "gpus": gpus,
-        "tray_index": 0,
-        "chassis_serial": tray.serial,
-        "addresses": [{"interface": "eth0", "address": f"10.0.0.{NAMES.index(tray.name) + 1}", "prefix": 24}],
-    }
-    return replace(from_facts(tray.name, facts), block=tray.block, **tray.site), meaning
 
 
 # --- what happens ---
 
 names = st.sampled_from(NAMES)
-clusters = st.sampled_from(["alpha", "beta", ""])
+clusters = st.sampled_from(["alpha", "beta", "", None])
 events = st.one_of(
-    st.tuples(st.just("move"), names, st.sampled_from(PLACES)),
-    st.tuples(st.just("move_rack"), names, st.sampled_from(PLACES)),
+    st.tuples(st.sampled_from(["move", "move_rack"]), names, st.sampled_from(PLACES)),
     st.tuples(st.just("renumber_rack"), names, st.none()),
     st.tuples(st.just("swap"), names, names),
-    st.tuples(st.just("replace"), names, st.integers(100, 103)),
+    st.tuples(st.just("gpu_uuids"), names, st.sampled_from([gpus(kit) for kit in (100, 101)])),
     st.tuples(st.just("second_name"), names, names),
-    st.tuples(st.just("trouble"), names, st.sampled_from(TROUBLES)),
-    st.tuples(st.just("trouble"), names, st.just("mixed")),
-    st.tuples(st.just("heal"), names, st.none()),
-    st.tuples(st.just("chassis"), names, st.sampled_from(["s1", "s2"])),
-    st.tuples(st.just("slurm_cluster"), names, clusters),
-    st.tuples(st.just("kubernetes_cluster"), names, clusters),
-    st.tuples(st.just("silent_site"), names, st.none()),
+    st.tuples(st.just("fault"), names, st.sampled_from(list(FAULTS))),
+    st.tuples(st.just("chassis_serial"), names, st.sampled_from(["s1", "s2"])),
+    st.tuples(st.sampled_from(["slurm_cluster", "kubernetes_cluster"]), names, clusters),
     st.tuples(st.just("block"), names, st.sampled_from([("r02", 0), ("old", 4), ("older", 2)])),
-    st.tuples(st.just("old_answer"), names, st.none()),
+    st.tuples(st.just("observed_at"), names, st.sampled_from([BEFORE, NOW])),
 )
 policies = st.builds(
     Policy,
@@ -187,145 +109,92 @@ histories = st.lists(st.tuples(st.lists(events, min_size=2, max_size=6), targets
 History = list[tuple[list[tuple[str, str, Any]], tuple[str, ...], Policy]]
 
 
-def happen(trays: dict[str, Tray], what: str, name: str, more: Any) -> None:
-    tray = trays[name]
-    if what == "move":
-        tray.place = more
+def happen(trays: dict[str, Observation], faults: dict[str, str], what: str, name: str, more: Any) -> None:
+    rack = [other for other in NAMES if other[:3] == name[:3]]
+    changed: dict[str, dict[str, Any]] = {name: {what: more}}
+    if what == "fault":
+        faults[name] = more
+        changed = {}
+    elif what == "move":
+        changed = {name: {"identity": more}}
     elif what == "move_rack":
-        for row in trays.values():
-            if row.name[:3] == name[:3]:
-                row.place = more
+        changed = {other: {"identity": more} for other in rack}
     elif what == "renumber_rack":
-        for row in trays.values():
-            if row.name[:3] == name[:3]:
-                row.place = row.place[0], 1 if row.place[1] != 1 else 32766
+        reported = {other: trays[other].identity or PLACES[0] for other in rack}
+        changed = {other: {"identity": (uuid, 32767 - clique_id)} for other, (uuid, clique_id) in reported.items()}
     elif what == "swap":
-        tray.kit, trays[more].kit = trays[more].kit, tray.kit
-    elif what == "replace":
-        if all(row.kit != more for row in trays.values()):
-            tray.kit = more
+        changed = {name: {"gpu_uuids": trays[more].gpu_uuids}, more: {"gpu_uuids": trays[name].gpu_uuids}}
     elif what == "second_name":
-        tray.shows = more if more != name else ""
-    elif what == "trouble":
-        tray.fault = more
-    elif what == "heal":
-        tray.fault, tray.shows, tray.observed_at = "", "", NOW
-    elif what == "chassis":
-        tray.serial = more
-    elif what == "silent_site":
-        for row in trays.values():
-            row.site.clear()
+        changed = {name: {"gpu_uuids": trays[more].gpu_uuids}}
     elif what == "block":
         # Slurm has most of a rack in one block.
-        for row in trays.values():
-            if row.name[:3] == name[:3]:
-                row.block = more
-    elif what == "old_answer":
-        tray.observed_at = BEFORE
-    else:
-        tray.site[what] = more
+        changed = {other: {"block": more} for other in rack}
+    for other, values in changed.items():
+        trays[other] = replace(trays[other], **values)
 
 
 def lived(history: History) -> Iterator[Run]:
     """The runs of a history; each accepted before the next."""
     trays = {
-        name: Tray(name, number, PLACES[1] if name.startswith("r01") else PLACES[3], f"s{name[2]}")
+        name: Observation(
+            name,
+            "test",
+            observed_at=NOW,
+            identity=PLACES[1] if name.startswith("r01") else PLACES[3],
+            gpu_uuids=gpus(number),
+            gpu_count=3,
+            tray_index=number % 3,
+            chassis_serial=f"s{name[2]}",
+            addresses=(Address("eth0", f"10.0.0.{number + 1}", 24),),
+        )
         for number, name in enumerate(NAMES)
     }
-    fabric, state = Fabric(), None
-    for happened, targets, policy in history:
-        for what, name, more in happened:
-            happen(trays, what, name, more)
-        result = {name: observe(trays[name], trays) for name in targets}
-        observations = [observation for observation, _shown in result.values()]
-        observed = {name: meaning for name, (_observation, meaning) in result.items()}
+    fabric, state, faults = Fabric(), None, dict.fromkeys(NAMES, "")
+    for happened, asked, policy in history:
+        for event in happened:
+            happen(trays, faults, *event)
+        observations = [replace(trays[name], **FAULTS[faults[name]]) for name in asked]
         try:
-            placement = place(fabric, state, observations, targets, NOW, policy)
+            placement = place(fabric, state, observations, asked, NOW, policy)
         except PlacementError:
             # The domain of r02 has another name.
             policy = replace(policy, expected={})
-            placement = place(fabric, state, observations, targets, NOW, policy)
-        run = Run(fabric, state, observations, targets, policy, observed, placement)
+            placement = place(fabric, state, observations, asked, NOW, policy)
+        run = Run(fabric, state, observations, asked, policy, placement)
         yield run
         fabric, state = run.after, placement.state
 
 
-RULES: list[Callable[[Run], None]] = []
-
-
-def rule(check: Callable[[Run], None]) -> Callable[[Run], None]:
-    """A check of each run of each history."""
-    RULES.append(check)
-    return check
-
-
-# --- places ---
-
-
-@rule
-def unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_place(run: Run) -> None:
-    for name in run.before.trays:
-        kept = name not in run.observed or run.observed[name].fault in DETACHING
-        if kept and not (name in run.observed and run.observed[name].inconsistent):
-            assert clique(run.after, name) == clique(run.before, name)
-            assert run.after.trays[name]["gpu_uuids"] == run.before.trays[name]["gpu_uuids"]
-        # Health alone is no reason for anything.
-        elif name in run.observed and run.observed[name].fault == "unhealthy" and "moved" in run.kinds(name):
-            assert identity(run.after, name) == run.observed[name].identity
+def a_tray_has_the_place_of_its_gpus_or_keeps_its_own(run: Run) -> None:
     assert run.before.trays.keys() <= run.after.trays.keys()
+    for name, row in run.observed.items():
+        old, new, kinds = run.before.trays.get(name), run.after.trays.get(name), run.kinds(name)
+        state = run.placement.state.trays[name]["state"] if name in run.placement.state.trays else ""
+        moved = bool(new) != bool(old) or bool(old and new and new["clique"] != old["clique"])
+        if moved:
+            assert (kinds[0], identity(run.after, name)) == ("moved" if old else "placed", row.identity)
+        if row.inconsistent:
+            assert state == ("conflict" if new else "unplaced")
+        elif old and new and not row.identity:
+            assert new["gpu_uuids"] == old["gpu_uuids"]
+        # An equal clique ID in two domains never merges them.
+        assert state != "present" or not new or identity(run.after, name) == row.identity
 
 
-@rule
-def a_new_tray_is_placed_only_when_attached(run: Run) -> None:
-    for name in run.after.trays.keys() - run.before.trays.keys():
-        assert run.observed[name].identity is not None
-        assert identity(run.after, name) == run.observed[name].identity
-
-
-@rule
-def a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run) -> None:
-    for name in run.before.trays:
-        if clique(run.after, name) != clique(run.before, name):
-            assert name in run.targets
-            assert run.kinds(name)[0] == "moved"
-            assert run.observed[name].identity is not None
-            assert identity(run.after, name) == run.observed[name].identity
-
-
-@rule
-def only_the_targets_of_a_run_change_their_place_or_state(run: Run) -> None:
+def only_targets_change_and_every_change_has_a_reason(run: Run) -> None:
     for name in {*run.before.trays, *(run.state.trays if run.state else ())} - set(run.targets):
         assert run.after.trays.get(name) == run.before.trays.get(name)
         assert run.state
         assert run.placement.state.trays.get(name) == run.state.trays.get(name)
     assert {change["tray"] for change in run.placement.changes} <= set(run.targets)
-
-
-@rule
-def every_tray_has_a_reason_and_every_change_is_reported(run: Run) -> None:
+    assert all(change["why"] for change in run.placement.changes)
     for name, tray in run.after.trays.items():
         old, kinds = run.before.trays.get(name), run.kinds(name)
         assert tray["why"].split(" ")[0] in ("placed", "moved", "replaced")
         assert (tray != old) == bool(kinds)
         assert (old is None or tray["why"] != old["why"]) <= bool({"placed", "moved", "replaced"} & set(kinds))
-    assert all(change["why"] for change in run.placement.changes)
 
 
-# --- identities ---
-
-
-@rule
-def an_equal_clique_id_in_two_domains_never_merges_them(run: Run) -> None:
-    for name, observed in run.observed.items():
-        if name in run.after.trays and observed.identity and run.placement.state.trays[name]["state"] == "present":
-            assert identity(run.after, name) == observed.identity
-    identities = [(clique["domain"], clique["clique_id"]) for clique in run.after.cliques.values()]
-    uuids = [domain["cluster_uuid"] for domain in run.after.domains.values()]
-    assert len(set(identities)) == len(identities)
-    assert len(set(uuids)) == len(uuids)
-
-
-@rule
 def a_cluster_uuid_or_clique_id_changes_only_by_its_gate(run: Run) -> None:
     for name, domain in run.before.domains.items():
         cliques = {key for key, row in run.before.cliques.items() if row["domain"] == name}
@@ -339,80 +208,37 @@ def a_cluster_uuid_or_clique_id_changes_only_by_its_gate(run: Run) -> None:
         assert about == (["domain_uuid_changed"] if uuid_changed else ["clique_id_changed"] * ids_changed)
 
 
-# --- trays whose GPUs are in different cliques ---
-
-
-@rule
-def gpus_in_different_cliques_are_a_conflict_and_the_place_stays(run: Run) -> None:
-    for name, observed in run.observed.items():
-        if observed.inconsistent:
-            state = run.placement.state.trays[name]["state"]
-            assert state == ("conflict" if name in run.after.trays else "unplaced")
-            assert clique(run.after, name) == clique(run.before, name)
-
-
-# --- what a domain and a tray are ---
-
-
-@rule
-def a_tray_known_by_two_names_is_found(run: Run) -> None:
-    shown: dict[frozenset[str], list[str]] = defaultdict(list)
-    for name, observed in run.observed.items():
-        if observed.identity:
-            shown[observed.gpus].append(name)
-    for same in shown.values():
-        # All but one, at most, are set to another.
+def one_gpu_is_of_one_tray_and_new_ones_are_recorded(run: Run) -> None:
+    attached = [row for row in run.observations if row.identity]
+    for shown in {row.gpu_uuids for row in attached}:
+        same = [row.tray for row in attached if row.gpu_uuids == shown]
         assert sum("illegal_tray_name" not in run.codes(name) for name in same) <= 1
-    owners = [gpu for tray in run.after.trays.values() for gpu in tray["gpu_uuids"]]
-    assert len(set(owners)) == len(owners)
-    fabric_file.check(run.after.as_dict(), "fabric.json")
-
-
-@rule
-def a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None:
     for name, old in run.before.trays.items():
         new = run.after.trays[name]
         swapped = not set(old["gpu_uuids"]) & set(new["gpu_uuids"])
         # The state of a tray that is no target stays as it was, with its findings.
         assert swapped == ("tray_replaced" in run.codes(name)) or name not in run.targets
         if swapped:
-            moved = old["clique"] != new["clique"]
-            assert run.kinds(name)[0] == ("moved" if moved else "replaced")
-            assert new["why"].startswith("moved" if moved else "replaced")
             owners = [tray for tray, row in run.before.trays.items() if set(row["gpu_uuids"]) & set(new["gpu_uuids"])]
+            assert new["why"].startswith("moved" if old["clique"] != new["clique"] else "replaced")
             assert new["why"].endswith(f", its GPUs are those of {owners[0]}" if owners else ", all its GPUs are new")
 
 
-# --- clusters ---
-
-
-@rule
-def the_site_sets_at_most_one_cluster_of_each_kind_for_a_tray(run: Run) -> None:
-    for name, tray in run.after.trays.items():
+def each_tray_is_in_the_clusters_of_the_site_and_in_one_block(run: Run) -> None:
+    fabric = run.after
+    # No GPU, name, address, cluster UUID or clique is there twice.
+    fabric_file.check(fabric.as_dict(), "fabric.json")
+    for name, tray in fabric.trays.items():
         for key in ("slurm_cluster", "kubernetes_cluster"):
             old = run.before.trays[name].get(key, "") if name in run.before.trays else ""
-            reported = run.observed[name].site.get(key) if name in run.observed else None
+            reported = getattr(run.observed[name], key) if name in run.observed else None
             assert tray.get(key, "") == (old if reported is None else reported)
-        members = [
-            cluster for cluster in run.after.slurm_clusters for b in run.after.blocks(cluster) if name in b.trays
-        ]
-        assert members == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
-    fabric_file.check(run.after.as_dict(), "fabric.json")
-
-
-@rule
-def slurm_has_each_placed_tray_in_one_block_and_in_a_file(run: Run) -> None:
-    fabric = run.after
     blocks = [block for cluster in fabric.slurm_clusters or [None] for block in slurm_blocks.blocks(fabric, cluster)]
     placed = [tray for tray in fabric.trays.values() if not fabric.slurm_clusters or "slurm_cluster" in tray]
     assert sorted(node for block in blocks for node in block.nodes) == sorted(tray["slurm_node"] for tray in placed)
     assert all(slurm_files.render(fabric, run.placement.state).values())
 
 
-# --- gates ---
-
-
-@rule
 def every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> None:
     strict = replace(run.policy, override=[])
     arguments = (run.before, run.state, run.observations, run.targets, NOW)
@@ -424,14 +250,9 @@ def every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> None:
         assert is_recorded or replace(objecting.fabric, overrides=[]) == replace(run.before, overrides=[])
         assert replace(named.fabric, overrides=[]) == replace(objecting.fabric, overrides=[])
     assert run.before.overrides == run.after.overrides[: len(run.before.overrides)]
-    everything = place(*arguments, replace(strict, override=GATES))
-    assert everything.objections == []
+    assert place(*arguments, replace(strict, override=GATES)).objections == []
 
 
-# --- always ---
-
-
-@rule
 def a_second_run_changes_nothing(run: Run) -> None:
     arguments = (run.observations[::-1], run.targets[::-1], NOW, run.policy)
     assert place(run.before, run.state, *arguments) == run.placement, "the order of answers does not matter"
@@ -442,28 +263,31 @@ def a_second_run_changes_nothing(run: Run) -> None:
     assert fabric_file.parse(written, "fabric.json") == run.after
 
 
+RULES: list[Callable[[Run], None]] = [
+    a_tray_has_the_place_of_its_gpus_or_keeps_its_own,
+    only_targets_change_and_every_change_has_a_reason,
+    a_cluster_uuid_or_clique_id_changes_only_by_its_gate,
+    one_gpu_is_of_one_tray_and_new_ones_are_recorded,
+    each_tray_is_in_the_clusters_of_the_site_and_in_one_block,
+    every_gate_can_be_overridden_by_its_name_and_is_recorded,
+    a_second_run_changes_nothing,
+]
+
+
 def names_and_block_positions_never_change_or_get_reused(history: list[Run]) -> None:
-    given_once: dict[tuple[str, ...], Any] = {}
-
-    def give(what: Any, *to: Any) -> None:
-        assert given_once.setdefault(to, what) == what
-
+    given_once: dict[tuple[str | None, ...], Any] = {}
     for run in history:
-        for name, row in run.after.cliques.items():
-            give(row["domain"], "clique", name)
         # Of the fabric's own blocks and of those of each Slurm cluster.
-        for cluster in (None, *run.after.slurm_clusters):
-            for block in run.after.blocks(cluster):
-                give((block.name, block.position), "block of", cluster, block.clique)
-                give(block.clique, "name", cluster, block.name)
-                give(block.clique, "position", cluster, block.position)
-        reserved = {key for key in given_once if key[0] == "block of"}
-        now = {
-            ("block of", cluster, block.clique)
-            for cluster in (None, *run.after.slurm_clusters)
-            for block in run.after.blocks(cluster)
-        }
-        assert reserved == now, "a block was dropped"
+        own = (None, *run.after.slurm_clusters)
+        now = {(cluster, block.clique): block for cluster in own for block in run.after.blocks(cluster)}
+        assert {key for key in given_once if len(key) == 2} <= now.keys(), "a block was dropped"
+        for (cluster, clique), block in now.items():
+            for what, to in (
+                ((block.name, block.position), (cluster, clique)),
+                (clique, (cluster, "name", block.name)),
+                (clique, (cluster, "position", str(block.position))),
+            ):
+                assert given_once.setdefault(to, what) == what
 
 
 def test_every_rule_holds_in_every_run() -> None:
@@ -476,9 +300,8 @@ def test_every_rule_holds_in_every_run() -> None:
             for each in RULES:
                 each(run)
             reached.update(change["kind"] for change in run.placement.changes)
-            reached.update(row["code"] for row in run.placement.findings)
+            reached.update(row["code"] for row in [*run.placement.findings, *run.placement.objections])
             reached.update(row["gate"] for row in run.after.overrides)
-            reached.update(row["code"] for row in run.placement.objections)
             reached.update(row["state"] for row in run.placement.state.trays.values())
             split = {name for name, row in run.after.clusters.get("slurm", {}).items() if len(row["blocks"]) > 1}
             reached.update(["two blocks in a cluster"] if split else [])
