@@ -30,9 +30,6 @@ class Options:
     """The options of one source in an inventory file; each is checked when it is read."""
 
     def __init__(self, values: Any, known: Sequence[str], name: str) -> None:
-        if values is not None and not isinstance(values, Mapping):
-            # Not shown, since it may contain a secret.
-            raise SourceError(f"{name}: is not a mapping of options; write key: value lines under it")
         self.name, self._values = name, check_options(values, known, name)
 
     def __contains__(self, key: str) -> bool:
@@ -185,7 +182,8 @@ def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[st
     if options is None:
         return {}
     if not isinstance(options, Mapping):
-        raise SourceError(f"{source}: must be a mapping of options, not {shown(options)}")
+        # Not shown, since it may contain a secret.
+        raise SourceError(f"{source}: is not a mapping of options; write key: value lines under it")
     for key in options:
         if key not in known:
             raise SourceError(f"{source}: {shown(key)} is not a known option{nearest(key, known)}")
