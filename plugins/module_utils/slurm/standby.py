@@ -55,6 +55,12 @@ def start_backup(host: Host, options: Arguments) -> Result:
     """The step start_backup: write the files of read_files and start slurmctld. A failure rolls back."""
     conf_dir = options["conf_dir"]
     files = {str(name): keys.decoded(text, "files") for name, text in options["files"].items()}
+    for name in files:
+        # Else it could be a file of another folder. A null byte is in no file name either.
+        if os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name:
+            raise SlurmError(
+                f"The first controller returned {name!r}, which is no file name: check that host; nothing was written."
+            )
     if not host.check and cluster.CONF not in files:
         raise SlurmError("The first controller has no slurm.conf yet: bring it up first.")
     with locked(conf_dir, host.timeout, host.check):

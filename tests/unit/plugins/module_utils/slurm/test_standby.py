@@ -47,6 +47,15 @@ def test_nothing_is_started_where_the_first_controller_has_no_slurm(tmp_path: Pa
         started(Host(check=False), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["../escaped", "/escaped", "deeper/escaped", "..", ".", "", "a\0b"])
+def test_a_file_of_another_folder_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    with pytest.raises(SlurmError, match=r"^The first controller returned .*, which is no file name: .*written\.$"):
+        started(Host(check=False), folder, slurm_conf="ClusterName=x\n", **{name: "x\n"})
+    assert [path.name for path in tmp_path.rglob("*")] == ["slurm"]
+
+
 OLD = {"slurm.conf": "ClusterName=x\n", "topology.conf": "BlockName=a Nodes=a\n", "plugstack.conf": "same\n"}
 
 
