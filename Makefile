@@ -69,8 +69,8 @@ lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=trixie, o
 lab-down: venv ## Remove that lab
 	@$(RUN)/python tests/lab/lab down
 
-build: venv ## Build the collection's artifact into build/
-	@$(RUN)/ansible-galaxy collection build --force --output-path build
+build: venv ## Build the collection's artifact, and the list of the controller's libraries, into build/
+	@$(RUN)/python tests/tools/release.py build
 
 release: venv ## Build what a release publishes into build/release: artifact, checksums, bill of materials
 	@$(RUN)/python tests/tools/release.py

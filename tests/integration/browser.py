@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nvlab import paths, tools, viewers
+from nvlab import paths, tools
+from nvlab.trees import SHARED, VIEWERS
 
 ENTER = "\ue007"
 FLAGS = (
@@ -78,7 +79,7 @@ class Browser:
     def open(self, page: str, *, drawn: bool = True) -> None:
         """Show a page, loaded to its end and drawn."""
         (self._folder / "index.html").write_text(page)
-        self._call("POST", f"{self._session}/url", {"url": f"file://{viewers.SHARED}/index.html"})
+        self._call("POST", f"{self._session}/url", {"url": f"file://{SHARED}/index.html"})
         # A page is drawn after it is loaded; only then a picture shows it.
         if drawn:
             wait = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
@@ -126,7 +127,7 @@ class Browser:
 def browser(directory: Path) -> Iterator[Browser]:
     """A browser that ends with the block."""
     driver = subprocess.Popen(
-        viewers.command(["chromedriver", "--port=0"], directory),
+        VIEWERS.command(["chromedriver", "--port=0"], directory),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

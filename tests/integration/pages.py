@@ -20,7 +20,7 @@ PROGRAMS = "ansible(?:-[a-z]+)?|make|scontrol|sacctmgr|sbatch|srun|kubectl|helm|
 # Commands that other tests or tools run unchanged.
 RUN_BY = {
     "make demo": "tests/integration/test_demo.py",
-    "make build": "tests/tools/artifact.py",
+    "make build": "tests/integration/test_offline.py",
     "ansible-galaxy collection install build/rackscale-nvlink-*.tar.gz": "tests/tools/artifact.py",
     # By its own command line, whose option is --from.
     "make lab FROM=$PWD/site.tar.gz": "tests/integration/test_capture.py",
@@ -62,6 +62,12 @@ def commands(page: str) -> list[str]:
     """The commands of a page in their order; a line that ends with a backslash continues in the next."""
     lines = [line for block in _blocks(page) for line in block.replace("\\\n", " ").splitlines()]
     return [found[1].strip() for line in lines if (found := _COMMAND.match(line))]
+
+
+def scripts(page: str) -> list[str]:
+    """The shell blocks of a page in their order, each typed as a whole."""
+    found = _FENCED.findall((CHECKOUT / page).read_text())
+    return [textwrap.dedent(text) for _space, kind, text in found if kind == "sh"]
 
 
 def files(page: str) -> dict[str, str]:

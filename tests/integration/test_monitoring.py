@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from grafana_foundation_sdk.cog import plugins
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from nvlab import viewers
+from nvlab.trees import SHARED, VIEWERS
 
 from .conftest import CHECKOUT
 
@@ -37,7 +37,7 @@ VERDICT = fabrics.verdict(fabrics.FAILURE, compute_domains={"unknown": [], "cliq
 
 def promtool(directory: Path, *arguments: str, stdin: str = "") -> str:
     """Run promtool in a directory of the test and return its output; an error fails the test."""
-    command = viewers.command(["sh", "-c", f'cd {viewers.SHARED} && exec promtool "$@"', "sh", *arguments], directory)
+    command = VIEWERS.command(["sh", "-c", f'cd {SHARED} && exec promtool "$@"', "sh", *arguments], directory)
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

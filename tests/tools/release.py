@@ -4,8 +4,9 @@
 
 """Make what a release publishes, in build/release, and its notes in build/release.md.
 
-The artifact, a bill of materials of the controller's libraries (CycloneDX, from uv.lock) and SHA256SUMS. TAG, where it
-is set, is the git tag that is released.
+The artifact, a list of the controller's libraries with their hashes and their bill of materials (CycloneDX), both from
+uv.lock, and SHA256SUMS. TAG, where it is set, is the git tag that is released. With a folder as argument: artifact and
+list alone, in that folder.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 
 
+def galaxy_version(checkout: Path) -> str:
+    return str(yaml.safe_load((checkout / "galaxy.yml").read_text("utf-8"))["version"])
+
+
 def check_version(checkout: Path, tag: str) -> str:
     """The version, which galaxy.yml, pyproject.toml, the changelog and the tag have in common."""
-    version = yaml.safe_load((checkout / "galaxy.yml").read_text("utf-8"))["version"]
+    version = galaxy_version(checkout)
     project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     if project != version:
         sys.exit(f"release: pyproject.toml has version {project}, galaxy.yml {version}: make them equal.")
@@ -42,7 +47,7 @@ def check_version(checkout: Path, tag: str) -> str:
         sys.exit(
             f"release: the changelog has no {version}: run `antsibull-changelog release` and commit what it writes."
         )
-    return str(version)
+    return version
 
 
 def check_figures() -> None:
@@ -51,20 +56,46 @@ def check_figures() -> None:
         sys.exit(f"release: the tables {', '.join(old)} are old: measure again with `tests/bench/run.py --write`.")
 
 
+def run(*command: str | Path) -> None:
+    subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
+
+
+def export(form: str, target: Path) -> None:
+    """The libraries of uv.lock that a controller needs."""
+    run(
+        find_uv(),
+        "export",
+        "--frozen",
+        "--no-dev",
+        "--no-annotate",
+        "--no-header",
+        "--quiet",
+        "--format",
+        form,
+        "-o",
+        target,
+    )
+
+
+def build(folder: Path) -> None:
+    """The artifact, and the list for a controller without internet access (docs/offline.md)."""
+    run(BIN / "ansible-galaxy", "collection", "build", "--force", "--output-path", folder)
+    export("requirements.txt", folder / f"rackscale-nvlink-{galaxy_version(CHECKOUT)}-requirements.txt")
+
+
 def main() -> None:
+    if sys.argv[1:]:
+        build(Path(sys.argv[1]))
+        return
     check_figures()
     version = check_version(CHECKOUT, os.environ.get("TAG", ""))
     folder = CHECKOUT / "build" / "release"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    bill = folder / f"rackscale-nvlink-{version}.cdx.json"
+    build(folder)
+    export("cyclonedx1.5", folder / f"rackscale-nvlink-{version}.cdx.json")
     notes = folder.with_suffix(".md")
-    for command in (
-        [BIN / "ansible-galaxy", "collection", "build", "--output-path", folder],
-        [find_uv(), "export", "--frozen", "--no-dev", "--quiet", "--format", "cyclonedx1.5", "--output-file", bill],
-        [BIN / "antsibull-changelog", "generate", "--only-latest", "--output-format", "md", "--output", notes],
-    ):
-        subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
+    run(BIN / "antsibull-changelog", "generate", "--only-latest", "--output-format", "md", "--output", notes)
     files = sorted(folder.iterdir())
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
     (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")

@@ -24,7 +24,7 @@ WIDTH, HEIGHT = 1200, 1160
 MAX_BYTES = 200_000
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
-from nvlab import viewers  # noqa: E402
+from nvlab.trees import SHARED, VIEWERS  # noqa: E402
 
 
 def main() -> None:
@@ -36,10 +36,10 @@ def main() -> None:
         chromium = [
             *("chromium", "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"),
             *("--force-color-profile=srgb", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"),
-            *(f"--screenshot={viewers.SHARED}/report.png", f"file://{viewers.SHARED}/index.html"),
+            *(f"--screenshot={SHARED}/report.png", f"file://{SHARED}/index.html"),
         ]
         done = subprocess.run(
-            viewers.command(chromium, shared), capture_output=True, text=True, timeout=300, check=False
+            VIEWERS.command(chromium, shared), capture_output=True, text=True, timeout=300, check=False
         )
         picture = shared / "report.png"
         if not picture.is_file():
