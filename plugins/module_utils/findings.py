@@ -312,8 +312,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " package of the driver's exact version, and reboot where a newer driver waits to be loaded.",
         "imex_version_mismatch.installed": "{state} and the driver is {driver}; install that version, or set"
         " manage_package.",
-        "imex_version_mismatch.option": "Option version is {version}, but the loaded driver is {driver}, with which"
-        " that IMEX does not start; load the driver of that version, or correct the option.",
         "imex_peer_version": "Members of an IMEX domain have different versions (!V!), as after an upgrade that"
         " reached only some; install one version of driver and IMEX on the whole clique",
         "imex_peer_version.peers": "This tray and {peers} run different versions (!V!) and do not connect",
@@ -588,8 +586,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " correct imex_address in the fabric file, or let the daemon start after the network",
         "imex_no_own_address.desired": "The imex_address of this tray in the fabric file is {address}, which is none"
         " of its addresses, so its IMEX would not start; correct it in the fabric file.",
-        "imex_pair_disconnected": "Two ready members are not connected, or a port of a member refuses connections of"
-        " other members; open port 50000 in both directions, then restart the clique's daemons",
+        "imex_pair_disconnected": "Two ready members are not connected; open port 50000 in both directions, then"
+        " restart the clique's daemons",
         "imex_peer_authentication": "Members of an IMEX domain cannot authenticate each other (!A!); check that the"
         " TLS files of their config.cfg are of one authority and not expired, then restart the daemons of the clique",
         "imex_peer_authentication.peers": "This tray and {peers} cannot authenticate (!A!) and do not connect",

@@ -146,10 +146,6 @@ refused:
   returned: with O(phase=evaluate), where they would
   type: str
   sample: Owner none ends the IMEX domain of clique r01, but this run leaves out r01t02.
-facts:
-  description: The facts C(nvlink_imex) of M(rackscale.nvlink.fabric_facts) at the end.
-  returned: with O(phase=wait)
-  type: dict
 findings:
   description: What was found. A finding of severity V(error) fails the tray that it is about.
   returned: always
@@ -221,8 +217,6 @@ def main() -> None:
         module.fail_json(msg=str(error), changes=host.changes, row=row, findings=findings)
     findings = row.get("findings") or []
     result: Result = {"changed": bool(host.changes), "changes": host.changes, "row": row, "findings": findings}
-    if module.params["phase"] == "wait":
-        result["facts"] = row["facts"]
     if host.before:
         result["diff"] = host.diff()
     module.exit_json(**result)

@@ -35,16 +35,6 @@ SERVICE_UNIT = "/etc/systemd/system/nvlink-imex-list@.service"
 PROGRAM = "/usr/local/libexec/nvlink-imex"
 TMPFILES = "/etc/tmpfiles.d/nvlink-imex.conf"
 MODPROBE = "/etc/modprobe.d/nvlink-imex.conf"
-# Of earlier releases, in which owner job had units and a program folder of its own.
-FORMER_SOCKET = "nvlink-imex-job.socket"
-FORMER_SOCKET_UNIT = f"/etc/systemd/system/{FORMER_SOCKET}"
-FORMER_FILES = (
-    FORMER_SOCKET_UNIT,
-    "/etc/systemd/system/nvlink-imex-job@.service",
-    "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf",
-    "/etc/tmpfiles.d/50-nvlink-imex-job.conf",
-)
-FORMER_LIBRARY = "/usr/local/lib/nvlink-imex-job"
 START_APPROVAL = "/run/nvlink-imex/start-approved"
 TLS_FOLDER = "/etc/nvidia-imex/tls"
 TLS_FILES = {
@@ -91,7 +81,6 @@ class DesiredState:
     manage_package: bool = True
     pin_package: bool = True
     package: str = ""
-    version: str = ""
     channels: Sequence[int] = ()
     proc_devices: str = "/proc/devices"
     channel_count: int | None = None
@@ -148,7 +137,6 @@ def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) ->
     # At boot systemd-tmpfiles, which expands specifiers, removes the list of a job that died with the tray.
     removed = '# Written by the role rackscale.nvlink.imex.\nr! "{}"\n'.format(desired.nodes_path.replace("%", "%%"))
     texts: dict[str, tuple[str | None, int]] = {
-        **dict.fromkeys(FORMER_FILES, (None, PLAIN_MODE)),
         PROGRAM: (program if desired.runs_service else None, PROGRAM_MODE),
         TMPFILES: (removed if desired.owner == JOB else None, PLAIN_MODE),
     }
@@ -241,7 +229,7 @@ def changed_keys(present: files.Config, desired: files.Config) -> list[str]:
     return [key for key in {**desired.settings(), **present.settings()} if value(present, key) != value(desired, key)]
 
 
-def findings_of(desired: DesiredState, facts: Facts, driver: str | None) -> list[HostFinding]:
+def findings_of(desired: DesiredState, facts: Facts) -> list[HostFinding]:
     """The findings that block a change on this tray."""
     findings = [entry for entry in facts["findings"] if entry["code"] == "imex_two_owners"]
     # A prolog that is not the role's own, which goes, would start a second daemon.
@@ -251,11 +239,8 @@ def findings_of(desired: DesiredState, facts: Facts, driver: str | None) -> list
             findings.append(host_finding("imex_two_owners", entry["owner"], why=entry["why"], owner=desired.owner))
     if desired.owner not in LIST_OWNERS:
         return findings
-    if driver is None:
+    if facts["driver_version"] is None:
         findings.append(host_finding("driver_missing", "imex"))
-    elif desired.version and facts["driver_version"] and desired.version != facts["driver_version"]:
-        versions = {"version": desired.version, "driver": facts["driver_version"]}
-        findings.append(host_finding("imex_version_mismatch", "option", **versions))
     return findings
 
 

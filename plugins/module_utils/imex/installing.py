@@ -16,9 +16,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings imp
 
 
 def offer_for(
-    host: Host, desired: domain.DesiredState, observed: Facts, driver: str | None
+    host: Host, desired: domain.DesiredState, observed: Facts
 ) -> tuple[packages.Offer | None, list[HostFinding]]:
     """(the package to install or keep, findings). None where no package is managed, or none was found."""
+    driver = observed["driver_version"]
     if desired.owner not in domain.LIST_OWNERS or not driver:
         return None, []
     installed = observed["package"]

@@ -47,7 +47,7 @@ sys.exit(main(sys.argv[1:], dict(os.environ)))
 # A Prolog that does nothing, for a slurm.conf whose Prolog would match no file.
 NOOP = "#!/bin/sh\n# Slurm fails every job where Prolog or Epilog matches no file.\nexit 0\n"
 # Options that are fields of Settings under the same names.
-_SAME = ("policy", "scope", "wait", "stop_wait", "min_trays", "max_requeues")
+_SAME = ("policy", "wait", "stop_wait", "min_trays", "max_requeues")
 # Values of slurm.conf for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 

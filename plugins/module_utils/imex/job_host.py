@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 
@@ -104,22 +103,31 @@ def leave(
     """Remove IMEX per job, with the daemon of a job where ``allow_jobs``; else Blocked. made: files_of().
 
     A prolog without its daemon ends first; one that comes to the lock later finds no settings. So the lock is released
-    before the daemon is stopped, for which an epilog would wait too long.
+    before the daemon is stopped, for which an epilog would wait too long, and one that still starts another is stopped
+    again. The lock itself stays: two prologs could hold two of them.
     """
-    present = os.path.isdir(state.RUN)  # the lock makes it
     with contextlib.ExitStack() as locked:
         wait = os.path.exists(state.SETTINGS_FILE) and not host.check
         running = _wait_for_prolog(locked) if wait else _jobs_running()
         if running and not allow_jobs and not host.check:
             raise Blocked(running[0])
         write(made, host)
+        if not running:
+            host.file(state.state_path(), None)
     for found in running:
         if host.change(f"stop the daemon of job {found['values']['job']}"):
-            daemon.clear(state.Settings("", (), stop_wait=float(desired.job["stop_wait"])))
-    if present:
-        host.change(f"remove {state.RUN}")
-    if os.path.isdir(state.RUN) and not host.check:
-        shutil.rmtree(state.RUN)
+            _stop_daemons(state.Settings("", (), stop_wait=float(desired.job["stop_wait"])))
+
+
+def _stop_daemons(settings: state.Settings) -> None:
+    """Stop the daemon of a job, and what a prolog does that had read the settings before they went."""
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        daemon.clear(settings)
+        with contextlib.ExitStack() as locked:
+            if _is_locked(locked, deadline):
+                daemon.clear(settings)
+                return
 
 
 def _wait_for_prolog(locked: contextlib.ExitStack) -> list[HostFinding]:
@@ -129,15 +137,22 @@ def _wait_for_prolog(locked: contextlib.ExitStack) -> list[HostFinding]:
         running = _jobs_running()
         if running:
             return running
-        try:
-            locked.enter_context(state.lock(time.monotonic() + 1))
+        if _is_locked(locked, deadline):
             return _jobs_running()
-        except state.Failure:
-            if time.monotonic() >= deadline:
-                raise files.ImexError(
-                    f"the prolog or epilog of a job has not ended on this tray within {_TIMEOUT:g} s; run the role"
-                    " again when it has, and read journalctl -t nvlink-imex-job"
-                ) from None
+
+
+def _is_locked(locked: contextlib.ExitStack, deadline: float) -> bool:
+    """Whether ``locked`` got the lock of prologs within a second. Raises ImexError after the deadline."""
+    try:
+        locked.enter_context(state.lock(time.monotonic() + 1))
+        return True
+    except state.Failure:
+        if time.monotonic() < deadline:
+            return False
+        raise files.ImexError(
+            f"the prolog or epilog of a job has not ended on this tray within {_TIMEOUT:g} s; run the role again when"
+            " it has, and read journalctl -t nvlink-imex-job"
+        ) from None
 
 
 def _slurm(desired: domain.DesiredState) -> tuple[str | None, dict[str, list[str]]]:

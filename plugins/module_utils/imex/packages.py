@@ -13,8 +13,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
-
 PLAIN = "nvidia-imex"
 APT_PIN = "/etc/apt/preferences.d/nvlink-imex"
 # For one call of a package manager, or a build of the initramfs.
@@ -33,7 +31,6 @@ APT_INSTALL = (
     "--option=DPkg::Lock::Timeout=120",
     "install",
 )
-_DRIVER = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
 
 
 class Offer(NamedTuple):
@@ -41,15 +38,6 @@ class Offer(NamedTuple):
 
     name: str
     version: str
-
-
-def check_version(version: str) -> str:
-    """Return a driver version such as 580.173.02; ImexError for anything else."""
-    if not _DRIVER.fullmatch(version):
-        raise ImexError(
-            f"option version: {version!r} is not a driver version; write it as 580.173.02, or leave it empty."
-        )
-    return version
 
 
 def names(driver: str, given: str = "") -> list[str]:

@@ -157,4 +157,3 @@ class Row(TypedDict, total=False):
     peers: dict[str, Record]
     reload: bool
     started: bool
-    ports: dict[str, list[int]]

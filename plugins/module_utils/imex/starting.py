@@ -11,11 +11,10 @@ import time
 from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, peers, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Row, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
-_PORT_SECONDS = 1.5
 # The daemon handles SIGUSR1 once in 5 s.
 _RECONNECT_SECONDS = 6.0
 
@@ -78,11 +77,7 @@ def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) ->
             signalled = time.monotonic()
         time.sleep(min(pause, max(0.05, deadline - time.monotonic())))
         pause = min(pause * 1.5, 3.0)
-    ports = {}
-    if not up and not tray.check and observed["running"]:
-        unreachable = disconnected or list(started)
-        ports = closed_ports(unreachable, tray.desired.ports[:2])
-    return {"facts": observed, "ports": ports, "running": observed["running"]}
+    return {"facts": observed}
 
 
 def _signal(number: int) -> None:
@@ -115,17 +110,6 @@ def _may_still_connect(observed: Facts) -> bool:
         unit: Unit = observed["unit"] or {}
         return unit.get("active") in ("activating", "reloading")
     return not any(peer["connection"] in ("map_mismatch", "version_mismatch") for peer in observed["peers"])
-
-
-def closed_ports(hosts: Sequence[str], ports: Sequence[int]) -> dict[str, list[int]]:
-    """host -> its ports that accept no connection from this tray; hosts without a closed port are left out."""
-    ends = [(host, port) for host in hosts for port in ports]
-    accepting = boot.ask(ends, _PORT_SECONDS)
-    found: dict[str, list[int]] = {}
-    for host, port in ends:
-        if (host, port) not in accepting:
-            found.setdefault(host, []).append(port)
-    return found
 
 
 def _unit_state(host: Host) -> str:

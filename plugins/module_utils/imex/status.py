@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 
 MAX_NODES = 4096
-_MAX_WORD = 48
 NOT_CONFIGURED = "Failed to read node configuration file"
 
+_ID = re.compile("[0-9]{1,6}")
+_WORD = re.compile("[A-Za-z][A-Za-z0-9_ ]{0,47}")
 _VERSION = re.compile(r"NO_GPU|[0-9]{1,6}(\.[0-9A-Za-z]{1,16}){0,5}")
 
 
@@ -81,10 +82,9 @@ def is_same_version(one: str, other: str) -> bool:
 def _connections(value: Any) -> dict[int, str]:
     found: dict[int, str] = {}
     for key, cell in value.items() if isinstance(value, dict) else ():
-        number = _number(key)
         word = _connection(cell.get("status") if isinstance(cell, dict) else cell)
-        if number is not None and word is not None:
-            found[number] = word
+        if _ID.fullmatch(key) and int(key) < MAX_NODES and word is not None:
+            found[int(key)] = word
     return found
 
 
@@ -101,17 +101,6 @@ def _connection(value: Any) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    if not isinstance(value, str) or not value.isascii() or len(value) > _MAX_WORD:
+    if not isinstance(value, str) or not _WORD.fullmatch(value):
         return None
-    if not value[:1].isalpha() or not value.replace("_", "").replace(" ", "").isalnum():
-        return None
-    word = value.strip().replace(" ", "_").lower()
-    while "__" in word:
-        word = word.replace("__", "_")
-    return word
-
-
-def _number(key: Any) -> int | None:
-    text = str(key)
-    plain = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_NODES)) + 2
-    return int(text) if plain and int(text) < MAX_NODES else None
+    return re.sub("[ _]+", "_", value.strip()).lower()

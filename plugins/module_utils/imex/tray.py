@@ -66,12 +66,11 @@ class Tray:
         looked up where the daemon must stop.
         """
         observed = self.facts()
-        driver = self.desired.version or observed["driver_version"]
         findings = job_host.findings_of(self.desired, allow_jobs)
-        findings += domain.findings_of(self.desired, observed, driver)
+        findings += domain.findings_of(self.desired, observed)
         if self.desired.entries and not boot.is_local(self.desired.own):
             findings.append(host_finding("imex_no_own_address", "desired", address=self.desired.own))
-        offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
+        offer, missing = installing.offer_for(self.host, self.desired, observed)
         findings += missing
         if self.desired.channels and slurm_conf.gives_channels():
             findings.append(host_finding("imex_channel_slurm_conflict", devices="those of option channels"))
@@ -156,8 +155,7 @@ class Tray:
         findings: list[HostFinding] = []
         if observed is None:
             observed = self.facts()
-            driver = self.desired.version or observed["driver_version"]
-            offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
+            offer, missing = installing.offer_for(self.host, self.desired, observed)
             if missing:
                 raise job_host.Blocked(missing[0])
         difference = self._difference(observed, offer)
@@ -177,18 +175,14 @@ class Tray:
             self._stop(observed)
         if not self.desired.runs_service:
             self._switch_off(observed)
-        if os.path.exists(domain.FORMER_SOCKET_UNIT):
-            # It listens on the port of the new one.
-            self.host.change(
-                f"stop {domain.FORMER_SOCKET}", "systemctl", "disable", "--quiet", "--now", domain.FORMER_SOCKET
-            )
+        if not self.desired.offers_list and os.path.exists(domain.SOCKET_UNIT):
+            command = ("systemctl", "disable", "--quiet", "--now", domain.LIST_SOCKET)
+            self.host.change(f"stop {domain.LIST_SOCKET}", *command)
         desired_files = self._files(offer)
         modprobe_changed = atomic.read_text(domain.MODPROBE) != desired_files[domain.MODPROBE][0]
         tls_changed = any(atomic.read_text(path) != desired_files[path][0] for path in domain.TLS_FILES.values())
         for path, (text, mode) in desired_files.items():
             self._write(path, text, mode, secret=path in domain.TLS_FILES.values())
-        if os.path.isdir(domain.FORMER_LIBRARY) and self.host.change(f"remove {domain.FORMER_LIBRARY}"):
-            shutil.rmtree(domain.FORMER_LIBRARY)
         if install and offer:
             installing.install(self.host, offer)
         self._write_config()
@@ -280,19 +274,14 @@ class Tray:
                 self.host.call("systemctl", "disable", "--quiet", unit)
                 self.host.call("systemctl", "stop", unit, timeout=packages.STOP_SECONDS)
             self.host.change(change, "systemctl", verb, "--quiet", unit)
-        active = self.host.is_active(domain.LIST_SOCKET)
-        if self.desired.offers_list and (not active or domain.SOCKET_UNIT in self.host.before):
-            if self.host.change(f"start {domain.LIST_SOCKET}", "systemctl", "enable", "--quiet", domain.LIST_SOCKET):
-                self.host.require("systemctl", "restart", domain.LIST_SOCKET)
-        elif not self.desired.offers_list and active:
-            self.host.change(f"stop {domain.LIST_SOCKET}", "systemctl", "stop", domain.LIST_SOCKET)
+        current = domain.SOCKET_UNIT not in self.host.before and self.host.is_active(domain.LIST_SOCKET)
+        enable = ("systemctl", "enable", "--quiet", domain.LIST_SOCKET)
+        if self.desired.offers_list and not current and self.host.change(f"start {domain.LIST_SOCKET}", *enable):
+            self.host.require("systemctl", "restart", domain.LIST_SOCKET)
         if not self.desired.tls and not self.check:
             with contextlib.suppress(OSError):
                 os.rmdir(domain.TLS_FOLDER)
         if not self.desired.offers_list and not self.check:
-            # systemctl disable no longer finds the link, because the unit file is removed.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}")
             for path in (os.path.dirname(domain.DROP_IN), os.path.dirname(domain.START_APPROVAL)):
                 with contextlib.suppress(OSError):
                     os.rmdir(path)

@@ -48,13 +48,12 @@ class Decision:
     """The decision for all members of a clique.
 
     ``restart``: every running daemon of the clique stops before any starts. ``generation``: of the node list.
-    ``outdated``: members that do not get the list now. ``blocked``: why nothing may change, None where nothing blocks.
-    ``findings``: the blocking finding, else one per outdated member.
+    ``blocked``: why nothing may change, None where nothing blocks. ``findings``: the blocking finding, else one per
+    member that does not get the list now.
     """
 
     restart: bool
     generation: int
-    outdated: tuple[str, ...]
     blocked: str | None = None
     findings: tuple[Finding, ...] = field(default=())
 
@@ -82,7 +81,7 @@ def decide(
         return tray in known and known[tray]["sha256"] == sha256
 
     def blocked(message: str, tray: str | None = None) -> Decision:
-        return Decision(True, generation, (), message, (_partial(clique, message, tray),))
+        return Decision(True, generation, message, (_partial(clique, message, tray),))
 
     owners = {owner for row in inspected.values() if (owner := row.get("owner")) in domain.LIST_OWNERS}
     if domain.JOB in owners and len(owners) > 1:
@@ -114,8 +113,8 @@ def decide(
         )
     known = {**records, **{tray: record for tray, row in failed.items() if (record := row.get("record"))}}
     missed = [*failed, *(tray for tray in unreached if tray not in outside or tray in allow_outdated)]
-    outdated = tuple(tray for tray in clique.trays if tray in missed and not has_list(tray, known))
-    return Decision(restart, generation, outdated, None, tuple(outdated_findings(clique, outdated, generation)))
+    outdated = [tray for tray in clique.trays if tray in missed and not has_list(tray, known)]
+    return Decision(restart, generation, None, tuple(outdated_findings(clique, outdated, generation)))
 
 
 def leaves_partially(
@@ -222,30 +221,6 @@ def outdated_findings(clique: Clique, outdated: Sequence[str], generation: int) 
             tray=tray,
         )
         for tray in outdated
-    ]
-
-
-def closed_ports(clique: Clique, waited: Mapping[str, Stored]) -> list[Finding]:
-    """Ports that other members cannot connect to although the daemon runs.
-
-    What one member alone reports is a finding on itself: it, or the network at it, may be at fault, or compromised.
-    """
-    names = dict(zip(clique.entries, clique.trays))
-    reporters: dict[tuple[str, int], list[str]] = {}
-    for tray, row in waited.items():
-        for entry, ports in (row.get("ports") or {}).items():
-            for port in ports if names.get(entry, tray) != tray else ():
-                reporters.setdefault((names[entry], port), []).append(tray)
-    return [
-        finding(
-            "imex_pair_disconnected",
-            f"Port {port} of {tray} accepts no connection from {summarize(sorted(by))} although IMEX runs there; open"
-            f" it for the members of clique {clique.name} in every firewall between them.",
-            clique=clique.name,
-            tray=tray if len(by) > 1 else by[0],
-        )
-        for (tray, port), by in sorted(reporters.items())
-        if (waited.get(tray) or {}).get("running")
     ]
 
 

@@ -9,13 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 
 _PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
 # Variables of the role that are fields of DesiredState under the same names.
 _SAME = (
-    *("owner", "manage_package", "pin_package", "package", "version", "proc_devices"),
+    *("owner", "manage_package", "pin_package", "package", "proc_devices"),
     *("channel_count", "create_channel0", "manage_firewall", "list_port"),
 )
 # A line of a unit, not a comment, that calls the check at boot.
@@ -39,8 +39,6 @@ def desired_state(
             f"imex_drop_in_template: it names {domain.PROGRAM}, which owner job removes; leave those lines out with"
             " owner job, as the role's own template does."
         )
-    if values["version"]:
-        packages.check_version(values["version"])
     channels = tuple(sorted(set(values["channels"])))
     if any(not 0 <= minor < 1 << 20 for minor in channels):
         raise files.ImexError(f"imex_channels: {list(channels)} has a number out of range; use 0 to 1048575.")

@@ -240,8 +240,8 @@ class Phases:
             facts = self._rows("inspect", clique)[self.tray]["facts"]
             connected = facts and all(peer["connection"] == "connected" for peer in facts["peers"])
             if facts and facts["ready"] and facts["domain_state"] == "up" and connected:
-                self._store("wait", {"failed": False, "facts": facts, "running": True, "ports": {}})
-                return {"facts": facts}
+                self._store("wait", {"failed": False, "facts": facts})
+                return {}
         self.plan["reconnect"] = bool(own.get("started"))
         return self._on_tray("wait", "wait")
 
@@ -258,7 +258,7 @@ class Phases:
             for tray in clique.trays
         }
         evaluated = verdict.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
-        findings = [*evaluated.findings, *imex_clique.closed_ports(clique, waited)]
+        findings = evaluated.findings
         errors = [entry for entry in findings if entry["severity"] == ERROR]
         reporting_host = next((tray for tray in clique.trays if tray in waited), None)
         own = [entry for entry in errors if entry.get("tray") == self.tray]

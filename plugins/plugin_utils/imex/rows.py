@@ -105,16 +105,6 @@ _ROW = {
         "reload": _BOOL,
         # start
         "started": _BOOL,
-        # wait
-        "ports": {
-            "type": "object",
-            "maxProperties": MAX_MEMBERS,
-            "additionalProperties": {
-                "type": "array",
-                "maxItems": 16,
-                "items": {"type": "integer", "minimum": 1, "maximum": 65535},
-            },
-        },
     },
 }
 # The fields without which a row of the phase decides nothing. The row of a failed tray may lack any.
@@ -122,7 +112,7 @@ _REQUIRED = {
     "inspect": ("facts", "running", "approved", "pending", "restart_clique", "sha256", "record", "peers"),
     "stop_and_write": ("running", "sha256", "reload"),
     "start": ("started",),
-    "wait": ("facts", "running", "ports"),
+    "wait": ("facts",),
 }
 
 _check_row = schemas.compiled(_ROW)
@@ -139,7 +129,6 @@ def _check(row: Any) -> Any:
 SCHEMA: dict[str, Check] = {
     "row": _check,
     "changes": schemas.compiled(_TEXTS),
-    "facts": schemas.compiled({"anyOf": [{"type": "null"}, _FACTS]}),
     "findings": schemas.compiled(schemas.FINDINGS),
 }
 """The checks of a tray's answer in a phase of imex_domain."""

@@ -12,7 +12,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
-    RUN,
     SLURM_TIMEOUT,
     UNIT,
     Failure,
@@ -23,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     read_settings,
     read_state,
     remove,
+    state_path,
 )
 
 _LOG_TAIL = 64 * 1024
@@ -70,7 +70,7 @@ def clear(settings: Settings) -> None:
     remove(str(started.get("list") or list_path()))
     if started.get("channel0"):
         remove(f"{boot.CHANNELS}/channel0")
-    remove(os.path.join(RUN, "state.json"))
+    remove(state_path())
 
 
 def daemons() -> list[tuple[int, bool]]:

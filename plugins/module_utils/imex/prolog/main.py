@@ -39,10 +39,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     Failure,
     Job,
     Settings,
-    config,
     expand,
     has_no_gpu,
-    holds_whole_blocks,
     job_of,
     list_path,
     lock,
@@ -58,11 +56,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     write_text,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.wait import wait_for_peers
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # Slurm runs prologs without PATH.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PROBE_TIMEOUT = 0.5
 _ENTRIES = {"prolog_slurmd": "prolog", "epilog_slurmd": "epilog", "prolog_task": "task"}
 
 
@@ -98,9 +94,6 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
                 " its end, or have Slurm preempt by requeue or cancel instead of suspend",
                 CLIQUE,
             )
-        alone = settings.scope == "job" or holds_whole_blocks(environ)
-        if not alone:
-            _check_clique(settings, members)
         write_state({"job": job.id, "list": list_path()})
         stop_daemon(settings)
         remove(files.PERSIST_FILE)
@@ -110,8 +103,6 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
             _channel0(settings)
         start_daemon(deadline)
         wait_for_peers(settings, job, members, deadline)
-        if not alone:
-            _check_clique(settings, members)
         waited = time.monotonic() - began
         log(f"job {job.id}: IMEX domain of {len(members)} trays of clique {settings.clique} ready in {waited:.1f} s")
 
@@ -158,25 +149,6 @@ def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
             f"components {', '.join(found)} of heterogeneous job {leader} have trays in clique {settings.clique}, and"
             " each would get an IMEX domain of its own; submit them as one component, or as jobs of their own",
             JOB,
-        )
-
-
-def _check_clique(settings: Settings, members: Sequence[tuple[str, str]]) -> None:
-    """Raise Failure where a tray of the clique outside the job has a daemon, which is of another job's domain.
-
-    Called before the daemon starts and again when it is ready, so of two jobs that start at the same time at least one
-    finds the other. A tray that is down does not answer, and has no domain.
-    """
-    others = [member for member in settings.members if member not in members]
-    port = int(config().get("SERVER_PORT") or 50000)
-    listening = boot.ask([(line, port) for _node, line in others], _PROBE_TIMEOUT)
-    names = [node for node, line in others if (line, port) in listening]
-    if names:
-        raise Failure(
-            f"another job's IMEX domain runs in clique {settings.clique} (on {summarize(names)}), but scope"
-            " clique_exclusive allows one at a time; wait for that job to end, or submit such jobs with"
-            " --exclusive=topo",
-            CLIQUE,
         )
 
 

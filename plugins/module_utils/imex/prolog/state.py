@@ -22,7 +22,6 @@ RUN = "/run/nvlink-imex-job"
 UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
 POLICIES = ("drain", "requeue", "run")
-SCOPES = ("job", "clique_exclusive")
 # Seconds that a failed prolog needs after its wait: find the cause, stop the daemon, notify the user, requeue.
 MARGIN = 60
 TRAY, PEER, JOB, CLIQUE = "tray", "peer", "job", "clique"
@@ -51,7 +50,6 @@ class Settings(NamedTuple):
     generation: int = 0
     sha256: str = ""
     policy: str = "drain"
-    scope: str = "job"
     wait: float = 60.0
     stop_wait: float = 20.0
     min_trays: int = 2
@@ -85,7 +83,7 @@ def settings_of(text: str) -> Settings:
     try:
         data = json.loads(text)
         found = Settings(**{**data, "members": tuple((str(node), str(line)) for node, line in data["members"])})
-        if found.policy in POLICIES and found.scope in SCOPES and found.wait > 0:
+        if found.policy in POLICIES and found.wait > 0:
             return found
     except (ValueError, KeyError, TypeError):
         pass
@@ -143,11 +141,6 @@ def owns_every_gpu(settings: Settings, environ: Mapping[str, str]) -> bool:
     return settings.gpus_counted and all(map(str.isdecimal, given)) and len(set(given)) == len(gpus) > 0
 
 
-def holds_whole_blocks(environ: Mapping[str, str]) -> bool:
-    """Whether Slurm keeps every other job from the blocks of this one (--exclusive=topo)."""
-    return "TOPO" in (environ.get("SLURM_JOB_EXCLUSIVE"), environ.get("SLURM_JOB_OVERSUBSCRIBE"))
-
-
 def expand(nodelist: str) -> list[str]:
     """The names of a hostlist; one that cannot be expanded is no fault of a tray."""
     try:
@@ -162,9 +155,13 @@ def members_of(settings: Settings, names: Sequence[str]) -> tuple[tuple[str, str
     return tuple(member for member in settings.members if member[0] in nodes)
 
 
+def state_path() -> str:
+    return os.path.join(RUN, "state.json")
+
+
 def read_state() -> dict[str, Any] | None:
     """The job whose daemon this program started: job, list (its path) and channel0; None where it started none."""
-    text = atomic.read_text(os.path.join(RUN, "state.json"))
+    text = atomic.read_text(state_path())
     if not text:
         return None
     try:
@@ -175,7 +172,7 @@ def read_state() -> dict[str, Any] | None:
 
 
 def write_state(state: Mapping[str, Any]) -> None:
-    write_text(os.path.join(RUN, "state.json"), json.dumps(state, sort_keys=True) + "\n")
+    write_text(state_path(), json.dumps(state, sort_keys=True) + "\n")
 
 
 def config() -> files.Config:

@@ -32,7 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import phase
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique, closed_ports
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import tray as facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
@@ -160,66 +160,64 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
     assert run("r01t01", phase="start")["blocked"] is True
 
 
-@pytest.mark.parametrize("owner", ["none", "job"])
+def connected(fabric: str, word: str) -> dict[str, Any]:
+    """The facts of r01t01 with this connection to r01t02."""
+    observed = member(clique_of(fabric), facts(0, 2), 0)
+    observed["peers"][0]["connection"] = word
+    return observed
+
+
+RECORD = {"clique": "r01", "generation": 3, "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("owner", "row", "allowed", "refused"),
+    [
+        ("none", {}, [], True),
+        ("job", {}, [], True),
+        # Another list for a part of the clique.
+        ("domain", {"facts": lambda _fabric: facts(0, 2)}, [], True),
+        ("driver_managed", {"facts": lambda _fabric: facts(count=2)}, [], True),
+        ("driver_managed", {"facts": lambda _fabric: {**facts(count=2), "owners": [{"owner": "prolog"}]}}, [], False),
+        # The daemon of a new image.
+        ("driver_managed", {"facts": lambda _fabric: facts(count=1)}, [], False),
+        ("none", {}, ["r01t02"], False),
+        # It is not in the domain any more, or has nothing to do.
+        ("none", {"running": False}, [], False),
+        ("none", {"pending": []}, [], False),
+        # It missed the change of its clique, as on `resume`: the others offer no record and are not connected.
+        ("none", {"record": RECORD, "peers": {}}, [], False),
+        ("none", {"record": RECORD, "peers": {}, "facts": lambda fabric: connected(fabric, "connected")}, [], True),
+        ("none", {"record": RECORD, "peers": {}, "facts": lambda fabric: connected(fabric, "lost")}, [], False),
+    ],
+)
 def test_a_part_of_a_clique_does_not_leave_its_imex_domain(
-    run: Any, fabric: str, monkeypatch: Any, calls: list[Any], owner: str
+    run: Any, fabric: str, monkeypatch: Any, calls: list[Any], owner: str, row: Any, allowed: list[str], refused: bool
 ) -> None:
-    change = functools.partial(run, phase="stop_and_write", owner=owner)
-    inspected(run, "r01t01", pending=["stop nvidia-imex.service"], peers=recorded(fabric, "r01t02"))
+    """Nor is it drained for that."""
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
-    result = change("r01t01")
-    assert (result["failed"], result["changed"], calls) == (True, False, [])
-    assert [entry["code"] for entry in result["findings"]] == ["imex_clique_partial"]
-    assert "ends the IMEX domain of clique r01, but this run leaves out r01t02; run it on the whole" in result["msg"]
-    # Named, or not in the domain any more.
-    change("r01t01", allow_outdated=["r01t02"])
-    assert len(calls) == 1
-    inspected(run, "r01t01", pending=["write a file"], running=False)
-    change("r01t01")
-    assert len(calls) == 2
+    row = {key: value(fabric) if callable(value) else value for key, value in row.items()}
+    given = {"pending": ["stop nvidia-imex.service"], "peers": recorded(fabric, "r01t02"), **row}
+    for phase in ("inspect", "preview"):
+        inspected(run, "r01t01", phase, **given)
+    change, preview = (
+        run("r01t01", phase=phase, owner=owner, allow_outdated=allowed) for phase in ("stop_and_write", "evaluate")
+    )
+    assert ("refused" in preview, preview["pending"]) == (refused, bool(given["pending"]))
+    assert bool(calls) is (not refused and bool(given["pending"]))
+    if refused:
+        assert (change["failed"], change["changed"]) == (True, False)
+        assert [entry["code"] for entry in change["findings"]] == ["imex_clique_partial"]
+        for message in (change["msg"], preview["refused"]):
+            assert "this run leaves out r01t02; run it on the whole" in message
 
 
-def test_a_tray_that_missed_the_change_of_its_clique_follows_alone(
+def test_a_tray_that_leaves_reads_the_records_of_those_outside_the_run(
     run: Any, fabric: str, monkeypatch: Any, calls: list[Any]
 ) -> None:
-    """As on `resume`: it has the record of the domain, which the others have left."""
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t02"])
     run("r01t02", phase="inspect", owner="none")
-    (away,) = recorded(fabric, "r01t01")
-    assert calls[0]["plan"]["outside"] == [away], "its record is read, if it offers one"
-    record = {"clique": "r01", "generation": 3, "sha256": "0" * 64}
-    change = functools.partial(run, "r01t02", phase="stop_and_write", owner="none")
-    inspected(run, "r01t02", pending=["stop nvidia-imex.service"], record=record)
-    change()
-    assert len(calls) == 2
-    # One that is connected to a tray of the run is in the domain, also without a record.
-    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t02")
-    observed = member(clique, facts(1, 2), 1)
-    inspected(run, "r01t02", pending=["stop nvidia-imex.service"], record=record, facts=observed)
-    assert change()["failed"] is True
-    observed["peers"][0]["connection"] = "disconnected"
-    inspected(run, "r01t02", pending=["stop nvidia-imex.service"], record=record, facts=observed)
-    change()
-    assert len(calls) == 3
-
-
-def test_a_change_that_would_be_refused_is_refused_before_trays_are_drained(
-    run: Any, fabric: str, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
-    peers = recorded(fabric, "r01t02")
-    inspected(run, "r01t01", "preview", pending=["stop nvidia-imex.service"], peers=peers)
-    result = run("r01t01", phase="evaluate", owner="none")
-    assert "but this run leaves out r01t02" in result["refused"]
-    assert result["pending"] is True
-    # Nothing to do, or a tray that is not in the domain any more.
-    inspected(run, "r01t01", "preview", pending=[], peers=peers)
-    assert "refused" not in run("r01t01", phase="evaluate", owner="none")
-    inspected(run, "r01t01", "preview", pending=["write a file"], running=False, peers=peers)
-    assert "refused" not in run("r01t01", phase="evaluate", owner="none")
-    # Another list for a part of a clique.
-    inspected(run, "r01t01", "preview", pending=[], peers=peers, facts=facts(0, 2))
-    assert "but this run leaves out r01t02" in run("r01t01", phase="evaluate")["refused"]
+    assert calls[0]["plan"]["outside"] == list(recorded(fabric, "r01t01"))
 
 
 def test_a_wrong_variable_ends_the_role_before_any_row_counts(run: Any) -> None:
@@ -228,25 +226,6 @@ def test_a_wrong_variable_ends_the_role_before_any_row_counts(run: Any) -> None:
     with pytest.raises(AnsibleActionFail, match="imex_channels"):
         run("r01t01", phase="inspect", channels="none")
     assert imex_run_store.trays(str(constants.DEFAULT_LOCAL_TMP), run.play, "inspect") == []
-
-
-@pytest.mark.parametrize(
-    ("count", "owners", "in_domain"),
-    [
-        (2, ["service"], True),
-        (2, ["prolog"], False),
-        # The daemon of a new image.
-        (1, ["service"], False),
-    ],
-)
-def test_only_the_service_with_a_list_of_others_is_an_imex_domain(
-    run: Any, fabric: str, monkeypatch: Any, calls: list[Any], count: int, owners: list[str], in_domain: bool
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
-    observed = {**facts(count=count), "owners": [{"owner": owner} for owner in owners]}
-    inspected(run, "r01t01", pending=["write a file"], facts=observed, peers=recorded(fabric, "r01t02"))
-    run("r01t01", phase="stop_and_write", owner="driver_managed")
-    assert bool(calls) is not in_domain
 
 
 def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: Any, tmp_path: Path) -> None:
@@ -489,7 +468,6 @@ ROW: dict[str, Any] = {
     "peers": {},
     "reload": False,
     "started": False,
-    "ports": {},
 }
 
 
@@ -579,19 +557,10 @@ def test_the_verdict_fails_the_tray_at_fault(run: Any, fabric: str) -> None:
         if number == 1:
             observed.update(ready=False, state="init_gpu", findings=[])
         inspected(run, tray, "start")
-        inspected(run, tray, "wait", facts=observed, ports={})
+        inspected(run, tray, "wait", facts=observed)
     results = [run(tray, phase="verdict") for tray in TRAYS]
     assert [bool(result.get("failed")) for result in results] == [False, True]
     assert "init_gpu" in results[1]["msg"]
-
-
-def test_a_closed_port_is_reported_for_the_tray_that_closes_it() -> None:
-    clique = Clique("r01", ("a", "b", "c"), ("198.51.100.1", "198.51.100.2", "198.51.100.3"))
-    waited: dict[str, dict[str, Any]] = {tray: {"running": True, "ports": {"198.51.100.2": [50000]}} for tray in "ac"}
-    found = closed_ports(clique, {**waited, "b": {"running": True, "ports": {}}})
-    assert [(entry["tray"], entry["message"][:54]) for entry in found] == [
-        ("b", "Port 50000 of b accepts no connection from a, c althou")
-    ]
 
 
 # One member answers what it likes.
@@ -726,7 +695,6 @@ def test_no_lie_of_a_member_stops_restarts_or_fails_another(store: Path, data: s
             sha256=data.draw(st.sampled_from([row["sha256"], "0" * 64, None])),
             record=data.draw(st.none() | RECORDS),
             peers=data.draw(st.dictionaries(names, RECORDS, max_size=4)),
-            ports=data.draw(st.dictionaries(names, st.lists(st.integers(1, 65535), max_size=2), max_size=4)),
             started=data.draw(st.booleans()),
         )
         if data.draw(st.booleans()):

@@ -121,7 +121,6 @@ def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
     # A job's daemons read their certificates there too.
     assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
     assert (texts[domain.MODPROBE] is None) == (owner == "none")
-    assert {texts[path] for path in domain.FORMER_FILES} == {None}
     assert (texts[packages.APT_PIN] is not None) == (owner in ("domain", "host_managed", "job"))
     assert table(replace(given, pin_package=False))[packages.APT_PIN] is None
 
@@ -243,14 +242,14 @@ def owned(*owners: str) -> dict[str, Any]:
     ],
 )
 def test_two_owners_block_a_change(owners: list[str], owner: str, stops: bool) -> None:
-    notes = domain.findings_of(desire(owner=owner), owned(*owners), "580.173.02")
+    notes = domain.findings_of(desire(owner=owner), owned(*owners))
     assert [note["code"] for note in notes] == (["imex_two_owners"] if stops else [])
 
 
 def test_without_a_drivers_version_nothing_is_installed() -> None:
-    notes = domain.findings_of(desire(), owned(), None)
-    assert [note["code"] for note in notes] == ["driver_missing"]
-    assert domain.findings_of(desire(owner="none"), owned(), None) == []
+    unknown = {**owned(), "driver_version": None}
+    assert [note["code"] for note in domain.findings_of(desire(), unknown)] == ["driver_missing"]
+    assert domain.findings_of(desire(owner="none"), unknown) == []
 
 
 def test_changed_driver_options_need_a_reboot() -> None:

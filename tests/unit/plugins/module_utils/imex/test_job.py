@@ -40,7 +40,6 @@ from hypothesis import strategies as st
 TRAYS = tuple((f"r01t{number:02}", f"10.0.0.{number}") for number in range(1, 19))
 OPTIONS: dict[str, Any] = {
     "policy": "drain",
-    "scope": "job",
     "wait": 60,
     "stop_wait": 20,
     "min_trays": 2,
@@ -62,22 +61,21 @@ def desire(owner: str = "job", members: Any = TRAYS, **options: Any) -> domain.D
 
 # The environment of a prolog from real slurmds of 24.11.5 and 26.05.5.
 @pytest.mark.parametrize(
-    ("environ", "shares", "whole_blocks"),
+    ("environ", "shares"),
     [
-        ({"SLURM_JOB_OVERSUBSCRIBE": "NO"}, None, False),
-        ({"SLURM_JOB_OVERSUBSCRIBE": "TOPO"}, None, True),
-        ({"SLURM_JOB_OVERSUBSCRIBE": "OK"}, "SLURM_JOB_OVERSUBSCRIBE=OK", False),
-        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "NO"}, "SLURM_JOB_EXCLUSIVE=NO", False),
-        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "USER"}, "SLURM_JOB_EXCLUSIVE=USER", False),
-        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "TOPO"}, None, True),
-        ({}, "SLURM_JOB_OVERSUBSCRIBE=", False),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO"}, None),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "TOPO"}, None),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "OK"}, "SLURM_JOB_OVERSUBSCRIBE=OK"),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "NO"}, "SLURM_JOB_EXCLUSIVE=NO"),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "USER"}, "SLURM_JOB_EXCLUSIVE=USER"),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "TOPO"}, None),
+        ({}, "SLURM_JOB_OVERSUBSCRIBE="),
     ],
 )
 def test_shared_and_exclusive_trays_are_read_from_slurms_environment(
-    environ: dict[str, str], shares: str | None, whole_blocks: bool
+    environ: dict[str, str], shares: str | None
 ) -> None:
     assert state.shares_its_trays(environ) == shares
-    assert state.holds_whole_blocks(environ) is whole_blocks
 
 
 def _script(path: Path, text: str) -> None:
@@ -94,8 +92,7 @@ def _job(**environ: str) -> state.Job:
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a prolog has done to a daemon; it runs in tmp_path, where a test writes its programs too."""
     done: list[str] = []
-    for module in (state, daemon):
-        monkeypatch.setattr(module, "RUN", str(tmp_path))
+    monkeypatch.setattr(state, "RUN", str(tmp_path))
     (tmp_path / "settings").write_text(job_files.render_settings(state.Settings("r01", TRAYS)))
     for module in (state, main):
         monkeypatch.setattr(module, "SETTINGS_FILE", str(tmp_path / "settings"))
@@ -152,6 +149,12 @@ def test_a_prolog_starts_no_daemon_after_a_change_of_owner(tmp_path: Path, begun
     assert not (tmp_path / "called").exists()
 
 
+def test_a_start_that_hangs_is_the_reason(tmp_path: Path, begun: list[str]) -> None:
+    _script(tmp_path / "systemctl", "exec sleep 60")
+    with pytest.raises(state.Failure, match=r"nvidia-imex\.service did not start within 0 s"):
+        daemon.start_daemon(time.monotonic())
+
+
 @pytest.mark.parametrize(("text", "rc", "called"), [(None, 0, "requeue 77"), ("{}", 1, "State=DRAIN")])
 def test_settings_that_are_gone_requeue_the_job_and_invalid_ones_drain_the_tray(
     tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch, text: str | None, rc: int, called: str
@@ -197,18 +200,6 @@ def test_a_job_that_slurm_still_has_on_the_tray_keeps_its_domain(
         called = "--noheader --nodelist=r01t01 --states=running,suspended,stopped --format=%A\n"
         assert (tmp_path / "called").read_text() == called
     assert state.read_state() == {"job": "76"}
-
-
-def test_the_list_of_a_job_goes_where_config_cfg_names_another_one_since(
-    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon, "stop_daemon", lambda *_arguments, **_others: None)
-    monkeypatch.setattr(files, "PERSIST_FILE", str(tmp_path / "persist"))
-    nodes = tmp_path / "nodes"
-    nodes.write_text("10.0.0.1\n")
-    state.write_state({"job": "77", "list": str(nodes)})
-    daemon.clear(state.Settings("r01", TRAYS))
-    assert (nodes.exists(), state.read_state()) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +345,6 @@ def test_a_hostlist_that_cannot_be_expanded_is_no_fault_of_the_tray(nodelist: st
         clique=st.text(max_size=9),
         members=st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=5).map(tuple),
         policy=st.sampled_from(state.POLICIES),
-        scope=st.sampled_from(state.SCOPES),
         wait=st.floats(1, 3600),
         stop_wait=st.floats(1, 3600),
         channel0=st.booleans(),
@@ -631,9 +621,10 @@ def test_absent_leaves_nothing(tray: Path, used: bool) -> None:
         state.write_state({"job": "7"})
     expected = _absent(tray, check=True)
     assert expected[:2] == [f"remove {name}" for name in wrappers]
-    assert (f"remove {state.RUN}" in expected) is used
+    assert (f"remove {state.state_path()}" in expected) is used
     assert _absent(tray) == expected
-    assert not [path for path in tray.rglob("*") if "nvlink" in path.name]
+    # A lock that is removed could be held twice.
+    assert [path for path in tray.rglob("*") if "nvlink" in str(path) and path.is_file()] == [Path(state.RUN, "lock")]
     assert _absent(tray) == []
 
 
@@ -648,13 +639,9 @@ def test_a_file_that_slurm_conf_names_alone_is_emptied(tray: Path) -> None:
 
 def test_a_job_with_its_daemon_blocks_another_owner(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state.write_state({"job": "7"})
-    others = desire("none", **_folders(tray))
-    assert job_host.findings_of(others, False) == []
     monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
-    found = job_host.findings_of(others, False)
-    assert [(note["code"], note["values"]) for note in found] == [("jobs_running", {"job": "7"})]
-    assert job_host.findings_of(others, True) == []
-    assert job_host.findings_of(desire(**_folders(tray), python=sys.executable), False) == []
+    found = [job_host.findings_of(desire("none", **_folders(tray)), allow_jobs) for allow_jobs in (False, True)]
+    assert [[note["code"] for note in notes] for notes in found] == [["jobs_running"], []]
 
 
 @pytest.mark.parametrize(
@@ -670,10 +657,11 @@ def test_a_job_with_its_daemon_blocks_another_owner(tray: Path, monkeypatch: pyt
 def test_a_change_of_owner_waits_for_a_prolog_that_has_no_daemon_yet(
     tray: Path, monkeypatch: pytest.MonkeyPatch, starts: bool, waits: bool, allow_jobs: bool, expected: str
 ) -> None:
-    """But not while that waits for peers; its daemon is stopped without the lock, which its epilog takes."""
+    """But not while that waits for peers. What it writes after its daemon was stopped goes too."""
     _present(tray)
     before = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file()}
     monkeypatch.setattr(job_host, "_TIMEOUT", 60 if starts else 0.5)
+    monkeypatch.setattr(files, "PERSIST_FILE", str(tray / "persist"))
     desired, locked, stopped = desire("none", **_folders(tray)), threading.Event(), threading.Event()
 
     def prolog() -> None:
@@ -685,13 +673,15 @@ def test_a_change_of_owner_waits_for_a_prolog_that_has_no_daemon_yet(
                 monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
             if waits:
                 stopped.wait(60)
+                time.sleep(0.3)
+                state.write_state({"job": "8", "list": str(tray / "nodes")})
+                state.write_text(str(tray / "nodes"), "10.0.0.1\n")
 
-    def stop(settings: state.Settings) -> None:
+    def stop(settings: state.Settings, others: bool) -> None:
+        assert (settings.stop_wait, others) == (20, False)
         stopped.set()
-        with state.lock(time.monotonic() + 10):
-            assert settings.stop_wait == 20
 
-    monkeypatch.setattr(daemon, "clear", stop)
+    monkeypatch.setattr(daemon, "stop_daemon", stop)
     thread = threading.Thread(target=prolog)
     thread.start()
     try:
@@ -700,11 +690,12 @@ def test_a_change_of_owner_waits_for_a_prolog_that_has_no_daemon_yet(
             job_host.leave(desired, job_host.files_of(desired, 0), Host(False), allow_jobs)
         assert str(found and found.value).startswith(expected or "None")
         assert stopped.is_set() is not bool(expected)
+        assert expected or (state.read_state(), (tray / "nodes").exists()) == (None, False)
+        left = {path: path.read_bytes() for path in before if path.exists()}
+        assert (left == before) is bool(expected)
     finally:
         stopped.set()
         thread.join()
-    left = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file() and path.parent != Path(state.RUN)}
-    assert (left == before) is bool(expected)
 
 
 # The unit tests run on hosts without systemd too; with CI=true a skip counts as a failure.

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages import Offer
 
 MADISON = """\
@@ -48,9 +47,3 @@ def test_packages_of_both_archives_and_names_are_chosen() -> None:
 def test_the_output_of_dnf_is_parsed() -> None:
     offers = packages.parse_repoquery("nvidia-imex 580.173.02-1\nnvidia-imex 595.58.03-1\n\nnoise\n")
     assert packages.choose(offers, DRIVER) == Offer("nvidia-imex", "580.173.02-1")
-
-
-def test_the_option_version_accepts_driver_versions_only() -> None:
-    assert packages.check_version(DRIVER) == DRIVER
-    with pytest.raises(ImexError, match="option version: 'latest' is not a driver version"):
-        packages.check_version("latest")

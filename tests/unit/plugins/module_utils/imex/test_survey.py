@@ -71,25 +71,20 @@ def daemon() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("manager", "line", "expected"),
     [
-        ("ii  nvidia-imex 580.173.02-1", {"name": "nvidia-imex", "version": "580.173.02-1"}),
-        ("hi  nvidia-imex-580 580.173.02-1", {"name": "nvidia-imex-580", "version": "580.173.02-1"}),
-        ("rc  nvidia-imex 570.1-1", None),
+        ("dpkg-query", "ii  nvidia-imex 580.173.02-1", {"name": "nvidia-imex", "version": "580.173.02-1"}),
+        ("dpkg-query", "hi  nvidia-imex-580 580.173.02-1", {"name": "nvidia-imex-580", "version": "580.173.02-1"}),
+        ("dpkg-query", "rc  nvidia-imex 570.1-1", None),
+        ("rpm", "ii  nvidia-imex 580.95.05-1", {"name": "nvidia-imex", "version": "580.95.05-1"}),
     ],
 )
-def test_the_package_is_read_from_dpkg(
-    program: Program, tmp_path: Path, line: str, expected: dict[str, str] | None
+def test_the_package_is_read_from_dpkg_or_rpm(
+    program: Program, tmp_path: Path, manager: str, line: str, expected: dict[str, str] | None
 ) -> None:
-    program("dpkg-query", f"echo '{line}'")
-    program("rpm", "exit 1")
+    for name in ("dpkg-query", "rpm"):
+        program(name, f"echo '{line}'" if name == manager else "exit 1")
     assert read(tmp_path)["package"] == expected
-
-
-def test_the_package_is_read_from_rpm(program: Program, tmp_path: Path) -> None:
-    program("dpkg-query", "exit 1")
-    program("rpm", "echo 'ii  nvidia-imex 580.95.05-1'")
-    assert read(tmp_path)["package"] == {"name": "nvidia-imex", "version": "580.95.05-1"}
 
 
 def test_the_state_of_the_unit_is_read_from_systemd(program: Program, tmp_path: Path) -> None:

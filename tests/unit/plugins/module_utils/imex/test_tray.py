@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
-
-
-def test_closed_ports_are_found() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as open_port, socket.create_server(("127.0.0.1", 0)) as other:
-        closed = other.getsockname()[1]
-        other.close()
-        ports = (open_port.getsockname()[1], closed)
-        assert starting.closed_ports(["127.0.0.1"], ports) == {"127.0.0.1": [closed]}
-        assert starting.closed_ports(["127.0.0.1"], ports[:1]) == {}
-        assert starting.closed_ports([], ports) == {}
 
 
 @pytest.mark.parametrize("record", [None, {"clique": "r01", "generation": 1, "sha256": "0" * 64}])
@@ -137,24 +126,13 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
     assert [note["code"] for note in found] == expected
 
 
-@pytest.mark.parametrize("stop", [True, False])
-def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.MonkeyPatch, stop: bool) -> None:
-    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
-    entries = ("192.0.2.1", "192.0.2.2")
-    desired = domain.DesiredState("domain", "r01", entries, job=imex_fleet.JOB, manage_firewall=False)
-    one = tray.Tray(desired, check=True)
-    observed = {"running": True, "package": None, "unit": None, "owners": []}
-    assert one.stop_and_write(3, stop, observed)["running"] is not stop
-    assert (f"stop {survey.UNIT}" in one.host.changes) is stop
-
-
 @pytest.mark.parametrize(("named", "codes"), [(True, []), (False, ["slurm_conf_inconsistent"])])
 def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, named: bool, codes: list[str]) -> None:
     """A slurm.conf that does not name them yet is an error after that, in each run until it does."""
     folders = {"prolog_dir": str(tmp_path / "prolog.d"), "epilog_dir": str(tmp_path / "epilog.d")}
     lines = "Prolog={prolog_dir}/*\nEpilog={epilog_dir}/*\n" if named else ""
     (tmp_path / "slurm.conf").write_text(f"PrologFlags=Alloc\n{lines.format(**folders)}")
-    job = {"policy": "drain", "scope": "job", "wait": 60, "stop_wait": 20, "min_trays": 2, "max_requeues": 3}
+    job = {"policy": "drain", "wait": 60, "stop_wait": 20, "min_trays": 2, "max_requeues": 3}
     job |= {"channel0": "auto", "path": [], "python": sys.executable, "slurm_conf": f"{tmp_path}/slurm.conf", **folders}
     texts = {domain.DROP_IN: "x\n", domain.SOCKET_UNIT: "x\n", domain.SERVICE_UNIT: "x\n"}
     entries = ("127.0.0.1", "192.0.2.2")
@@ -176,34 +154,6 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
     pending, _findings = one._pending(observed, None, None)
     reported = ["the findings on slurm.conf (slurm_conf_inconsistent)"] * len(codes)
     assert pending == [*one.host.changes, *reported]
-
-
-@pytest.mark.parametrize("owner", domain.OWNERS)
-def test_the_units_of_imex_per_job_of_the_release_before_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str
-) -> None:
-    """Its socket first: another one listens on the same port."""
-    socket_unit, library = tmp_path / "nvlink-imex-job.socket", tmp_path / "library"
-    socket_unit.write_text("x\n")
-    library.mkdir()
-    monkeypatch.setattr(domain, "FORMER_SOCKET_UNIT", str(socket_unit))
-    monkeypatch.setattr(domain, "FORMER_FILES", (str(socket_unit),))
-    monkeypatch.setattr(domain, "FORMER_LIBRARY", str(library))
-    texts = {domain.DROP_IN: "x\n", domain.SOCKET_UNIT: "x\n", domain.SERVICE_UNIT: "x\n"}
-    options = {"channel0": "auto", "path": [], "python": sys.executable, "policy": "drain", "scope": "job", "wait": 60}
-    job = {**imex_fleet.JOB, **options, "min_trays": 2, "max_requeues": 3}
-    desired = domain.DesiredState(
-        owner, "r01", ("127.0.0.1",), job=job, files=texts, manage_package=False, manage_firewall=False
-    )
-    one = tray.Tray(desired, check=True)
-    one.stop_and_write(3, False, {"running": False, "package": None, "unit": None, "owners": []})
-    former = ["stop nvlink-imex-job.socket", f"remove {socket_unit}", f"remove {library}"]
-    assert [change for change in one.host.changes if change in former] == former
-    others = [change for change in one.host.changes if change not in former]
-    offers = owner in domain.LIST_OWNERS
-    assert (f"start {domain.LIST_SOCKET}" in others) is offers
-    if offers:
-        assert one.host.changes.index(former[0]) < one.host.changes.index(f"start {domain.LIST_SOCKET}")
 
 
 @pytest.mark.parametrize(
@@ -264,6 +214,6 @@ def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
 def test_an_imex_of_the_drivers_version_needs_no_package(version: str, expected: list[str]) -> None:
     """Where the site installs IMEX itself, the ctl of R570 prints only 570.172 of 570.172.08."""
     desired = domain.DesiredState(owner="domain", manage_package=False)
-    observed = {"package": None, "installed": True, "version": version}
-    offer, findings = installing.offer_for(Host(True, 5), desired, observed, "570.172.08")
+    observed = {"package": None, "installed": True, "version": version, "driver_version": "570.172.08"}
+    offer, findings = installing.offer_for(Host(True, 5), desired, observed)
     assert (offer, [found["code"] for found in findings]) == (None, expected)

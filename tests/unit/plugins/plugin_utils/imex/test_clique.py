@@ -76,7 +76,6 @@ def test_a_clique_restarts_and_names_the_trays_that_miss_its_list(
 ) -> None:
     decision = decide(rows, play, allowed)
     assert (decision.restart, decision.generation, decision.blocked) == (restart, generation, None)
-    assert decision.outdated == tuple(outdated)
     assert [(note["code"], note["tray"]) for note in decision.findings] == [
         ("imex_list_outdated", tray) for tray in outdated
     ]
@@ -107,7 +106,8 @@ def test_a_change_goes_on_without_a_failing_member_that_is_named() -> None:
     assert blocked is not None
     assert "d failed (the driver is old { { x }})" in blocked
     decision = decide(rows, allow_outdated=["d"])
-    assert (decision.blocked, decision.restart, decision.outdated) == (None, True, ("d",))
+    assert (decision.blocked, decision.restart) == (None, True)
+    assert [note["tray"] for note in decision.findings] == ["d"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_the_record_of_a_tray_outside_the_run_is_that_which_most_members_read() 
         return row(7, NEW, peers={CLIQUE.entries[3]: record(generation, sha256)})
 
     rows = {"a": reads(9, OLD), "b": reads(7, NEW), "c": reads(7, NEW)}
-    assert decide(rows, TRAYS[:3]) == imex_clique.Decision(False, 7, ())
+    assert decide(rows, TRAYS[:3]) == imex_clique.Decision(False, 7)
     assert decide({**rows, "a": reads(7, NEW), "b": reads(6, OLD), "c": reads(6, OLD)}, TRAYS[:3]).blocked is not None
     # Two that disagree: a person decides.
     assert decide({tray: rows[tray] for tray in "ab"}, TRAYS[:2]).blocked is not None
@@ -181,7 +181,8 @@ def test_the_new_generation_is_higher_than_that_of_every_older_list(rows: dict[s
         decision.generation > other["generation"] for other in known if other["sha256"] == OLD
     )
     assert decision.generation >= 1
-    assert not set(decision.outdated) & {tray for tray, entry in rows.items() if not entry["failed"]}
+    outdated = {note["tray"] for note in decision.findings if note["code"] == "imex_list_outdated"}
+    assert not outdated & {tray for tray, entry in rows.items() if not entry["failed"]}
 
 
 # Pending changes, reported before trays are drained.
