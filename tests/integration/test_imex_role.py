@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +25,7 @@ from typing import Any, NamedTuple
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
 
-from .commands import ansible
+from .commands import CONFIG, ansible, environment
 from .conftest import CHECKOUT, RunningLab, lab_command, running_lab
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
@@ -37,7 +39,12 @@ DRIVER = imex.versions()[0]
 DYING = "/run/systemd/system/nvidia-imex.service.d/99-test.conf"
 SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
 # ssh detects a tray that dies during a task in time, and does not give up one that is slow.
-SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=4"
+SETTINGS = {
+    "ANSIBLE_CONFIG": str(CONFIG),
+    "ANSIBLE_TIMEOUT": "20",
+    "ANSIBLE_SSH_ARGS": "-C -o ControlMaster=auto -o ControlPersist=60s"
+    " -o ServerAliveInterval=5 -o ServerAliveCountMax=4",
+}
 # The lab's own mounts stay in a soft-reboot.
 KEEP_MOUNTS = """
     for at in /opt/nvlink-lab /opt/nvlink-lab-packages/site; do
@@ -116,24 +123,21 @@ class Racks:
         }
         self.fabric.write_text(json.dumps(document))
 
-    def role(self, *options: str, trays: list[str] | None = None, forks: int = 4, **variables: Any) -> Play:
-        """Run playbook rackscale.nvlink.imex."""
+    def arguments(self, trays: list[str] | None = None, forks: int = 4, **variables: Any) -> list[str]:
+        """Of a run of playbook rackscale.nvlink.imex."""
         given: dict[str, Any] = {
             "imex_hosts": ":".join(trays or TRAYS),
             "fabric_file": str(self.fabric),
             "imex_boot_wait": 3,
             **variables,
         }
-        arguments = ["-i", self.lab.inventory, "rackscale.nvlink.imex", "--forks", str(forks), "-e", json.dumps(given)]
-        done = ansible(
-            "ansible-playbook",
-            *arguments,
-            *options,
-            check=False,
-            timeout=600.0,
-            ANSIBLE_TIMEOUT="20",
-            ANSIBLE_SSH_ARGS=SSH_ARGS,
-        )
+        start = ["-i", str(self.lab.inventory), "rackscale.nvlink.imex"]
+        return [*start, "--forks", str(forks), "-e", json.dumps(given)]
+
+    def role(self, *options: str, trays: list[str] | None = None, forks: int = 4, **variables: Any) -> Play:
+        """Run playbook rackscale.nvlink.imex."""
+        arguments = self.arguments(trays, forks, **variables)
+        done = ansible("ansible-playbook", *arguments, *options, check=False, timeout=600.0, **SETTINGS)
         assert "[DEPRECATION WARNING]" not in done.stderr, done.stderr
         assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
         recap = {
@@ -356,12 +360,19 @@ def test_an_edited_list_does_not_start(up: Racks) -> None:
 
 @pytest.mark.long
 def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None:
-    """Two trays get the package named after the branch. A key of a newer release is in config.cfg."""
+    """Two trays get the package named after the branch. The site has its own templates, and a key of a new release."""
     for tray in TRAYS:
         up.order(tray, driver_version=imex.versions()[2])
     plain, branch = "nvidia-imex", f"nvidia-imex-{imex.versions()[2].partition('.')[0]}"
     names: dict[str, Any] = {"imex_package": f"{{{{ '{branch}' if inventory_hostname in {TRAYS[2:]} else '' }}}}"}
     names["imex_config_extra"] = {"IMEX_NEWER_KEY": "kept"}
+    for name, more in (
+        ("config.cfg", "SITE_KEY={{ imex_owner }}"),
+        ("drop_in.conf", "Environment=SITE={{ imex_tray }}"),
+    ):
+        file = up.folder / f"{name}.j2"
+        file.write_text(f"{(CHECKOUT / 'roles/imex/templates' / file.name).read_text()}{more}\n")
+        names[f"imex_{name.partition('.')[0]}_template"] = str(file)
     play = up.role(**names)
     assert play.rc == 0, play.text
     assert up.is_up()
@@ -370,7 +381,10 @@ def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None
     assert [text.strip() for text in up.on(TRAYS, query)] == expected_packages
     for package, pin in zip(expected_packages, up.on(TRAYS, f"cat {packages.APT_PIN}")):
         assert "Package: {}\nPin: version {}\n".format(*package.split()) in pin
-    assert all("IMEX_NEWER_KEY=kept\n" in text for text in up.on(TRAYS, f"cat {files.CONFIG_FILE}"))
+    keys = up.on(TRAYS, f"grep -x -e IMEX_NEWER_KEY=kept -e SITE_KEY=domain {files.CONFIG_FILE}")
+    assert keys == ["IMEX_NEWER_KEY=kept\nSITE_KEY=domain\n"] * 4
+    environments = up.on(TRAYS, "tr '\\0' '\\n' < /proc/$(pgrep -x nvidia-imex)/environ | grep ^SITE=")
+    assert environments == [f"SITE={tray}\n" for tray in TRAYS]
     assert up.role("--check", **names).changed == 0
 
 
@@ -408,6 +422,78 @@ def test_a_tray_that_dies_after_its_start(up: Racks) -> None:
     assert play.recap[dies]["unreachable"] == 1, play.text
     assert (up.status(TRAYS[0]), up.status(TRAYS[3])) == ("DEGRADED", "UP")
     assert len(re.findall(rf"tray_unreachable: [^\n]*{dies}", play.text)) == 1, play.text
+
+
+@pytest.mark.long
+def test_the_ctl_prints_a_member_that_is_stopped_as_published(up: Racks) -> None:
+    """By captures of the real one, which the stand-in follows."""
+    up.on(TRAYS[3:], "systemctl stop nvidia-imex")
+    wait_for(lambda: "RECOVERING" in up.read(TRAYS[0], "nvidia-imex-ctl -N -j"), "the loss is reported")
+    domain = json.loads(up.read(TRAYS[0], "nvidia-imex-ctl -N -j"))
+    absent, cells = domain["nodes"]["3"], domain["nodes"]["0"]["connections"]
+    assert [absent[key] for key in ("status", "version", "hostName", "changed")] == ["UNAVAILABLE", "", "N/A", False]
+    assert {cell["status"] for cell in absent["connections"].values()} == {"INVALID"}
+    assert [cells[number]["status"] for number in "0123"] == ["CONNECTED"] * 3 + ["RECOVERING"]
+    text = up.read(TRAYS[0], "nvidia-imex-ctl -N")
+    for line in (
+        rf"Node #0 +[-*] {up.addresses[TRAYS[0]]}( \*)? +- READY +- Version: [0-9.]+$",
+        rf"Node #3 +- {up.addresses[TRAYS[3]]} +- UNAVAILABLE",
+        r" *Nodes From\\To +0 +1 +2 +3",
+        r" +0 +C +C +C +R",
+        r" +3 +I +I +I +I",
+        "Domain State: DEGRADED",
+    ):
+        assert re.search(rf"(?m)^{line}", text), (line, text)
+    assert up.read(TRAYS[0], "nvidia-imex-ctl -q") == "READY"
+    assert re.search(r"\d{3}\.\d+\.\d+$", up.read(TRAYS[0], "nvidia-imex --version"))
+
+
+# A run that is killed, with its modules on the trays, at a step of a change: the text that it printed before, and what
+# a tray then waits for.
+KILLS = (
+    ("TASK [rackscale.nvlink.imex : Stop daemons", "true"),
+    ("TASK [rackscale.nvlink.imex : Stop daemons", "! pgrep -x nvidia-imex"),
+    ("TASK [rackscale.nvlink.imex : Start IMEX]", "true"),
+    ("TASK [rackscale.nvlink.imex : Wait until", "pgrep -x nvidia-imex"),
+)
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and those that it started: each worker of Ansible has a process group of its own."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(FileNotFoundError):
+            found += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    return found
+
+
+UNTIL = "for n in $(seq 600); do {} >/dev/null && exit; sleep 0.05; done; exit 1"
+
+
+@pytest.mark.long
+def test_a_run_that_is_killed_at_each_step_is_repaired_by_the_next(up: Racks) -> None:
+    """The clique is split and joined in turn, for which all daemons restart."""
+    for number, (header, moment) in enumerate(KILLS):
+        cliques, before = (ONE if number % 2 else {"r01": TRAYS[:3], "r02": TRAYS[3:]}), up.pids()
+        up.cliques(cliques)
+        command = [sys.executable, "-m", "ansible", "playbook", *up.arguments()]
+        with subprocess.Popen(command, env=environment(**SETTINGS), stdout=subprocess.PIPE, text=True) as run:
+            assert any(header in line for line in run.stdout or ()), (number, header)
+            up.on(TRAYS[:1], UNTIL.format(moment))
+            for pid in descendants(run.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            up.on(TRAYS, "pkill -KILL -f '[A]nsiballZ_imex_domain'; ! pgrep -f '[A]nsiballZ_imex_domain'")
+        assert run.returncode == -signal.SIGKILL, number
+
+        play = up.role()
+        assert (play.rc, play.failed) == (0, set()), (number, play.text)
+        lists = ["".join(f"{up.addresses[tray]}\n" for tray in trays) for trays in cliques.values() for _tray in trays]
+        assert up.lists() == lists, number
+        assert up.is_up(), number
+        assert not set(before) & {"0", *up.pids()}, number
+        again = up.role()
+        assert (again.rc, again.changed) == (0, 0), (number, again.text)
 
 
 # TLS between members.

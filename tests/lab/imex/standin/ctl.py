@@ -39,7 +39,7 @@ PEER_SECONDS = 2.0
 
 def main(arguments=None):
     try:
-        options = dict(getopt.getopt(arguments or sys.argv[1:], "c:NqHj", ["version"])[0])
+        options = dict(getopt.getopt(arguments or sys.argv[1:], "c:Nqj", ["version"])[0])
     except getopt.GetoptError as error:
         print(f"nvidia-imex-ctl: {error}, or the stand-in does not implement it", file=sys.stderr)
         return 1
@@ -59,8 +59,7 @@ def main(arguments=None):
             print(own["status"] if own else "Query Status returned error code: 14")
             return 0 if own else 1
         rows = _rows_of(entries, config.number(settings, "IMEX_CMD_PORT"), own)
-        names = "-H" in options
-        print(_as_json(rows, entries, names) if as_json else _as_text(rows, entries, names, own), flush=True)
+        print(_as_json(rows, entries) if as_json else _as_text(rows, entries, own), flush=True)
         return 0
     except config.ConfigError as error:
         print(error)
@@ -138,10 +137,10 @@ def _domain_status(rows, entries):
 
 
 # The row of a member that is down.
-ABSENT = {"status": "UNAVAILABLE", "version": "", "hostName": "N/A"}
+ABSENT = {"status": "UNAVAILABLE", "version": ""}
 
 
-def _as_json(rows, entries, names):
+def _as_json(rows, entries):
     nodes = {}
     for number, entry in sorted(enumerate(entries), key=lambda item: str(item[0]), reverse=True):
         row = rows.get(number) or ABSENT
@@ -154,19 +153,19 @@ def _as_json(rows, entries, names):
             },
             "changed": row is not ABSENT,
             "version": row["version"],
-            "hostName": row["hostName"] if names or row is ABSENT else "",
+            # Of a member that is down; otherwise only -H prints it.
+            "hostName": "N/A" if row is ABSENT else "",
         }
     return json.dumps({"nodes": nodes, "timestamp": stamp(), "status": _domain_status(rows, entries)})
 
 
-def _as_text(rows, entries, names, own):
+def _as_text(rows, entries, own):
     lines = [LEGEND, stamp(), "Nodes:"]
     mine = own["id"] if own else None
     for number, entry in enumerate(entries):
         row = rows.get(number) or ABSENT
         mark, address = ("*", f"{entry} *") if number == mine else ("-", entry)
-        line = f"Node #{number!s:<3} {mark} {address:<18} - {row['status']:<20} - Version: {row['version']}"
-        lines.append(line + (f"   - Hostname: {row['hostName']}" if names else ""))
+        lines.append(f"Node #{number!s:<3} {mark} {address:<18} - {row['status']:<20} - Version: {row['version']}")
     ids = range(len(entries))
     lines += ["", " Nodes From\\To  " + "".join(f"{number!s:<4}" for number in ids).rstrip()]
     for number in ids:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The daemon: nvidia-imex [-c CONFIG] [--nogpu] [--version]."""
+"""The daemon: nvidia-imex [-c CONFIG] [--version]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from . import config, hooks, wire
 
 PERSIST = "/var/run/nvidia-imex/persist.dat"
 LEVELS = {"CRITICAL": 1, "ERROR": 2, "WARNING": 3, "INFO": 4}
-NO_GPU = "NO_GPU"
 SIGUSR1_PAUSE = 5.0
 LONGEST_BACKOFF = 8.0
 
@@ -72,9 +71,9 @@ class Peer:
 
 
 class Daemon:
-    def __init__(self, settings, nogpu):
+    def __init__(self, settings):
         self.settings, self.log, self.loop = settings, Log(settings), wire.Loop()
-        self.nogpu, self.version = nogpu, NO_GPU if nogpu else hooks.version()
+        self.version = hooks.version()
         self.instance = os.urandom(8).hex()
         self.state, self.own, self.source, self.peers, self.key = "INITIALIZING", None, "", [], ""
         self.servers, self.clients, self.inbound, self.waits_for = [], set(), set(), set()
@@ -84,11 +83,7 @@ class Daemon:
 
     def start(self):
         log, settings = self.log, self.settings
-        log(
-            "INFO",
-            f"IMEX version {hooks.version()} is running "
-            + ("in NO GPU MODE" if self.nogpu else "with the following configuration options"),
-        )
+        log("INFO", f"IMEX version {self.version} is running with the following configuration options")
         log("INFO", f"Logging level = {log.level}")
         try:
             entries = config.nodes(settings["IMEX_NODE_CONFIG_FILE"])
@@ -109,8 +104,7 @@ class Daemon:
         log("INFO", f"Identified this node as ID {self.own.number}, using bind address of '{self.own.entry}'")
         self.own.cell = "CONNECTED"
         self._read_persisted()
-        if not self.nogpu:
-            self._open_driver()
+        self._open_driver()
         port = config.number(settings, "SERVER_PORT")
         try:
             self.servers.append(wire.listen(self.loop, self.source, port, self._accept_peer))
@@ -204,8 +198,7 @@ class Daemon:
         if self.hook("imex") == "init_gpu":
             self.state = "INIT_GPU"
             return
-        if not self.nogpu:
-            self.log("INFO", "GPU event successfully subscribed")
+        self.log("INFO", "GPU event successfully subscribed")
         self.state = "READY"
         self._persist()
 
@@ -412,7 +405,7 @@ class Daemon:
 
     def _queried(self, line, message):
         self._advance()
-        row = {"status": self.state, "version": self.version, "hostName": socket.gethostname()}
+        row = {"status": self.state, "version": self.version}
         row["id"] = None if self.own is None else self.own.number
         row["connections"] = {} if self.own is None else {str(peer.number): peer.cell for peer in self.peers}
         line.send(row)
@@ -462,7 +455,7 @@ class Daemon:
 
 def main(arguments=None):
     try:
-        options = dict(getopt.getopt(_plain(arguments or sys.argv[1:]), "c:", ["version", "nogpu"])[0])
+        options = dict(getopt.getopt(arguments or sys.argv[1:], "c:", ["version"])[0])
     except getopt.GetoptError as error:
         print(f"nvidia-imex: {error}", file=sys.stderr)
         return 1
@@ -474,18 +467,14 @@ def main(arguments=None):
         for key in ("SERVER_PORT", "IMEX_CMD_PORT", "LOG_LEVEL"):
             config.number(settings, key)
         if settings["DAEMONIZE"] == "1":
-            return _in_background(settings, "--nogpu" in options)
-        return _serve(settings, "--nogpu" in options, lambda: None)
+            return _in_background(settings)
+        return _serve(settings, lambda: None)
     except config.ConfigError as error:
         print(f"nvidia-imex: {error}", file=sys.stderr)
         return 1
 
 
-def _plain(arguments):
-    return ["--nogpu" if word == "-nogpu" else word for word in arguments]
-
-
-def _in_background(settings, nogpu):
+def _in_background(settings):
     """The parent returns when the daemon has opened its ports, with 1 when it has not."""
     ready, started = os.pipe()
     if os.fork():
@@ -503,13 +492,13 @@ def _in_background(settings, nogpu):
             os.close(started)
             os.dup2(null, 2)
 
-    return _serve(settings, nogpu, ready)
+    return _serve(settings, ready)
 
 
-def _serve(settings, nogpu, ready):
+def _serve(settings, ready):
     with open("/proc/self/comm", "w", encoding="ascii") as file:
         file.write("nvidia-imex")
-    daemon = Daemon(settings, nogpu)
+    daemon = Daemon(settings)
     try:
         daemon.start()
     except StartError as error:
