@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,6 @@ BY_HAND = {
     "IMEX stopped by hand": "systemctl stop nvidia-imex || true",
     "IMEX list edited by hand": "mkdir -p /etc/nvidia-imex; echo 198.51.100.250 >> /etc/nvidia-imex/nodes_config.cfg",
 }
-QUERY = "systemctl is-active nvidia-imex; cat /etc/nvidia-imex/nodes_config.cfg 2>/dev/null || true"
 # A daemon reconnects to a lost peer at least every 8 seconds.
 SECONDS = 20.0
 # The states of a clique in the progress file.
@@ -48,6 +48,9 @@ class Member:
 
 class Domains:
     """The expected state of all trays. run: the output of a script on a tray."""
+
+    RUNS = True
+    QUERY = "systemctl is-active nvidia-imex; cat /etc/nvidia-imex/nodes_config.cfg 2>/dev/null || true"
 
     def __init__(self, model: RackModel, addresses: Mapping[str, str], run: Callable[[str, str], str]) -> None:
         self.model, self.addresses, self.run = model, addresses, run
@@ -113,7 +116,7 @@ class Domains:
         for tray in trays:
             member = self.members[tray.name]
             if tray in sound:
-                self.members[tray.name] = Member(names, _driver(tray), runs=True)
+                self.members[tray.name] = Member(names, _driver(tray), runs=self.RUNS)
             else:
                 member.outdated = member.trays != names
         drivers = {member.driver for tray in trays if (member := self.members[tray.name]).runs}
@@ -147,7 +150,7 @@ class Domains:
 
     def _daemon_and_list(self, name: str) -> tuple[bool, list[str]]:
         """Whether the tray's daemon runs, and the lines of its list."""
-        active, *lines = self.run(name, QUERY).split("\n")
+        active, *lines = self.run(name, self.QUERY).split("\n")
         return active == "active", [line for line in lines if line]
 
     def check_peers(self, left: Mapping[Place, str]) -> None:
@@ -173,6 +176,38 @@ class Domains:
                 if peer in up and up[peer].driver == up[name].driver and connection != "CONNECTED":
                     disconnected.append(f"{name} to {peer} {connection}")
         return disconnected
+
+
+class JobDomains(Domains):
+    """The same with IMEX per job: no daemon runs, and the list of a tray is that of its clique's members."""
+
+    RUNS = False
+    QUERY = (
+        "systemctl is-active nvidia-imex; grep -o '\"[0-9.]*\\.[0-9]*\"$' /etc/nvidia-imex/nvlink-job.json 2>/dev/null"
+        " | tr -d '\"'"
+    )
+
+    def happened(self, event: Event) -> None:
+        """No event of a tray changes its members."""
+
+    def check_peers(self, left: Mapping[Place, str]) -> None:
+        """Check that a job over the trays of a clique that have its list and one driver gets a domain."""
+        for place, trays in self._cliques().items():
+            names = tuple(tray.name for tray in trays)
+            sound = [tray for tray in trays if tray.on and tray.fault not in VERSION_UNKNOWN]
+            up = [tray.name for tray in sound if self.members[tray.name] == Member(names, _driver(sound[0]))]
+            if len(up) > 1 and left.get(place) != WAITING:
+                with ThreadPoolExecutor(len(up)) as pool:
+                    for entry in ("prolog", "epilog"):
+                        states = list(pool.map(self.run, up, [_job_script(name, up, entry) for name in up]))
+                        assert states == ["READY\n" if entry == "prolog" else ""] * len(up), (place, up, entry, states)
+
+
+def _job_script(name: str, trays: list[str], entry: str) -> str:
+    """What slurmd runs on a tray for a job that has these trays alone, and the state of the daemon after its prolog."""
+    job = f"SLURM_JOB_ID=7 SLURM_JOB_NODELIST={','.join(trays)} SLURM_JOB_NUM_NODES={len(trays)}"
+    called = f"env {job} SLURM_JOB_OVERSUBSCRIBE=NO SLURMD_NODENAME={name} /usr/local/libexec/nvlink-imex-job {entry}"
+    return f"{called} && nvidia-imex-ctl -q" if entry == "prolog" else called
 
 
 def _driver(tray: Tray) -> str:

@@ -29,13 +29,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates
 from ansible_collections.rackscale.nvlink.tests.integration.commands import ansible, environment
-from ansible_collections.rackscale.nvlink.tests.integration.conftest import RunningLab, lab_command, running_lab
-from ansible_collections.rackscale.nvlink.tests.soak.domains import BY_HAND, FAILED, WAITING, Domains
+from ansible_collections.rackscale.nvlink.tests.integration.conftest import (
+    SCENARIOS,
+    RunningLab,
+    lab_command,
+    running_lab,
+)
+from ansible_collections.rackscale.nvlink.tests.soak.domains import BY_HAND, FAILED, WAITING, Domains, JobDomains
 from ansible_collections.rackscale.nvlink.tests.soak.racks import Event, Place, RackModel, Tray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
@@ -87,6 +93,7 @@ class Soak:
         every: int,
         imex_every: int = 0,
         new_ids: bool = False,
+        imex_owner: str = "domain",
     ) -> None:
         self.racks, self.folder = racks, folder
         self.every, self.imex_every, self.number = every, imex_every, 0
@@ -104,6 +111,7 @@ class Soak:
             # One tray without its driver must not end the run for all the others.
             "rollout_stop_after": 100,
             "imex_boot_wait": 3,
+            "imex_owner": imex_owner,
         }
         hosts = sorted((paths.state_of(racks.name) / "hosts").glob("r*t*"))
         trays = (_tray(json.loads((host / "hardware.json").read_text()), host.name) for host in hosts)
@@ -112,7 +120,8 @@ class Soak:
         if imex_every:
             lab_command("packages", "--name", racks.name, str(imex.packages()))
             addresses = {tray.name: tray.address for tray in lab.scenario_of(racks.name).trays}
-            self.domains = Domains(self.model, addresses, lambda tray, script: self._on(tray, "sh", "-c", script))
+            expected = JobDomains if imex_owner == "job" else Domains
+            self.domains = expected(self.model, addresses, lambda tray, script: self._on(tray, "sh", "-c", script))
         # A connection to a tray without power is given up after three of these, and nearly every round has one.
         racks.net("sh", "-c", "for file in /proc/sys/net/ipv4/neigh/*/retrans_time_ms; do echo 250 > $file; done")
 
@@ -126,7 +135,6 @@ class Soak:
 
     def _site(self) -> list[str | Path]:
         variables = self.variables | ({"fabric_sources": [self._ssh()]} if self.source == "ssh" else {})
-        variables["imex_owner"] = "domain"
         tags = ",".join([*self.phases, *(["imex"] if self.gives_imex else [])])
         return ["-i", self.racks.inventory, "rackscale.nvlink.site", "-e", json.dumps(variables), "--tags", tags]
 
@@ -284,11 +292,12 @@ def _tray(hardware: dict[str, object], name: str) -> Tray:
     return Tray(name, name[:3], facts["cluster_uuid"], facts["clique_id"], gpus, facts["driver_version"])
 
 
-def scenario(folder: Path, racks: int, trays: int, suite: str = "trixie") -> Path:
-    """A lab of whole racks with a running Slurm."""
+def scenario(folder: Path, racks: int, trays: int, suite: str = "trixie", prologs: bool = False) -> Path:
+    """A lab of whole racks with a running Slurm, with ``prologs`` of IMEX per job."""
     file = folder / "soak.yml"
     rows = [{"name": f"r{number:02d}", "trays": trays, "gpus": 4} for number in range(1, racks + 1)]
-    file.write_text(json.dumps({"suite": suite, "controller": True, "slurm": True, "racks": rows}))
+    slurm = not prologs or yaml.safe_load((SCENARIOS / "jobs.yml").read_text())["slurm"]
+    file.write_text(json.dumps({"suite": suite, "controller": True, "slurm": slurm, "racks": rows}))
     return file
 
 
@@ -328,6 +337,7 @@ def main() -> int:
     parser.add_argument("--phases", default="discover,slurm", help="of the playbook site")
     parser.add_argument("--ansible-every", type=int, default=8, help="in every Nth round Ansible queries the trays")
     parser.add_argument("--imex-every", type=int, default=0, help="in every Nth round IMEX is configured")
+    parser.add_argument("--imex-owner", choices=["domain", "job"], default="domain")
     parser.add_argument(
         "--new-ids", action="store_true", help="racks get new cluster UUIDs and clique IDs; without IMEX"
     )
@@ -356,11 +366,11 @@ def main() -> int:
 def _soak(options: argparse.Namespace, rounds: list[Round]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        file = scenario(folder, options.racks, options.trays)
+        file = scenario(folder, options.racks, options.trays, prologs=options.imex_owner == "job")
         with running_lab(folder, file, f"soak-{os.getpid()}") as racks:
             phases = tuple(options.phases.split(","))
             every, imex_every = options.ansible_every, options.imex_every
-            soak = Soak(racks, folder, options.seed, phases, every, imex_every, options.new_ids)
+            soak = Soak(racks, folder, options.seed, phases, every, imex_every, options.new_ids, options.imex_owner)
             soak.wait_until_running()
             for number in range(1, options.rounds + 1):
                 one = soak.round()
