@@ -124,11 +124,6 @@ def site(new_site: Site) -> Site:
     return new_site
 
 
-def _swap(site: Site, name: str) -> None:
-    for number, gpu in enumerate(site.facts(name)["gpus"]):
-        gpu["uuid"] = f"GPU-0000000{number}-1111-4222-8333-444444444444"
-
-
 @pytest.mark.parametrize("by", ["gates", "a person"])
 def test_a_replaced_tray_is_reported_until_it_is_accepted(site: Site, by: str) -> None:
     for number, gpu in enumerate(site.facts("r01t01")["gpus"]):
