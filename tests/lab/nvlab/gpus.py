@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+
 from . import bundle, nvml, state
 from .addresses import PREFIX
-from .collection import simulation, standin_text
 from .errors import LabError
 from .scenario import Scenario, Tray
 from .settings import IMEX_DEFAULTS, apply_setting, new_hardware
@@ -54,7 +56,7 @@ def hardware_of(scenario: Scenario) -> dict[str, dict[str, Any]]:
     racks = max(tray.rack for tray in scenario.trays)
     width = max(tray.number for tray in scenario.trays)
     gpus = max(tray.gpus for tray in scenario.trays)
-    fleet = list(simulation().fleet(racks=racks, trays_per_rack=width, gpus_per_tray=max(gpus, 1)).values())
+    fleet = list(simulation.fleet(racks=racks, trays_per_rack=width, gpus_per_tray=max(gpus, 1)).values())
     result = {}
     for tray in scenario.trays:
         hardware = new_hardware(_facts(tray, fleet[(tray.rack - 1) * width + tray.number - 1]))
@@ -86,8 +88,8 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     nvml_fault = None if hardware["nvml"] in ("ok", "no_library") else hardware["nvml"]
     answers = hardware.get("captured")
     if answers is None:
-        text = standin_text().standin_text(hardware["facts"], nvml_fault, hardware["lost"], hardware["links"])
-        xml = standin_text().smi_text(hardware["facts"], hardware["lost"])
+        text = standin_text.standin_text(hardware["facts"], nvml_fault, hardware["lost"], hardware["links"])
+        xml = standin_text.smi_text(hardware["facts"], hardware["lost"])
     else:
         text, xml = bundle.standin_text(answers, nvml_fault), answers.get("nvidia-smi.xml", "")
         state.write_atomically(directory / "imex-captured.json", json.dumps(bundle.imex_answers(answers)) + "\n")

@@ -34,8 +34,6 @@ def up(name: str, scenario: Scenario, timeout: float, answers: dict[str, dict[st
     paths.check_name(name)
     tools.ensure_tools()
     root = linux.cgroup_root()
-    if root is None:
-        raise LabError("no cgroup v2 hierarchy is mounted: mount one (mount -t cgroup2 none /sys/fs/cgroup/unified).")
     base = image.ensure_base(scenario.suite, scenario.empty)
     nvml.library()
     cluster = _control_plane()
@@ -266,9 +264,7 @@ def down(name: str, keep_running: int | None = None) -> None:
     starter = known.get("up", {})
     if known.get("phase") == "starting" and starter.get("pid") != keep_running:
         _stop_starter(starter)
-    root = linux.cgroup_root()
-    if root is not None:
-        host.end_processes(root / paths.netns_of(name))
+    host.end_processes(linux.cgroup_root() / paths.netns_of(name))
     for entry in known.get("hosts", {}).values():
         # The cgroup held them all; this is for a host that was started and killed before it entered it.
         if entry["started"] is not None and linux.is_alive(entry["pid"], entry["started"]):

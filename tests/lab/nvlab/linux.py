@@ -10,6 +10,8 @@ import os
 import signal
 from pathlib import Path
 
+from .errors import LabError
+
 CLONE_NEWNS = 0x00020000
 CLONE_NEWNET = 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
@@ -77,10 +79,10 @@ def is_alive(pid: int, started: int) -> bool:
     return start_time(pid) == started
 
 
-def cgroup_root() -> Path | None:
+def cgroup_root() -> Path:
     """Where the machine's cgroup v2 hierarchy is mounted (also next to v1 hierarchies)."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _source, target, fstype = line.split(" ")[:3]
         if fstype == "cgroup2":
             return Path(target)
-    return None
+    raise LabError("no cgroup v2 hierarchy is mounted: mount one (mount -t cgroup2 none /sys/fs/cgroup/unified).")

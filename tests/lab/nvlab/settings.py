@@ -15,7 +15,10 @@ import re
 import uuid
 from typing import Any
 
-from .collection import constants, links, standin_text
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links as source
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+
 from .errors import LabError
 
 # Faults of the library in addition to the stand-in's own: present or missing.
@@ -39,6 +42,15 @@ HEALTH_ROWS = (
     "partition_assigned",
     "fabric_manager_connected",
 )
+# Where in a GPU's facts a setting stands, and the table with its words.
+WORDS = {
+    "state": (("fabric", "state"), constants.STATES),
+    "status": (("fabric", "status"), constants.STATUSES),
+    "health": (("fabric", "health", "summary"), constants.SUMMARIES),
+    "incorrect_configuration": (("fabric", "health", "incorrect_configuration"), constants.INCORRECT_CONFIGURATIONS),
+    "recovery_action": (("recovery_action",), constants.RECOVERY_ACTIONS),
+}
+GPU_TEXTS = {"name": "name", "gpu_uuid": "uuid"}
 LINK_KEY = re.compile(r"gpu(\d+)\.link(\d+)\.(\w+)")
 GPU_KEY = re.compile(r"gpu(\d+)\.(.+)")
 
@@ -54,19 +66,13 @@ def new_hardware(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_setting(key: str, value: str, gpus: int, where: str) -> None:
-    """Raise LabError, beginning with `where`, unless KEY=VALUE can be set on a tray of `gpus` GPUs."""
-    fabric = {"state": None, "status": None, "cluster_uuid": None, "clique_id": None, "cliques": None, "health": {}}
-    apply_setting(new_hardware({"gpus": [{"fabric": fabric} for _gpu in range(gpus)]}), key, value, where)
-
-
-def apply_setting(hardware: dict[str, Any], key: str, value: str, where: str = "") -> dict[str, Any]:
-    """The hardware after KEY=VALUE; the argument stays as it was. where: the beginning of an error message."""
-    where = where or f"{key}={value}"
+def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, Any]:
+    """The hardware after KEY=VALUE; the argument stays as it was."""
+    where = f"{key}={value}"
     changed = copy.deepcopy(hardware)
     facts, chosen, match = changed["facts"], changed["facts"]["gpus"], GPU_KEY.fullmatch(key)
     if key == "nvml":
-        changed[key] = _one_of(value, (*NVML_BESIDE, *standin_text().NVML_FAULTS), where)
+        changed[key] = _one_of(value, (*NVML_BESIDE, *standin_text.NVML_FAULTS), where)
     elif key == "smi":
         changed[key] = _one_of(value, SMI_FAULTS, where)
     elif key in IMEX_HOOKS:
@@ -105,9 +111,8 @@ def _link(key: str, value: str, gpus: int, where: str) -> list[int]:
     match = LINK_KEY.fullmatch(key)
     assert match is not None
     gpu, link, name = int(match.group(1)), int(match.group(2)), match.group(3)
-    if gpu >= gpus or link >= standin_text().LINKS:
-        raise LabError(f"{where}: there is no such link, the tray has {gpus} GPUs with {standin_text().LINKS} links.")
-    source = links()
+    if gpu >= gpus or link >= standin_text.LINKS:
+        raise LabError(f"{where}: there is no such link, the tray has {gpus} GPUs with {standin_text.LINKS} links.")
     if name == "state":
         words = {word: number for number, word in source.STATES.items()}
         return [gpu, link, source.STATE, words[_one_of(value, tuple(words), where)]]
@@ -119,10 +124,9 @@ def _link(key: str, value: str, gpus: int, where: str) -> list[int]:
 
 def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
     """Where in a GPU's facts a setting stands, and its value."""
-    if key == "state":
-        return ("fabric", "state"), _one_of(value, _known(constants().STATES), where)
-    if key == "status":
-        return ("fabric", "status"), _one_of(value, _known(constants().STATUSES), where)
+    if key in WORDS:
+        path, table = WORDS[key]
+        return path, _one_of(value, tuple(word for word, _text in table.values()), where)
     if key == "uuid":
         try:
             # The all-zero UUID of a machine without NVSwitch trays is unknown in the facts, and printed as zeroes.
@@ -135,22 +139,13 @@ def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
     if key == "multicast_clique":
         ids = [_number(each, 2**32 - 1, where) for each in value.split(",")]
         # The unicast kinds follow the clique, see _summarise().
-        kinds = [kind for kind, _text in constants().CLIQUE_TYPES.values()]
+        kinds = [kind for kind, _text in constants.CLIQUE_TYPES.values()]
         return ("fabric", "cliques"), {kind: list(ids) for kind in kinds}
-    if key == "health":
-        return ("fabric", "health", "summary"), _one_of(value, _known(constants().SUMMARIES), where)
-    if key in HEALTH_ROWS:
-        return ("fabric", "health", key), BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
-    if key == "incorrect_configuration":
-        return ("fabric", "health", key), _one_of(value, _known(constants().INCORRECT_CONFIGURATIONS), where)
-    if key == "recovery_action":
-        return (key,), _one_of(value, _known(constants().RECOVERY_ACTIONS), where)
-    if key == "mig_enabled":
-        return (key,), BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
-    if key == "name":
-        return (key,), _one_line(value, where)
-    if key == "gpu_uuid":
-        return ("uuid",), _one_line(value, where)
+    if key in HEALTH_ROWS or key == "mig_enabled":
+        path = (key,) if key == "mig_enabled" else ("fabric", "health", key)
+        return path, BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
+    if key in GPU_TEXTS:
+        return (GPU_TEXTS[key],), _one_line(value, where)
     raise LabError(f"{where}: not a setting, use one of the table in tests/lab/README.md.")
 
 
@@ -183,10 +178,6 @@ def _summarise(facts: dict[str, Any]) -> None:
     facts["cluster_uuid"] = cluster_uuid
     facts["clique_id"] = clique_id
     facts["clique"] = f"{cluster_uuid}.{clique_id}" if attached else None
-
-
-def _known(table: dict[int, tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(word for word, _text in table.values())
 
 
 def _one_of(value: str, allowed: tuple[str, ...], where: str) -> str:

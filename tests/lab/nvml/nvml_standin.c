@@ -256,22 +256,6 @@ EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int lengt
     return give_text(lab.driver, version, length);
 }
 
-EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
-{
-    char text[LINE + 4] = "-";
-    if (strcmp(lab.driver, "-") != 0)
-        snprintf(text, sizeof text, "13.%s", lab.driver);
-    return give_text(text, version, length);
-}
-
-EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
-{
-    if (!version)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *version = 13000;
-    return NVML_SUCCESS;
-}
-
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
     if (!lab.initialized)
@@ -324,13 +308,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char *name, unsigned 
 {
     DEVICE(handle, name);
     return give_text(gpu->name, name, length);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned int *index)
-{
-    DEVICE(handle, index);
-    *index = (unsigned int)(gpu - lab.gpus);
-    return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t *pci)

@@ -9,7 +9,8 @@ import datetime
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..collection import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+
 from ..gpus import hardware_of
 from ..scenario import Scenario
 
@@ -33,7 +34,7 @@ def of_scenario(scenario: Scenario, version: str) -> Iterator[dict[str, Any]]:
 
 def of_fleet(racks: int, version: str, trays_per_rack: int = 18, gpus_per_tray: int = 4) -> Iterator[dict[str, Any]]:
     """Node objects of any number of simulated racks."""
-    fleet = simulation().fleet(racks=racks, trays_per_rack=trays_per_rack, gpus_per_tray=gpus_per_tray)
+    fleet = simulation.fleet(racks=racks, trays_per_rack=trays_per_rack, gpus_per_tray=gpus_per_tray)
     for name, facts in fleet.items():
         yield node(name, facts, version, facts["addresses"][0]["address"])
 
