@@ -25,9 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 
-from .commands import ansible
-from .conftest import LabFactory
-from .slurm_site import fabric, wait_for
+from .slurm_site import wait_for
 from .slurmctld import EACH_SUITE, Slurmctld, sandbox
 from .stage import Stage
 
@@ -406,67 +404,3 @@ def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
     assert codes(findings) == ["slurm_rehearsal_job"]
     assert "in time" in rehearsal["why"]
     leaves_nothing(stage, before)
-
-
-# -------------------------------------------------------------------------------------------------------- in a playbook
-
-PLAY = """\
-- hosts: ctl
-  gather_facts: false
-  tasks:
-    - block:
-        - ansible.builtin.import_role:
-            name: rackscale.nvlink.slurm_topology
-      rescue:
-        - ansible.builtin.debug:
-            msg: "{{ slurm_topology_result.msg }}"
-    - ansible.builtin.copy:
-        content: "{{ slurm_topology_result | to_json }}"
-        dest: "{{ result }}"
-        mode: "0600"
-      delegate_to: localhost
-      check_mode: false
-      changed_when: false
-"""
-
-
-@pytest.mark.long
-def test_a_rehearsal_stops_the_apply_of_a_site(lab: LabFactory, tmp_path: Path) -> None:
-    """On a controller with systemd, munge and slurmds: in check mode, with a required job, and before an apply."""
-    play, result = tmp_path / "play.yml", tmp_path / "result.json"
-    play.write_text(PLAY)
-    blocks = {"r01": "r01t[01-02]", "r02": "r01t[03-04]"}
-    file = tmp_path / "fabric.json"
-    file.write_text(json.dumps(fabric(blocks)))
-
-    with lab("four-forky.yml") as racks:
-
-        def run(*arguments: str, **variables: Any) -> dict[str, Any]:
-            options = {"fabric_file": str(file), "result": str(result), "slurm_topology_manage_conf": True, **variables}
-            ansible("ansible-playbook", "-i", racks.inventory, str(play), "-e", json.dumps(options), *arguments)
-            returned: dict[str, Any] = json.loads(result.read_text())
-            return returned
-
-        jobs = [{"nodes": 4, "segment": 2}, {"nodes": 5}]
-        returned = run("--check", slurm_topology_rehearse_jobs=jobs)
-        assert returned["changed"], returned
-        assert returned["rehearsal"]["loaded"]
-        outcomes = returned["rehearsal"]["outcomes"]
-        assert [row["outcome"] for row in outcomes if row["kind"] == "site"] == ["placed", "refused"]
-        assert {row["block"] for row in outcomes if row["kind"] == "block" and row["nodes"] == 2} == {"r01", "r02"}
-        assert "slurm_rehearsal_job" in codes(returned["findings"])
-
-        required = [{"nodes": 5, "required": True}]
-        returned = run(slurm_topology_rehearse_jobs=required)
-        assert returned["failed"]
-        assert "would be pending for ever" in returned["msg"]
-        assert "BlockName" not in racks.exec("ctl", "scontrol", "show", "topology", check=False).stdout
-
-        returned = run(slurm_topology_rehearse="always")
-        assert returned["changed"]
-        assert returned["rehearsal"]["ran"]
-        assert "BlockName=r02 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
-        # Nothing to load, nothing to rehearse; unless rehearse is always.
-        assert run()["rehearsal"] is None
-        assert run(slurm_topology_rehearse="always")["rehearsal"]["loaded"]
-        assert racks.exec("ctl", "pgrep", "-fc", isolation.FOLDER, check=False).stdout.strip() == "0"

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import transact
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
@@ -41,6 +39,7 @@ from .slurm_site import (
     state,
     submit,
     wait_for,
+    write,
 )
 from .slurmctld import EACH_SUITE, SUITES, Slurmctld, sandbox
 
@@ -118,24 +117,6 @@ def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) 
 # --------------------------------------------------------------------------------------------------- a shrinking base
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("slurmctld", ["trixie"], indirect=True)
-def test_a_clique_of_one_tray_does_not_shrink_the_base_for_all(slurmctld: Slurmctld) -> None:
-    """24.11 accepts the base 1, and then refuses --segment=4 for all."""
-    cut = (RACKS[0], slurm_corpus.block("r02", "r02t[01-17]"), slurm_corpus.block("r03", "r02t18"))
-    others = tuple(name for name in gates.GATES if name != "base_shrinks")
-    stopped = plan(slurmctld, cut, override=others)
-    assert [found["code"] for found in stopped.stopped_by()] == ["base_shrinks"]
-    kept = plan(slurmctld, cut, min_block_size=16)
-    assert "slurm_blocks_limited" in [found["code"] for found in kept.findings]
-    assert "block r03: left out, r02t18" in kept.difference
-    apply(kept)
-    assert placed(slurmctld, "-N8", "--segment=4")
-    assert not plan(slurmctld, cut, min_block_size=16).changed
-    apply(plan(slurmctld, cut))
-    assert not placed(slurmctld, "-N8", "--segment=4")
-
-
 # ------------------------------------------------------------------------------------------------ several topologies
 
 
@@ -167,13 +148,6 @@ def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> N
 
 def running_topologies(slurmctld: Slurmctld) -> list[Topology]:
     return slurm_of(slurmctld).topologies((26, 5, 5))
-
-
-def placed(slurmctld: Slurmctld, *options: str) -> str:
-    """The nodes that slurmctld would allocate to a job now; empty if none."""
-    command = f"cd / && sbatch --test-only --exclusive {' '.join(options)} --wrap true"
-    output = slurmctld.run("sh", "-c", command).stderr
-    return output.partition(" on nodes ")[2].split(" ")[0] if " to start at " in output else ""
 
 
 @pytest.mark.long
@@ -218,88 +192,36 @@ def test_two_applies_at_once_both_succeed_one_after_the_other(slurmctld: Slurmct
     )
 
 
-@dataclass
-class Pair:
-    """Two controllers of one cluster with a shared state folder and a configuration folder each."""
-
-    first: Slurmctld
-    second: Slurmctld
-
-    def run(self, on: Slurmctld, blocks: tuple[Block, ...], **options: Any) -> dict[str, Any]:
-        """The task on one of them, under its host name."""
-        python = on.directory / "python"
-        python.write_text(f'#!/bin/sh\nexec nsenter -t {on.pid} -u {sys.executable} "$@"\n')
-        python.chmod(0o755)
-        return module(on, blocks, "-e", f"ansible_python_interpreter={python}", block_sizes=[9], **options)
-
-
 @pytest.fixture(params=sorted(SUITES))
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    with contextlib.ExitStack() as stack:
-        shared = tmp_path / "state"
-        shared.mkdir()
-        made = []
-        hosts = "".join(f"SlurmctldHost=ctl{number}(127.0.0.{number})\n" for number in (1, 2))
-        for number in (1, 2):
-            one = stack.enter_context(sandbox(request.param, tmp_path / f"ctl{number}", host=f"ctl{number}"))
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Slurmctld, Slurmctld]]:
+    """Two controllers of one cluster with a shared state folder and a configuration folder each."""
+    shared = tmp_path / "state"
+    shared.mkdir()
+    hosts = {f"ctl{number}": f"127.0.0.{number}" for number in (1, 2)}
+    with sandbox(request.param, tmp_path / "1", "ctl1") as first, sandbox(request.param, tmp_path / "2", "ctl2") as two:
+        write(first)
+        lines = (first.conf_dir / "slurm.conf").read_text().splitlines()
+        kept = [line for line in lines if not line.startswith(("SlurmctldHost", "StateSave"))]
+        kept += [f"SlurmctldHost={name}({address})" for name, address in hosts.items()]
+        kept += [f"StateSaveLocation={shared}", "SlurmctldTimeout=5", "CommunicationParameters=NoCtldInAddrAny", ""]
+        for one in (first, two):
+            write(one)
+            (one.conf_dir / "slurm.conf").write_text("\n".join(kept).replace(str(first.log), str(one.log)))
             one.share(shared)
-            one.hosts = {"ctl1": "127.0.0.1", "ctl2": "127.0.0.2"}
-            configure(one)
-            text = (one.conf_dir / "slurm.conf").read_text()
-            if made:
-                text = (made[0].conf_dir / "slurm.conf").read_text().replace(str(made[0].log), str(one.log))
-            else:
-                kept = [line for line in text.splitlines() if not line.startswith(("SlurmctldHost", "StateSave"))]
-                more = f"StateSaveLocation={shared}\nSlurmctldTimeout=5\nCommunicationParameters=NoCtldInAddrAny\n"
-                text = hosts + more + "\n".join(kept) + "\n"
-            (one.conf_dir / "slurm.conf").write_text(text)
-            style = FILE[request.param].partition(".")[2]
-            mine = Case("").candidate((*one.version, 5)).topology
-            (one.conf_dir / FILE[request.param]).write_text(topology_files.render([mine], style))
+            one.hosts = hosts
             one.start()
-            made.append(one)
-        first, second = made
         wait_for(lambda: first.run("scontrol", "ping").stdout.count(" is UP") == 2)
-        yield Pair(first, second)
+        yield first, two
 
 
 @pytest.mark.long
-def test_a_standby_gets_the_files_after_the_active_controller(pair: Pair) -> None:
-    before = state(pair.second)
-    # A standby before the active controller is always refused.
-    refused = pair.run(pair.second, SPLIT)
-    assert "active controller ctl1 runs another topology" in refused["msg"]
-    assert refused["msg"].endswith("apply the topology on ctl1 first; nothing was changed here.")
-    skipped = pair.run(pair.second, SPLIT, standby="skip")
-    assert (skipped["changed"], skipped["standby_of"], skipped["written"]) == (False, "ctl1", [])
-    assert state(pair.second) == before
-    # In the order of the role.
-    applied = pair.run(pair.first, SPLIT, standby="skip")
-    assert (applied["changed"], applied["standby_of"], applied["reconfigured"]) == (True, None, True)
-    followed = pair.run(pair.second, SPLIT)
-    assert (followed["changed"], followed["standby_of"], followed["reconfigured"]) == (True, "ctl1", False)
-    name = FILE[pair.first.suite]
-    assert (pair.first.conf_dir / name).read_bytes() == (pair.second.conf_dir / name).read_bytes()
-    for one in (pair.first, pair.second):
-        assert pair.run(one, SPLIT)["changed"] is False
-    # The standby takes over, with the new topology.
-    running = topology(pair.first)
-    pair.first.kill_slurmctld()
-    wait_for(
-        lambda: "ctl2 is UP" in pair.second.run("scontrol", "ping").stdout and topology(pair.second) == running, 60
-    )
-    # Now it is the active controller, also for the next change.
-    assert pair.run(pair.second, RACKS)["standby_of"] is None
-    assert "BlockName=r02 " in topology(pair.second)
-
-
-# The order is the role's own, whatever the version.
-@pytest.mark.long
-@pytest.mark.parametrize("pair", ["forky"], indirect=True)
-def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_path: Path) -> None:
+def test_a_standby_gets_the_files_after_the_active_controller(
+    pair: tuple[Slurmctld, Slurmctld], tmp_path: Path
+) -> None:
+    first, second = pair
     hosts: dict[str, Any] = {}
     # The standby stands first in the play.
-    for one in (pair.second, pair.first):
+    for one in (second, first):
         python = one.directory / "python"
         python.write_text(f'#!/bin/sh\nexec nsenter -t {one.pid} -u {sys.executable} "$@"\n')
         python.chmod(0o755)
@@ -317,7 +239,7 @@ def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_pat
         variables = {
             "fabric_file": str(file),
             "slurm_topology_block_sizes": [9],
-            "slurm_topology_override": "block_shrinks,live_changes_lost",
+            "slurm_topology_override": list(gates.GATES),
             "slurm_topology_rehearse": "never",
         }
         options = ("-i", str(inventory), "rackscale.nvlink.slurm", "-e", json.dumps(variables), *arguments)
@@ -328,14 +250,20 @@ def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_pat
         return [int(number) for number in re.findall(r"ctl\d .* changed=(\d)", done.stdout)]
 
     split = {"r01": "r01t[01-18]", "r02": "r02t[01-09]", "r02b": "r02t[10-18]"}
-    before = [state(one) for one in (pair.first, pair.second)]
+    before = [state(one) for one in pair]
     assert changed(play(split, "--check", "--diff")) == [1, 1]
-    assert [state(one) for one in (pair.first, pair.second)] == before
+    assert [state(one) for one in pair] == before
     # The standby alone is refused.
-    alone = play(split, "--limit", "ctl2")
-    assert "active controller ctl1 runs another topology" in " ".join(alone.stdout.split())
-    assert [state(one) for one in (pair.first, pair.second)] == before
+    alone = " ".join(play(split, "--limit", "ctl2").stdout.split())
+    assert "active controller ctl1 runs another topology" in alone
+    assert [state(one) for one in pair] == before
     assert changed(play(split)) == [1, 1]
     assert changed(play(split)) == [0, 0]
-    name = FILE[pair.first.suite]
-    assert (pair.first.conf_dir / name).read_bytes() == (pair.second.conf_dir / name).read_bytes()
+    name = FILE[first.suite]
+    assert (first.conf_dir / name).read_bytes() == (second.conf_dir / name).read_bytes()
+    # The standby takes over with the new topology, and is the active controller for the next change.
+    running = topology(first)
+    first.kill_slurmctld()
+    wait_for(lambda: "ctl2 is UP" in second.run("scontrol", "ping").stdout and topology(second) == running)
+    assert changed(play({"r01": "r01t[01-18]", "r02": "r02t[01-18]"}, "--limit", "ctl2")) == [1]
+    assert "Nodes=r02t[01-18] " in topology(second)

@@ -15,7 +15,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import pytest
 
 from .commands import ansible
 from .conftest import CHECKOUT, RunningLab, running_lab
-from .test_lab import wait_until
+from .slurm_site import wait_for
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 from nvlab import imex, packages, paths
@@ -157,19 +156,13 @@ class Site:
         return dict(line.split() for line in self.ctl("sinfo -hN -o '%N %t'").splitlines())
 
     def wait_for(self, states: dict[str, str], seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while states.items() - self.nodes().items():
-            assert time.monotonic() < deadline, (self.nodes(), self.ctl("sinfo -R"))
-            time.sleep(0.5)
+        wait_for(lambda: states.items() <= self.nodes().items(), seconds)
 
     def submit(self, *arguments: str) -> str:
         """Submit a job that sleeps, and wait until it runs; its ID."""
         done = self.racks.exec("ctl", "sbatch", "--parsable", "--output=/dev/null", *arguments, "--wrap=sleep 1800")
         job = done.stdout.strip()
-        deadline = time.monotonic() + 60
-        while self.job(job)["JobState"] != "RUNNING":
-            assert time.monotonic() < deadline, self.ctl(f"scontrol show job {job}")
-            time.sleep(0.3)
+        wait_for(lambda: self.job(job)["JobState"] == "RUNNING")
         return job
 
     def job(self, job: str) -> dict[str, str]:
@@ -356,9 +349,7 @@ def test_the_first_run_has_configured_the_tiers(site: Site) -> None:
     assert "students|bob|bronze" in shown
     options = "--partition=gold --qos=gold"
     second = site.ctl(f"cd /tmp; runuser -u alice -- sbatch --parsable -o /dev/null -N2 {options} --wrap true").strip()
-    wait_until(
-        lambda: site.ctl(f"squeue -h -j {second} -o %r").strip() == "QOSMaxNodePerUserLimit", "the limit of the QoS"
-    )
+    wait_for(lambda: site.ctl(f"squeue -h -j {second} -o %r").strip() == "QOSMaxNodePerUserLimit")
     site.ctl(f"scancel {second}")
     for user, answer in (("alice", r"^r01t0[12]$"), ("bob", "Invalid qos specification")):
         job = f"cd /tmp; runuser -u {user} -- timeout 60 srun --nodes=1 {options} hostname 2>&1"
@@ -393,13 +384,9 @@ def both(site: Site) -> Site:
     return site
 
 
-def _wait_for_controllers(site: Site, host: str, states: dict[str, str], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while (
-        dict(re.findall(r" at (\S+) is (\w+)", shown := site.on(host, "scontrol ping", check=False).stdout)) != states
-    ):
-        assert time.monotonic() < deadline, shown
-        time.sleep(0.5)
+def _wait_for_controllers(site: Site, host: str, states: dict[str, str]) -> None:
+    ping = "scontrol ping"
+    wait_for(lambda: dict(re.findall(r" at (\S+) is (\w+)", site.on(host, ping, check=False).stdout)) == states)
 
 
 @day_two
@@ -410,11 +397,9 @@ def test_the_backup_takes_over_with_all_jobs_and_returns_control(both: Site) -> 
     assert both.on("ctl2", files).stdout == both.ctl(files)
     both.on("ctl", "systemctl stop slurmctld")
     _wait_for_controllers(both, "ctl2", {"ctl": "DOWN", "ctl2": "UP"})
-    deadline = time.monotonic() + 60
-    while not (shown := both.on("ctl2", f"squeue -h -j {number} -o '%T %S'", check=False).stdout):
-        assert time.monotonic() < deadline, "no answer of the backup"
-        time.sleep(0.5)
-    assert shown.split() == ["RUNNING", before["StartTime"]]
+    shown = ("ctl2", f"squeue -h -j {number} -o '%T %S'")
+    wait_for(lambda: both.on(*shown, check=False).stdout != "")
+    assert both.on(*shown).stdout.split() == ["RUNNING", before["StartTime"]]
     # The running job keeps its channel: a job that starts now gets another one.
     other = "srun --immediate=30 --nodelist=r01t03 --cpus-per-task=1 --mem=100 --time=1"
     assert both.on("ctl2", f"cd /tmp; timeout 60 {other} ls {CHANNELS}").stdout != channel
@@ -431,7 +416,7 @@ def test_a_backup_that_is_down_stops_no_run(both: Site) -> None:
     both.racks.stop("ctl2")
     done = both.bring_up("--limit", "slurm_controller,r01t01")
     assert re.search(r"ctl2.*UNREACHABLE", done.stdout), "it is reported"
-    wait_until(lambda: both.nodes()["r01t01"] == "idle", "r01t01 is idle")
+    both.wait_for({"r01t01": "idle"})
 
 
 @pytest.fixture(scope="module")
@@ -499,7 +484,7 @@ def test_one_play_of_both_roles_gives_each_job_its_imex(site: Site, job: dict[st
     shows = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q)"
     output = site.ctl(f"timeout 90 srun --exclusive --nodelist=r01t03,r01t04 --nodes=2 sh -c '{shows}'")
     assert output.splitlines() == ["198.51.100.13,198.51.100.14 READY"] * 2
-    wait_until(lambda: site.nodes()["r01t03"] == "idle", "r01t03 is idle")
+    site.wait_for({"r01t03": "idle"})
     assert undisturbed(site, job)
 
 
@@ -522,7 +507,7 @@ def test_a_failing_start_of_accounting_is_reported_in_one_sentence(site: Site, j
 def test_the_health_check_drains_a_tray_and_resumes_what_it_drained(site: Site) -> None:
     program = "/usr/local/sbin/nvlink-slurm-health"
     site.racks.exec("r01t03", program)
-    wait_until(lambda: site.nodes()["r01t03"] == "idle", "r01t03 is idle")
+    site.wait_for({"r01t03": "idle"})
     site.racks.set("r01t03", "gpu1.state=in_progress")
     site.racks.exec("r01t03", program)
     assert site.nodes()["r01t03"].startswith("drain")
@@ -534,9 +519,3 @@ def test_the_health_check_drains_a_tray_and_resumes_what_it_drained(site: Site) 
     site.racks.exec("r01t03", program)
     assert site.nodes()["r01t03"].startswith("drain"), "a manual drain stays"
     site.ctl("scontrol update nodename=r01t03 state=resume")
-
-
-@day_two
-def test_the_job_still_runs_after_all_tests(site: Site, job: dict[str, Any]) -> None:
-    assert undisturbed(site, job)
-    site.ctl(f"scancel {job['id']}")

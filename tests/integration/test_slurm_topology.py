@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,10 +19,9 @@ from _pytest.mark import ParameterSet
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, planning, topology_files
-
-# APPLYING
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import CASES, Case
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
@@ -156,28 +154,6 @@ def test_hostlists_are_read_as_scontrol_reads_them(shared: Slurmctld) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- apply
-
-
-def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmctld) -> None:
-    observed = survey(slurmctld)
-    assert (observed.power_saving, observed.acting) == (True, "")
-    sizes = (9,)
-    first = plan(slurmctld, SPLIT, block_sizes=sizes)
-    assert first.changed
-    assert not first.stopped_by()
-    path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    os.chmod(path, 0o640)
-    os.chown(path, 64030, 64030)
-    old = path.read_bytes()
-    apply(first)
-    assert "BlockName=r02b" in slurmctld.run("scontrol", "show", "topology").stdout
-    assert (path.stat().st_mode & 0o777, path.stat().st_uid, path.stat().st_gid) == (0o640, 64030, 64030)
-    assert Path(f"{path}.previous").read_bytes() == old
-    before, second = identity(path), plan(slurmctld, SPLIT, block_sizes=sizes)
-    assert not second.changed
-    assert second.difference == []
-    apply(second)
-    assert identity(path) == before
 
 
 @newer
@@ -334,31 +310,6 @@ def test_the_tree_of_a_topology_conf_moves_to_topology_yaml(tmp_path: Path) -> N
         ]
 
 
-def test_other_topologies_of_the_site_stay(tmp_path: Path) -> None:
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
-        configure(slurmctld)
-        (slurmctld.conf_dir / "topology.yaml").write_text(
-            "- topology: flat\n  cluster_default: true\n  flat: true\n"
-            "- topology: leaves\n  tree:\n    switches:\n"
-            "      - switch: top\n        children: leaf[1-2]\n"
-            "      - switch: leaf1\n        nodes: r01t[01-18]\n"
-            "      - switch: leaf2\n        nodes: r02t[01-18]\n"
-        )
-        slurmctld.start()
-        stopped = plan(slurmctld, RACKS, override=())
-        assert [found["code"] for found in stopped.stopped_by()] == ["cluster_default_changes"]
-        assert "cluster default: flat -> nvlink" in stopped.difference
-        apply(plan(slurmctld, RACKS))
-        running = slurm_of(slurmctld).topologies((26, 5, 5))
-        assert [(known.name, known.kind, known.cluster_default) for known in running] == [
-            ("nvlink", "block", True),
-            ("flat", "flat", False),
-            ("leaves", "tree", False),
-        ]
-        assert "leaf[1-2]" in json.dumps(running[2].body)
-        assert not plan(slurmctld, RACKS).changed
-
-
 # ---------------------------------------------------------------------------------- the playbook
 
 
@@ -450,7 +401,7 @@ def test_info_returns_the_running_topology(slurmctld: Slurmctld) -> None:
 
 @pytest.mark.long
 def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, tmp_path: Path) -> None:
-    """A cluster without any topology gets one while jobs run; then trays move."""
+    """A cluster without any topology gets one while jobs run, after a rehearsal; then trays move."""
     with lab("four-forky.yml") as racks:
         file = tmp_path / "fabric.json"
         cached = "/var/spool/slurmd/conf-cache/topology.yaml"
@@ -470,8 +421,20 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, tmp_p
 
         job = submit("r01t[01-04]")
         wait_for(lambda: running_on(job) == "r01t[01-04]")
-        assert "changed=1" in play({"r01": "r01t[01-02]", "r02": "r01t[03-04]"}).stdout
-        assert unchanged(play({"r01": "r01t[01-02]", "r02": "r01t[03-04]"}).stdout)
+        whole, stored = {"r01": "r01t[01-02]", "r02": "r01t[03-04]"}, tmp_path / "rehearsal.json"
+        # A rehearsal with a required job stops the apply.
+        stopped = play(whole, slurm_topology_rehearse_jobs=[{"nodes": 5, "required": True}])
+        assert "would be pending for ever" in " ".join(stopped.stdout.split())
+        assert "BlockName" not in racks.exec("ctl", "scontrol", "show", "topology", check=False).stdout
+        assert "changed=1" in play(whole, slurm_topology_rehearsal_file=str(stored)).stdout
+        rehearsal = json.loads(stored.read_text())
+        blocks = {(row["block"], row["outcome"]) for row in rehearsal["outcomes"] if row["kind"] == "block"}
+        assert (rehearsal["loaded"], blocks) == (True, {("r01", "placed"), ("r02", "placed")})
+        assert racks.exec("ctl", "pgrep", "-fc", isolation.FOLDER, check=False).stdout.strip() == "0"
+        # Nothing to load, nothing to rehearse.
+        stored.unlink()
+        assert unchanged(play(whole, slurm_topology_rehearsal_file=str(stored)).stdout)
+        assert not stored.exists()
         assert "BlockName=r02 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
         assert running_on(job) == "r01t[01-04]"
         names = racks.exec("r01t01", "ls", "/var/spool/slurmd/conf-cache").stdout.split()

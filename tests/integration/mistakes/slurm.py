@@ -34,11 +34,10 @@ Step = Callable[[Path], object]
 def running(
     blocks: Mapping[str, str] | None = None,
     nodes: Sequence[str] | None = None,
-    record: str = "NodeName={0} NodeHostName={0} NodeAddr={0} State=IDLE",
     answers: bool = True,
     **variables: Any,
 ) -> Step:
-    """A slurmctld that runs these blocks; record: the line of a node, its name for {0}."""
+    """A slurmctld that runs these blocks."""
 
     def write(site: Path) -> None:
         given = {name: expand(text) for name, text in (RACKS if blocks is None else blocks).items()}
@@ -61,7 +60,7 @@ def running(
             "show config": "".join(f"{key} = {value}\n" for key, value in config.items()),
             # As libyaml prints what slurmctld has loaded: none of the file's comments.
             "show topoconf": yaml.dump(files.documents(topologies), explicit_start=True, sort_keys=False),
-            "show nodes": "".join(f"{record.format(node, node[-1])}\n" for node in known),
+            "show nodes": "".join(f"NodeName={node} NodeHostName={node} State=IDLE\n" for node in known),
             "show partitions": f"{partition} State=UP\n",
             "ping": "Slurmctld(primary) at ctl is UP\n",
         }
@@ -127,14 +126,14 @@ def own_file(site: Path) -> None:
     (site / "own.json").write_text("{")
 
 
-def domain(then: Step, key: str = "slurm_node", name: str = "{}.example.com") -> Step:
-    """The fabric file has these node names instead of those of the trays."""
+def domain(then: Step) -> Step:
+    """The fabric file has node names with a domain."""
 
     def write(site: Path) -> None:
         path = site / "fabric.json"
         fabric = json.loads(path.read_text())
         for tray, row in fabric["trays"].items():
-            row[key] = name.format(tray)
+            row["slurm_node"] = f"{tray}.example.com"
         path.write_text(json.dumps(fabric, sort_keys=True, indent=1) + "\n")
         then(site)
 
@@ -154,8 +153,7 @@ MISTAKES = [
     # Running blocks that would lose nodes.
     Mistake(
         SLURM,
-        "Block r01 would shrink from 4 to 2 nodes, and r01t[03-04] would be in no block: check the fabric file, or"
-        " set override (variable slurm_topology_override) to block_shrinks if this is intended.",
+        "Block r01 would shrink from 4 to 2 nodes, and r01t[03-04] would be in no block: check the fabric file, or",
         prepare=running(MORE),
     ),
     # A rack that grows, and no slurmctld that runs in a sandbox (another reason without root).
@@ -170,22 +168,6 @@ MISTAKES = [
         f"slurmctld calls r01t01.example.com r01t01 (and 3 more alike): set fabric_slurm_node: {SHORT} for the group"
         " nvlink, then discover and accept again.",
         prepare=domain(running()),
-    ),
-    Mistake(
-        f"{SLURM} --check",
-        'slurmctld calls r01t01 r01t01.nvl.example (and 3 more alike): set fabric_slurm_node: "{{ inventory_hostname }}'
-        '.nvl.example" for the group nvlink, then discover and accept again.',
-        prepare=running({"r01": "r01t0[1-2].nvl.example", "r02": "r02t0[1-2].nvl.example"}),
-        long=True,
-    ),
-    Mistake(
-        SLURM,
-        "slurmctld calls r01t01 n1: set fabric_slurm_node of each of these hosts, such as fabric_slurm_node: n1 of"
-        " r01t01, then discover and accept again.",
-        prepare=running(
-            {"r01": "n[1,2]"}, nodes=["n1"], record="NodeName={0} NodeHostName=r01t0{1} NodeAddr=192.0.2.1 State=IDLE"
-        ),
-        long=True,
     ),
     Mistake(
         SLURM,
