@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gate
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import Case
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from .commands import ansible
 from .slurmctld import Slurmctld
@@ -108,40 +109,17 @@ def identity(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-FABRIC: dict[str, Any] = {
-    "schema_version": 1,
-    "domains": {
-        "r01": {"cluster_uuid": "9f3c0a4e-11d2-4b6e-8f00-000000000001", "chassis_serials": ["1820925000123"]},
-        "r02": {"cluster_uuid": "9f3c0a4e-11d2-4b6e-8f00-000000000002", "chassis_serials": ["1820925000124"]},
-    },
-    "cliques": {},
-    "trays": {},
-    "overrides": [],
-}
-
-
 def fabric(blocks: dict[str, str]) -> dict[str, Any]:
     """A fabric file with those cliques (name -> trays), numbered by their order."""
-    made: dict[str, Any] = json.loads(json.dumps(FABRIC))
-    for domain in made["domains"].values():
-        domain["expected_trays"] = 18
-    for position, (name, trays) in enumerate(blocks.items()):
-        made["cliques"][name] = {
-            "domain": name[:3],
-            "clique_id": 32766 if len(name) == 3 else position,
-            "block": {"name": name, "position": position},
-        }
-        for index, tray in enumerate(expand(trays)):
-            made["trays"][tray] = {
-                "clique": name,
-                "tray_index": index,
-                "gpu_uuids": [f"GPU-{tray.partition('.')[0]}-{gpu}" for gpu in range(4)],
-                "imex_address": None,
-                "slurm_node": tray,
-                "kubernetes_node": tray,
-                "why": "placed 2026-11-21",
-            }
-    return made
+    whole = fabrics.fabric(split=())
+    cliques = {
+        name: {"domain": name[:3], "clique_id": position + 1, "block": {"name": name, "position": position}}
+        for position, name in enumerate(blocks)
+    }
+    trays = {
+        tray: {**whole.trays[tray], "clique": name} for name, hostlist in blocks.items() for tray in expand(hostlist)
+    }
+    return {**whole.as_dict(), "cliques": cliques, "trays": trays}
 
 
 class Site:

@@ -128,19 +128,8 @@ class Slurmctld:
             printf '{names}' > {root}/etc/hosts
             {shared}
             exec chroot {root} sleep infinity"""
-        command = [
-            "unshare",
-            "-m",
-            "-u",
-            "-p",
-            "--fork",
-            "--kill-child",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            script,
-        ]
+        spaces = ("-m", "-u", "-p", "--fork", "--kill-child", "--propagation", "private")
+        command = ["unshare", *spaces, "sh", "-c", script]
         with open(self.directory / "sandbox.log", "wb") as log:
             self.holder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.pid = self._inside()

@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
 
 from .slurm_site import wait_for
 from .slurmctld import EACH_SUITE, Slurmctld, sandbox
@@ -158,9 +159,7 @@ def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: 
 
 def test_settings_that_need_services_or_programs_are_left_out(stage: Stage) -> None:
     mark = stage.code / "mark"
-    program = stage.code / "program"
-    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
-    program.chmod(0o755)
+    marks = program(stage.code, "program", f"touch {mark}")
     folder = stage.site(
         "hostile",
         "ClusterName=hostile",
@@ -182,10 +181,10 @@ def test_settings_that_need_services_or_programs_are_left_out(stage: Stage) -> N
         "CliFilterPlugins=lua",
         f"PlugStackConfig={stage.slurmctld.conf_dir}/hostile/plugstack.conf",
         *(
-            f"{key}={program}"
+            f"{key}={marks}"
             for key in ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld", "TaskProlog", "HealthCheckProgram")
         ),
-        *(f"{key}={program}" for key in ("SuspendProgram", "ResumeProgram", "RebootProgram", "MailProg")),
+        *(f"{key}={marks}" for key in ("SuspendProgram", "ResumeProgram", "RebootProgram", "MailProg")),
         "SuspendTime=1",
         "HealthCheckInterval=1",
         "StateSaveLocation=/nowhere/state",
@@ -286,20 +285,26 @@ def leaves_nothing(stage: Stage, before: object) -> None:
     assert now == before
 
 
+def replaced(stage: Stage, name: str, script: str) -> str:
+    """A folder of Slurm's programs with a script in place of one."""
+    folder = stage.code / f"other-{name}"
+    folder.mkdir()
+    for other, place in {"scontrol": "bin", "sbatch": "bin", "slurmctld": "sbin"}.items():
+        if other != name:
+            (folder / other).symlink_to(f"/usr/{place}/{other}")
+    program(folder, name, script)
+    return str(folder)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("stage", ["forky"], indirect=True, scope="module")
 def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
     """The limit leaves slurmctld a minute to start on a busy machine; jobs that leave out trays have no answer."""
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
-    programs = stage.code / "unanswered"
-    programs.mkdir()
-    for name in ("scontrol", "slurmctld"):
-        (programs / name).symlink_to(f"/usr/{'sbin' if name == 'slurmctld' else 'bin'}/{name}")
-    hang = 'case "$*" in *--exclude=*) exec sleep 600;; esac'
-    (programs / "sbatch").write_text(f'#!/bin/sh\n{hang}\nexec /usr/bin/sbatch "$@"\n')
-    (programs / "sbatch").chmod(0o755)
+    hang = 'case "$*" in *--exclude=*) exec sleep 600;; esac\nexec /usr/bin/sbatch "$@"'
+    programs = replaced(stage, "sbatch", hang)
     before = stage.traces()
-    request = stage.request(folder, WHOLE, [18], timeout=60, bin_dir=str(programs))
+    request = stage.request(folder, WHOLE, [18], timeout=60, bin_dir=programs)
     rehearsal, findings = stage.rehearse(request)
     assert codes(findings) == ["slurm_rehearsal_job"]
     assert rehearsal["placed"] > 0
@@ -392,15 +397,9 @@ def test_the_sandbox_is_isolated(stage: Stage, kernel: str) -> None:
 
 
 def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
-    programs = stage.code / "hanging"
-    programs.mkdir(exist_ok=True)
-    (programs / "slurmctld").write_text("#!/bin/sh\nsleep 1000 & sleep 1000\n")
-    (programs / "slurmctld").chmod(0o755)
-    for name in ("scontrol", "sbatch"):
-        (programs / name).unlink(missing_ok=True)
-        (programs / name).symlink_to(f"/usr/bin/{name}")
+    programs = replaced(stage, "slurmctld", "sleep 1000 & sleep 1000")
     before = stage.traces()
-    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir=str(programs), timeout=1))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir=programs, timeout=1))
     assert codes(findings) == ["slurm_rehearsal_job"]
     assert "in time" in rehearsal["why"]
     leaves_nothing(stage, before)

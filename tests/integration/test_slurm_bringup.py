@@ -146,15 +146,6 @@ def test_facts_of_a_first_tray_have_no_effect_on_the_controller(
     assert hardware.parse_nodes(expected[cluster.NODES]) == dict.fromkeys(TRAYS, fabrics.GRACE)
 
 
-def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site) -> None:
-    output = site.run("--limit", f"{ODD},localhost")
-    assert (
-        f"--limit {ODD},localhost: leaves no host of slurm_controller; add one: --limit {ODD},localhost,ctl." in output
-    )
-    assert "Read the distribution" not in output
-    assert output.count("fatal: [") == 1
-
-
 @pytest.mark.long
 def test_trays_are_left_as_they_are_where_the_controller_fails(site: Site) -> None:
     broken = hostile.write_python(site.folder / "broken", {"failed": True, "msg": "no space left"}, "modules.setup")

@@ -257,24 +257,6 @@ def test_tiers_are_applied_and_a_second_run_changes_nothing(cluster: Cluster) ->
 
 @pytest.mark.long
 @newer
-def test_tiers_are_rehearsed_over_the_running_blocks(cluster: Cluster) -> None:
-    jobs = [{"nodes": 2, "partition": "gold"}, {"nodes": 3, "partition": "bronze"}]
-    before = cluster.records()
-    changed = [GOLD, {**BRONZE, "max_nodes": 2}]
-    rehearsal = cluster.apply(changed, "--check", rehearse="always", rehearse_jobs=jobs)["rehearsal"]
-    assert rehearsal["loaded"]
-    outcomes = {(job["kind"], job["partition"], job["nodes"]): job for job in rehearsal["outcomes"]}
-    # A job in the partition runs inside its clique, and a larger one is refused.
-    assert outcomes["partition", "gold", 2]["blocks"] == ["r01a"]
-    assert outcomes["partition", "gold", 3]["outcome"] == "refused"
-    assert outcomes["partition", "bronze", 1]["blocks"] == ["r01b"]
-    assert outcomes["partition", "bronze", 3]["outcome"] == "refused"
-    assert outcomes["site", "gold", 2]["outcome"] == "placed"
-    assert cluster.records() == before
-
-
-@pytest.mark.long
-@newer
 def test_manual_changes_of_tiers_are_overwritten_and_the_sites_objects_kept(tiers: Cluster) -> None:
     before = tiers.records()
     tiers.shell(
@@ -398,31 +380,6 @@ def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
     assert pending
     for number in pending:
         tiers.stays(number)
-
-
-@pytest.mark.long
-def test_a_partition_a_block_keeps_jobs_inside_cliques_of_any_size(cluster: Cluster) -> None:
-    lease = {"name": "lease", "all": True, "per_block": True, "allow_accounts": ["research"]}
-    wide = {"name": "wide", "all": True, "allow_accounts": ["research"], "qos": {"priority": 1}, "users": MEMBERS}
-    wide["accounts"] = ["research"]
-    result = cluster.apply([lease, wide])
-    assert set(result["partitions"]) == {"lease_r01a", "lease_r01b", "wide"}
-    assert ("slurm_clique_above_base" in codes(result)) is (cluster.suite == "trixie")
-    holder = cluster.submit("alice", "-p", "lease_r01b", "-N1", "--exclusive", "--wrap", "sleep 900")
-    cluster.until(holder, "RUNNING")
-    inside = cluster.submit("alice", "-p", "lease_r01b", "-N3", "--exclusive", "--wrap", "sleep 900")
-    spread = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--exclusive", "--wrap", "sleep 900")
-    if cluster.suite == "trixie":
-        _state, nodes, _reason = cluster.until(spread, "RUNNING")
-        listed = set(cluster.run("scontrol", "show", "hostnames", nodes).split())
-        assert listed & set(CLIQUES["r01a"])
-        assert listed & set(CLIQUES["r01b"])
-    else:
-        cluster.stays(spread)
-    cluster.stays(inside)
-    cluster.run("scancel", holder, spread)
-    _state, nodes, _reason = cluster.until(inside, "RUNNING")
-    assert nodes == "r01t[03-05]"
 
 
 @pytest.mark.long

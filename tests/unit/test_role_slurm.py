@@ -78,14 +78,6 @@ def test_advice_is_no_cause(lines: list[str], cause: str) -> None:
     )
 
 
-def test_no_output_shows_the_password_of_the_database() -> None:
-    tasks = DataLoader().load_from_file(str(ROLE / "tasks/database.yml"))
-    writes = next(task for task in tasks if task.get("ansible.builtin.template", {}).get("src") == "slurmdbd.conf.j2")
-    assert writes["diff"] is False
-    knowing = [task for task in tasks if {"ansible.builtin.slurp", "ansible.builtin.set_fact"} & task.keys()]
-    assert [task.get("no_log") for task in knowing] == [True, True]
-
-
 @pytest.mark.parametrize(
     ("files", "state", "database", "found"),
     [

@@ -19,6 +19,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
 
 from . import Mistake
 
@@ -75,18 +76,12 @@ def running(
             *"show topology") ;;
             *) echo "not expected: $*" >&2; exit 1 ;;
         esac"""
-        _program(site, "scontrol", script)
-        _program(site, "slurmctld", "echo slurm 26.05.5")
-        _program(site, "squeue", "exit 0")
+        program(site / "bin", "scontrol", script)
+        program(site / "bin", "slurmctld", "echo slurm 26.05.5")
+        program(site / "bin", "squeue", "exit 0")
         local(**variables)(site)
 
     return write
-
-
-def _program(site: Path, name: str, body: str) -> None:
-    path = site / "bin" / name
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
 
 
 def local(**variables: Any) -> Step:
@@ -202,6 +197,11 @@ MISTAKES = [
         SLURM,
         "scontrol show config failed (Unable to contact slurm controller (connect failure)): check that slurmctld runs",
         prepare=running(answers=False),
+    ),
+    Mistake(
+        f"{BRINGUP} --limit r01t01,localhost",
+        "--limit r01t01,localhost: leaves no host of slurm_controller; add one: --limit r01t01,localhost,ctl.",
+        long=True,
     ),
     # A Slurm of somebody else.
     Mistake(

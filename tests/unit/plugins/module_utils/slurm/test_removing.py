@@ -122,11 +122,22 @@ def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:
 
 def test_all_files_are_restored_where_the_topology_still_runs(folder: Path) -> None:
     before = contents(folder)
-    with pytest.raises(SlurmError, match="slurmctld still runs the removed topology; the old files were restored"):
+    with pytest.raises(
+        SlurmError, match="still runs the removed topology; the old files were restored, and slurmctld r"
+    ):
         remove(folder, TOPOLOGY, Slurmctld(shows=("nvlink",)))
     assert contents(folder) == before
     remove(folder, TOPOLOGY, Slurmctld(shows=("site",)))
     assert not (folder / "topology.yaml").exists()
+
+
+def test_topologies_of_the_site_stay_and_lose_the_header(folder: Path) -> None:
+    tree = Topology("site", "tree", False, body={"switches": [{"switch": "s1", "nodes": "r01t[01-02]"}]})
+    (folder / "topology.yaml").write_text(topology_files.render([BLOCKS, tree], files.YAML))
+    remove(folder, TOPOLOGY)
+    text = (folder / "topology.yaml").read_text()
+    assert ([known.name for known in topology_files.parse_yaml(text)], files.HEADER in text) == (["site"], False)
+    assert left(folder, TOPOLOGY) == []
 
 
 def test_files_of_the_site_are_never_removed(folder: Path) -> None:

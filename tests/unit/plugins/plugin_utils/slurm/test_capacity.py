@@ -1,6 +1,8 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""What a fabric's working trays can run, and what a job may span: test_slurm_prediction.py compares with slurmctlds."""
+
 from __future__ import annotations
 
 import pytest
@@ -8,7 +10,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import edi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, linter, spans
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +102,109 @@ def test_a_fabric_without_working_trays_has_no_capacity() -> None:
     away = {name: {"state": "stale"} for name in fabric.trays}
     assert capacity.capacities(fabric, fabrics.state(fabric, **away)) == []
     assert capacity.capacities(Fabric(), State()) == []
+
+
+# ------------------------------------------------------------------------------------------------------- worked spans
+
+
+@pytest.mark.parametrize(
+    ("nodes", "base", "up", "row"),
+    [
+        # nodes, base size, working trays in each of ten racks: allowed, needed, starts, segment
+        (16, 18, 18, (1, 1, True, None)),
+        (18, 18, 18, (1, 1, True, None)),
+        (18, 18, 17, (1, 2, False, 9)),
+        (18, 16, 17, (2, 2, True, 9)),
+        (36, 18, 17, (2, 3, False, 12)),
+        (144, 18, 17, (8, 9, False, 16)),
+        (180, 18, 17, (10, None, False, None)),
+    ],
+)
+def test_spans_of_worked_examples(
+    nodes: int, base: int, up: int, row: tuple[int, int | None, bool, int | None]
+) -> None:
+    [span] = spans.spans([up] * 10, [base], [nodes])
+    assert (span.allowed, span.needed, span.starts, span.segment) == row
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "nodes", "allowed", "starts"),
+    [
+        # Pairs of racks: a job of four racks is placed by pairs.
+        ([18] * 4, [18, 36], 72, 4, True),
+        # 54 nodes need three racks, which pairs give as two pairs.
+        ([18] * 4, [18, 36], 54, 4, True),
+        # Two pairs would do, but the third pair is not whole, so Slurm does not count it.
+        ([18] * 5, [18, 36], 80, 6, False),
+        # A size that covers all blocks takes it in again.
+        ([18] * 5, [18, 36, 72, 144], 80, 8, True),
+        # A level beyond the first that covers all blocks and nodes has no effect.
+        ([18] * 2, [18, 36, 72], 36, 2, True),
+        ([18] * 2, [4, 8, 16], 30, 8, False),
+        ([18] * 2, [4, 8, 16, 32], 30, 8, True),
+        # The smallest group with room is tried alone: here the last pair.
+        ([18, 18, 18, 17], [18, 36], 35, 2, True),
+    ],
+)
+def test_larger_block_sizes_count_whole_groups(
+    counts: list[int], sizes: list[int], nodes: int, allowed: int, starts: bool
+) -> None:
+    [span] = spans.spans(counts, sizes, [nodes])
+    assert (span.allowed, span.starts) == (allowed, starts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "nodes"),
+    [
+        ([9, 9, 0, 18, 9, 0, 7, 7], [3, 6, 48, 96], 24),
+        ([18, 0, 9, 9, 9, 9, 9, 9, 9], [4, 8, 32, 64], 24),
+    ],
+)
+def test_a_block_without_nodes_ends_the_search_before_25_11(counts: list[int], sizes: list[int], nodes: int) -> None:
+    # Random cases that 26.05.5 placed.
+    [old] = spans.spans(counts, sizes, [nodes], linter.search_retries((24, 11, 5)))
+    [new] = spans.spans(counts, sizes, [nodes], linter.search_retries((26, 5, 5)))
+    assert (old.starts, new.starts) == (False, True)
+
+
+def test_the_tray_that_a_search_leaves_out_is_the_first_of_slurmctld() -> None:
+    # A random case that 26.05.5 placed: the first trays are in the last block.
+    counts, order = [4, 4, 3, 6, 3, 8, 0, 8], [[14], [32], [11], [18], [8], [24], [], [0]]
+    trays = [[*range(first[0], first[0] + count)] if first else [] for count, first in zip(counts, order, strict=True)]
+    [by_block] = spans.spans(counts, [3, 6, 48], [35])
+    [by_tray] = spans.spans(counts, [3, 6, 48], [35], True, trays)
+    assert (by_block.starts, by_tray.starts) == (False, True)
+
+
+@given(
+    st.lists(st.integers(0, 18), min_size=1, max_size=12),
+    st.integers(1, 18),
+    st.sets(st.integers(1, 4)),
+    st.integers(1, 220),
+)
+def test_computed_spans_are_possible(counts: list[int], base: int, levels: set[int], nodes: int) -> None:
+    sizes = [base, *(base << level for level in sorted(levels))]
+    [span] = spans.spans(counts, sizes, [nodes])
+    assert (span.needed is None) == (nodes > sum(counts))
+    if span.starts:
+        assert span.needed is not None
+        assert span.needed <= span.allowed
+    if span.segment is not None:
+        assert nodes % span.segment == 0
+        assert 1 < span.segment <= base
+        assert sum(count // span.segment for count in counts) * span.segment >= nodes
+
+
+def test_only_working_trays_count() -> None:
+    fabric = fabrics.fabric(racks=2, trays=4, split=(2,))
+    state = fabrics.state(
+        fabric,
+        r01t01={"health": "unhealthy"},
+        r01t02={"state": "stale"},
+        r01t03={"health": "degraded"},
+        r02t01={"health": "unknown"},
+        r02t04={"state": "conflict"},
+    )
+    assert spans.usable(fabric, state) == [2, 2, 1]
+    # Without a state file nothing is known against any.
+    assert spans.usable(fabric, State()) == [4, 2, 2]
