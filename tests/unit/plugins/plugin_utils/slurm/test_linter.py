@@ -89,6 +89,12 @@ def test_the_base_size_is_that_of_the_cliques(
     assert linter.auto_block_sizes(racks(*sizes).blocks, version) == base
 
 
+def grouped(groups: str) -> list[Block]:
+    """Blocks b1, b2, ... of one tray, each with the letter of its group."""
+    letters = groups.replace(" ", "")
+    return [Block(f"b{at}", (f"t{at}",), group=letter.strip("-")) for at, letter in enumerate(letters, 1)]
+
+
 @pytest.mark.parametrize(
     ("groups", "number", "problem"),
     [
@@ -101,30 +107,21 @@ def test_the_base_size_is_that_of_the_cliques(
     ],
 )
 def test_a_group_is_a_power_of_two_of_blocks_that_stand_together(groups: str, number: int, problem: str) -> None:
-    letters = groups.replace(" ", "")
-    blocks = [Block(f"b{at}", (f"t{at}",), group=letter.strip("-")) for at, letter in enumerate(letters, 1)]
-    assert linter.blocks_of_group(blocks) == (number, problem)
+    assert linter.blocks_of_group(grouped(groups)) == (number, problem)
 
 
 def test_the_sites_block_sizes_are_kept_with_groups() -> None:
-    blocks = [Block(f"b{at}", (f"t{at}",), group=group) for at, group in enumerate("aabb")]
+    blocks = grouped("aabb")
     assert linter.choose_sizes(blocks, NEW) == ((1, 2), [])
     assert linter.choose_sizes(blocks, NEW, (1, 4)) == ((1, 4), [])
     _given, found = linter.choose_sizes(blocks[:3], NEW, (1, 4))
     assert [row["code"] for row in found] == ["slurm_block_size"]
     assert linter.choose_sizes(blocks[:3], NEW, (1,)) == ((1,), []), "without a larger size nothing is aggregated"
-
-
-def test_a_block_in_no_group_leaves_the_base_block_size() -> None:
-    blocks = [Block(f"b{at}", (f"t{at}",), group=group) for at, group in enumerate(("a", "a", ""))]
-    sizes, found = linter.choose_sizes(blocks, NEW)
+    # A block in no group leaves the base block size, and blocks without nodes have none.
+    sizes, found = linter.choose_sizes(grouped("aa-"), NEW)
     assert (sizes, [row["code"] for row in found]) == ((1,), ["slurm_blocks_limited"])
-    assert worded(found[0])["message"].startswith("b2 is in no group, so Slurm cannot aggregate the others")
-
-
-def test_blocks_without_nodes_have_no_size() -> None:
-    blocks = [Block(f"b{at}", (), group=group) for at, group in enumerate("aab")]
-    assert linter.choose_sizes(blocks, NEW) == ((), [])
+    assert worded(found[0])["message"].startswith("b3 is in no group, so Slurm cannot aggregate the others")
+    assert linter.choose_sizes([replace(block, nodes=()) for block in grouped("aab")], NEW) == ((), [])
 
 
 # From source, as no distribution packages them: a bad size in topology.yaml was silently left out before 26.05.3.

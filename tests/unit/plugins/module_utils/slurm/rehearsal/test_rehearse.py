@@ -82,25 +82,8 @@ def test_a_bare_configuration_has_no_topology(tmp_path: Path) -> None:
     assert "nvlink_rehearsal" not in made.text
 
 
-CONF_WORDS = st.sampled_from(
-    [
-        "NodeName",
-        "PartitionName",
-        "Include",
-        "=",
-        " ",
-        "\\\n",
-        "\n",
-        "#",
-        '"',
-        "n[1-2]",
-        "n[",
-        "QOS",
-        "DEFAULT",
-        "x",
-        "%c",
-    ]
-)
+NAMES = ("NodeName", "PartitionName", "Include", "QOS", "DEFAULT", "n[1-2]", "n[", "x", "%c")
+CONF_WORDS = st.sampled_from([*NAMES, "=", " ", "\\\n", "\n", "#", '"'])
 
 
 @given(st.lists(CONF_WORDS, max_size=30).map("".join))

@@ -213,5 +213,5 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
 def test_a_comment_that_is_not_in_utf_8_stays_and_stops_a_removal(tmp_path: Path) -> None:
     (tmp_path / "topology.yaml").write_bytes(f"{HEADER}\n- topology: site # Caf\xe9\n  flat: true\n".encode("latin-1"))
     read = {"texts": surveying.texts(str(tmp_path), planning.FILES), "checksums": {}}
-    with pytest.raises(SlurmError, match=r"^/x: Line 2 is not in UTF-8"):
+    with pytest.raises(SlurmError, match=r"^/x: Line 2 is not in UTF-8: save the file in UTF-8.$"):
         planning.plan_removal(read, "/x", "nvlink")
