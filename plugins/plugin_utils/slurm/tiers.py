@@ -74,7 +74,8 @@ class DesiredTiers:
 
     @property
     def needs_accounting(self) -> bool:
-        return bool(self.qos or self.grants or self.other_qos)
+        accounts = any(partition.get("AllowAccounts") for partition in self.partitions)
+        return bool(self.qos or self.grants or self.other_qos or accounts)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import accounting, tier_plan, tiers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.accounting import Record, Records
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tier_plan import Policy
 
@@ -81,82 +80,55 @@ def planned(present: Observed, *given: dict[str, Any], **policy: bool) -> tier_p
     return tier_plan.plan(present, desired(*given, version=present.version), BLOCKS, Policy(**policy))
 
 
-def of_partitions(present: Observed, want: tiers.DesiredTiers) -> list[str]:
-    return [found["code"] for found in tier_plan._partition_findings(present, want, BLOCKS)]
+def codes(made: tier_plan.TierPlan) -> list[str]:
+    return [row["code"] for row in made.findings]
 
 
-def of_records(records: Records, want: tiers.DesiredTiers, config: dict[str, str], **policy: bool) -> list[str]:
-    found = tier_plan._record_findings(survey(config=config), records, want, Policy(**policy))
-    return [row["code"] for row in found]
-
-
-@pytest.mark.parametrize(
-    ("tier", "more", "code"),
-    [
-        (GOLD, {"site_partitions": {"gold": "/etc/slurm/slurm.conf"}}, "slurm_conf_inconsistent"),
-        (GOLD, {"node_names": ["a1"]}, "slurm_tier_unknown"),
-        ({**GOLD, "topology": "elsewhere"}, {}, "slurm_tier_unknown"),
-        ({**GOLD, "segment": {"max": 3}}, {}, "slurm_segment"),
-        (
-            {**GOLD, "allow_groups": ["wheel"]},
-            {
-                "site_partitions": {"all": "slurm.conf"},
-                "partitions": [{"PartitionName": "all", "Nodes": "a[1-2],b1"}],
-            },
-            "slurm_conf_advice",
-        ),
-    ],
-)
-def test_findings_of_partitions(tier: dict[str, Any], more: dict[str, Any], code: str) -> None:
-    assert of_partitions(survey(**more), desired(tier)) == [code]
-
-
-def test_an_unrestricted_partition_is_a_finding_only_where_it_shares_trays() -> None:
-    closed = {"PartitionName": "all", "Nodes": "a[1-2]", "AllowGroups": "root"}
-    other = {"PartitionName": "cpu", "Nodes": "b1"}
-    present = survey(site_partitions={"all": "x", "cpu": "x"}, partitions=[closed, other])
-    assert of_partitions(present, desired({**GOLD, "allow_groups": ["wheel"]})) == []
-    # An unrestricted tier gives all users the trays of a restricted one.
-    both = desired({**GOLD, "allow_groups": ["wheel"]}, {"name": "all", "all": True})
-    assert of_partitions(survey(), both) == ["slurm_conf_advice"]
-
-
-def test_a_partition_over_several_blocks_above_the_base_size_is_a_finding() -> None:
-    wide, each = {"name": "wide", "all": True}, {"name": "each", "all": True, "per_block": True}
-    assert of_partitions(survey(OLD), desired(wide, version=OLD)) == ["slurm_clique_above_base"]
-    assert of_partitions(survey(OLD), desired(each, version=OLD)) == []
-    assert of_partitions(survey(NEW), desired(wide)) == []
-
-
-def test_a_segment_above_the_base_size_is_an_error_where_slurm_refuses_it() -> None:
-    tier = {"name": "b", "blocks": ["b"], "segment": {"default": 3}}
-    assert of_partitions(survey(OLD), desired(tier, version=OLD)) == ["slurm_segment"]
-    assert of_partitions(survey(NEW), desired(tier)) == []
+CLOSED, WIDE = {**GOLD, "allow_groups": ["wheel"]}, {"name": "wide", "all": True}
+OF_SITE = {"site_partitions": {"all": "x", "cpu": "x"}}
+ALL, CPU = {"PartitionName": "all", "Nodes": "a[1-2],b1"}, {"PartitionName": "cpu", "Nodes": "b1"}
+SEGMENT = {"name": "b", "blocks": ["b"], "segment": {"default": 3}}
 
 
 @pytest.mark.parametrize(
-    ("tier", "more", "code"),
+    ("given", "more", "expected"),
     [
-        ({"qos": {}}, {"records": Records({"gold": Record("gold")})}, "object_unmanaged"),
-        ({"qos": {"grp_tres": {"gres/gpu": 4}}}, {}, "slurm_tier_unknown"),
-        ({"qos": {"preempt": ["lead"]}}, {}, "slurm_tier_unknown"),
-        ({"qos": {}, "accounts": ["x"]}, {}, "slurm_tier_unknown"),
-        ({"allow_accounts": ["x"]}, {}, "slurm_tier_unknown"),
-        ({"qos": {}}, {"config": {"accountingstorageenforce": "associations,limits"}}, "slurm_conf_advice"),
-        ({"qos": {"priority": 1}}, {"config": {"priorityweightqos": "0"}}, "slurm_conf_note"),
-        ({"qos": {"preempt": ["gold"]}}, {"config": {"preempttype": "preempt/none"}}, "slurm_conf_advice"),
+        ([GOLD], {}, []),
+        ([GOLD], {"site_partitions": {"gold": "/etc/slurm/slurm.conf"}}, ["slurm_conf_inconsistent"]),
+        ([GOLD], {"node_names": ["a1"]}, ["slurm_tier_unknown"]),
+        ([{**GOLD, "topology": "elsewhere"}], {}, ["slurm_tier_unknown"]),
+        ([{**GOLD, "segment": {"max": 3}}], {}, ["slurm_segment"]),
+        # A segment above the base size, where Slurm refuses it.
+        ([SEGMENT], {"version": OLD}, ["slurm_segment"]),
+        ([SEGMENT], {}, []),
+        # An unrestricted partition or tier gives all users the trays of a restricted one, where it shares them.
+        ([CLOSED], {**OF_SITE, "partitions": [ALL]}, ["slurm_conf_advice"]),
+        ([CLOSED], {**OF_SITE, "partitions": [{**ALL, "AllowGroups": "root"}, CPU]}, []),
+        ([CLOSED, WIDE], {}, ["slurm_conf_advice"]),
+        # A partition over several blocks above the base size.
+        ([WIDE], {"version": OLD}, ["slurm_clique_above_base"]),
+        ([{**WIDE, "per_block": True}], {"version": OLD}, []),
+        ([WIDE], {}, []),
+        # Records of slurmdbd.
+        ([{**GOLD, "qos": {}}], {"records": printed({"gold": ""})}, ["object_unmanaged"]),
+        ([{**GOLD, "qos": {"grp_tres": {"gres/gpu": 4}}}], {}, ["slurm_tier_unknown"]),
+        ([{**GOLD, "qos": {"preempt": ["lead"]}}], {}, ["slurm_tier_unknown"]),
+        ([{**GOLD, "qos": {}, "accounts": ["x"]}], {}, ["slurm_tier_unknown"]),
+        ([{**GOLD, "allow_accounts": ["x"]}], {}, ["slurm_tier_unknown"]),
+        ([{**GOLD, "qos": {}}], {"config": {"accountingstorageenforce": "associations"}}, ["slurm_conf_advice"]),
+        ([{**GOLD, "qos": {"priority": 1}}], {"config": {"priorityweightqos": "0"}}, ["slurm_conf_note"]),
+        ([{**GOLD, "qos": {"preempt": ["gold"]}}], {"config": {"preempttype": "x"}}, ["slurm_conf_advice"]),
     ],
 )
-def test_findings_of_records(tier: dict[str, Any], more: dict[str, Any], code: str) -> None:
-    records = more.get("records", Records(tres=frozenset({"node", "cpu"})))
-    assert of_records(records, desired({**GOLD, **tier}), more.get("config", {})) == [code]
+def test_findings_of_a_plan(given: list[dict[str, Any]], more: dict[str, Any], expected: list[str]) -> None:
+    found = planned(survey(**more), *given).findings
+    assert [row["code"] for row in found if row["case"] != "segments"] == expected
 
 
 def test_only_accounts_that_are_granted_a_qos_are_created() -> None:
-    granted = desired({**GOLD, "qos": {}, "accounts": ["x"], "allow_accounts": ["x"]})
-    assert of_records(Records(), granted, {}, create_accounts=True) == []
-    named = desired({**GOLD, "allow_accounts": ["x"]})
-    assert of_records(Records(), named, {}, create_accounts=True) == ["slurm_tier_unknown"]
+    granted = {**GOLD, "qos": {}, "accounts": ["x"], "allow_accounts": ["x"]}
+    assert codes(planned(survey(), granted, create_accounts=True)) == []
+    assert codes(planned(survey(), {**GOLD, "allow_accounts": ["x"]}, create_accounts=True)) == ["slurm_tier_unknown"]
 
 
 def test_without_slurmdbd_plain_tiers_are_planned_and_qos_refused() -> None:
