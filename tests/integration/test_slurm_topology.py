@@ -156,20 +156,6 @@ def test_hostlists_are_read_as_scontrol_reads_them(shared: Slurmctld) -> None:
 # ------------------------------------------------------------------------------------------------------- apply
 
 
-@newer
-def test_a_missing_reconfigure_is_done(slurmctld: Slurmctld) -> None:
-    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
-    path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    path.write_text(topology_files.render(desired.topologies, desired.observed.style))
-    before = identity(path)
-    late = plan(slurmctld, SPLIT, block_sizes=(9,))
-    assert (late.writes, late.reconfigure) == ({}, True)
-    apply(late)
-    assert identity(path) == before
-    assert differs(slurmctld, late.topology) == ""
-    assert not plan(slurmctld, SPLIT, block_sizes=(9,)).changed
-
-
 def test_a_refused_topology_is_rolled_back(slurmctld: Slurmctld) -> None:
     job = submit(slurmctld, "r01t01", "r01t02")
     before = state(slurmctld)
@@ -189,11 +175,18 @@ def test_a_refused_topology_is_rolled_back(slurmctld: Slurmctld) -> None:
 
 
 @newer
-def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> None:
-    before = state(slurmctld)
+def test_what_an_interrupted_run_has_written_is_loaded_or_rolled_back(slurmctld: Slurmctld) -> None:
+    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
-    # Killed between writing and loading: the refused file is there, with the valid one as .previous.
+    path.write_text(topology_files.render(desired.topologies, desired.observed.style))
+    written = identity(path)
+    late = plan(slurmctld, SPLIT, block_sizes=(9,))
+    assert (late.writes, late.reconfigure) == ({}, True)
+    apply(late)
+    assert (identity(path), differs(slurmctld, late.topology)) == (written, "")
+    assert not plan(slurmctld, SPLIT, block_sizes=(9,)).changed
+    # Killed between writing and loading: a refused file is there, with the valid one as .previous.
+    before, bad = state(slurmctld), plan(slurmctld, RACKS, block_sizes=(18, 54))
     conf_folder.Files(bad.observed.main).put(str(path), bad.writes[str(path)].encode())
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)

@@ -39,22 +39,11 @@ def test_a_wrong_option_is_named(run_action: Any, options: dict[str, Any], sente
 
 
 @pytest.mark.core
-@pytest.mark.parametrize(
-    ("clusters", "cluster", "nodes"),
-    [
-        ((), None, ["r01t01", "r01t02"]),
-        (("alpha", "beta"), "beta", ["r01t02"]),
-        (("alpha", "Beta"), None, ["r01t02"]),
-    ],
-)
-def test_the_partitions_are_of_the_given_or_the_running_cluster(
-    run_action: Any, answer: Any, tmp_path: Path, clusters: tuple[str, ...], cluster: str | None, nodes: list[str]
-) -> None:
-    options = {"cluster": cluster} if cluster else {}
+def test_the_partitions_are_of_the_running_cluster(run_action: Any, answer: Any, tmp_path: Path) -> None:
     asked = answer(survey={"survey": PRESENT}, tiers={"changed": True})
-    fabric_file = clustered(tmp_path, *clusters)
-    result = run_action(ActionModule, tiers=TIERS, fabric_file=fabric_file, conf_dir="~/slurm", **options)
-    assert (result["changed"], result["partitions"]) == (True, {"gold": nodes})
+    fabric_file = clustered(tmp_path, "alpha", "Beta")
+    result = run_action(ActionModule, tiers=TIERS, fabric_file=fabric_file, conf_dir="~/slurm")
+    assert (result["changed"], result["partitions"]) == (True, {"gold": ["r01t02"]})
     assert [row["step"] for row in asked] == ["survey", "rehearse", "tiers"]
     assert asked[0]["conf_dir"] == "~/slurm", "expanded on the host"
     # A job of the tier's segment is rehearsed.

@@ -149,21 +149,17 @@ def test_only_partitions_on_this_topology_get_jobs() -> None:
 WHERE = {"a1": "a", "a2": "a", "b1": "b"}
 
 
+PLACED = "sbatch: Job 1 to start at 2026-11-21T07:46:39 using 9 processors on nodes {} in partition gpu"
+UNAVAILABLE = "Requested node configuration is not available"
+
+
 @pytest.mark.parametrize(
     ("status", "output", "expected"),
     [
-        (
-            0,
-            "sbatch: Job 1 to start at 2026-11-21T07:46:39 using 72 processors on nodes a[1-2],b1 in partition gpu",
-            ("placed", "gpu", ["a", "b"], ""),
-        ),
-        (
-            1,
-            "allocation failure: Requested node configuration is not available",
-            ("refused", "", [], "Requested node configuration is not available"),
-        ),
+        (0, PLACED.format("a[1-2],b1"), ("placed", "gpu", ["a", "b"], "")),
+        (1, f"allocation failure: {UNAVAILABLE}", ("refused", "", [], UNAVAILABLE)),
         (None, "", ("unanswered", "", [], "")),
-        (-9, "sbatch: Job 1 to start at x using 1 processors on nodes a1 in partition p", ("refused", "", [])),
+        (-9, PLACED.format("a1"), ("refused", "", [])),
     ],
 )
 def test_the_output_of_sbatch_becomes_an_outcome(status: int | None, output: str, expected: tuple[Any, ...]) -> None:
@@ -174,10 +170,9 @@ def test_the_output_of_sbatch_becomes_an_outcome(status: int | None, output: str
 def test_a_long_hostlist_is_folded_to_its_first_nodes_in_the_result() -> None:
     nodes = ",".join(f"rack-of-a-long-name-{rack}-tray-[01-18]" for rack in range(576))
     where = dict.fromkeys(rehearse.expand(nodes), "a")
-    outcomes = []
-    for hostlist in ("n[1-2]", nodes):
-        output = f"sbatch: Job 1 to start at x using 9 processors on nodes {hostlist} in partition gpu"
-        outcomes.append(rehearse.evaluate(TestJob("all", 2), 0, output, where))
+    outcomes = [
+        rehearse.evaluate(TestJob("all", 2), 0, PLACED.format(hostlist), where) for hostlist in ("n[1-2]", nodes)
+    ]
     refused = rehearse.evaluate(TestJob("all", 2), 1, "x" * 20_000, where)
     rows = Rehearsal(True, outcomes=[*outcomes, refused]).result()["outcomes"]
     assert [row["on"] for row in rows[:1]] == ["n[1-2]"]
