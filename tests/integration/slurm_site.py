@@ -149,21 +149,21 @@ class Site:
         return ansible("ansible-playbook", "-i", "ctl,", "rackscale.nvlink.slurm", *extra, *arguments, check=False)
 
 
-def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *arguments: str, **options: Any) -> dict[str, Any]:
-    """The result of slurm_topology as a task, also of a failed one; arguments: those of ansible."""
-    given = {
-        "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in blocks],
-        "conf_dir": str(slurmctld.conf_dir),
-        "bin_dir": str(slurmctld.bin_dir),
-        "override": list(gates.GATES),
-        **options,
-    }
-    task = ("localhost", "-m", "rackscale.nvlink.slurm_topology", "-a", json.dumps(given), *arguments)
-    done = ansible("ansible", *task, check=False, ANSIBLE_CALLBACK_RESULT_FORMAT="json")
+def task(name: str, slurmctld: Slurmctld, *arguments: str, **options: Any) -> dict[str, Any]:
+    """The result of one of our modules as a task, also of a failed one; arguments: those of ansible."""
+    given = {"conf_dir": str(slurmctld.conf_dir), "bin_dir": str(slurmctld.bin_dir), **options}
+    command = ("localhost", "-m", f"rackscale.nvlink.{name}", "-a", json.dumps(given), *arguments)
+    done = ansible("ansible", *command, check=False, ANSIBLE_CALLBACK_RESULT_FORMAT="json")
     found = re.search(r"^localhost \| [A-Z!]+ => (\{.*)", done.stdout, re.DOTALL | re.MULTILINE)
     assert found, done.stdout + done.stderr
     result: dict[str, Any] = json.JSONDecoder().raw_decode(found[1])[0]
     return {"failed": done.returncode != 0, **result}
+
+
+def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *arguments: str, **options: Any) -> dict[str, Any]:
+    """slurm_topology with these blocks and all gates overridden."""
+    given = [{"name": block.name, "nodes": list(block.nodes)} for block in blocks]
+    return task("slurm_topology", slurmctld, *arguments, blocks=given, override=list(gates.GATES), **options)
 
 
 def wait_for(happens: Callable[[], bool], seconds: float = 60) -> None:

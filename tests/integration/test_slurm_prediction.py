@@ -172,15 +172,11 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         nodes = [made.nodes(f"r0{rack}t[01-18]", f"Port=[2{rack}001-2{rack}018]") for rack in range(1, RACKS + 1)]
         plugin = "topology/block" if made.suite == "trixie" else ""
         made.configure(*nodes, "PartitionName=gpu Nodes=ALL Default=YES", plugin=plugin, select="select/cons_tres")
-        (made.conf_dir / FILE[made.suite]).write_text(generate_whole(made.suite))
+        whole = files.Topology("racks", blocks=(files.Block("whole", NODES),), block_sizes=(18,))
+        text = topology_files.render([whole], FILE[made.suite].partition(".")[2])
+        (made.conf_dir / FILE[made.suite]).write_text(text)
         made.start()
         yield made
-
-
-def generate_whole(suite: str) -> str:
-    """A topology that loads."""
-    chance, blocks = random.Random(0), [("whole", list(NODES))]
-    return _conf(chance, blocks, [18]) if suite == "trixie" else _yaml(chance, blocks, [18])
 
 
 @pytest.mark.parametrize("batch", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, BATCHES))])

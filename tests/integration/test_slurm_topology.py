@@ -44,6 +44,7 @@ from .slurm_site import (
     state,
     submit,
     survey,
+    task,
     wait_for,
     write,
 )
@@ -357,25 +358,9 @@ def test_state_absent_removes_the_topology(site: Site) -> None:
     assert unchanged(site.play(**absent).stdout)
 
 
-def info(slurmctld: Slurmctld, **options: Any) -> dict[str, Any]:
-    """The result of slurm_topology_info as a task."""
-    arguments = json.dumps({"conf_dir": str(slurmctld.conf_dir), "bin_dir": str(slurmctld.bin_dir), **options})
-    done = ansible(
-        "ansible",
-        "localhost",
-        "-m",
-        "rackscale.nvlink.slurm_topology_info",
-        "-a",
-        arguments,
-        ANSIBLE_CALLBACK_RESULT_FORMAT="json",
-    )
-    result: dict[str, Any] = json.loads(done.stdout.partition("=>")[2])
-    return result
-
-
 def test_info_returns_the_running_topology(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
-    result = info(slurmctld)
+    result = task("slurm_topology_info", slurmctld)
     assert not result["changed"]
     assert [(block["name"], len(block["nodes"])) for block in result["topology"]["blocks"]] == [
         ("r01", 18),
@@ -387,7 +372,7 @@ def test_info_returns_the_running_topology(slurmctld: Slurmctld) -> None:
     assert state(slurmctld) == before
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     path.write_text(path.read_text().replace("r02t[01-18]", "r02t[02-18],r01t01"))
-    result = info(slurmctld)
+    result = task("slurm_topology_info", slurmctld)
     assert result["file"]["running"] is False
     assert [finding["code"] for finding in result["findings"]] == ["slurm_topology_differs"]
 

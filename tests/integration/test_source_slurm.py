@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import So
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
 
 from .commands import ansible, unchanged
-from .slurm_site import contents
+from .slurm_site import contents, task
 from .slurmctld import EACH_SUITE, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -137,19 +137,9 @@ def discover(slurmctld: Slurmctld, fabric: Path, racks: int, **more: Any) -> dic
 
 def apply(slurmctld: Slurmctld, fabric: Path) -> dict[str, Any]:
     """The result of slurm_topology with this fabric file."""
-    arguments = {
-        "fabric_file": str(fabric),
-        "topology_name": "racks",
-        "conf_dir": str(slurmctld.conf_dir),
-        "bin_dir": str(slurmctld.bin_dir),
-        # These programs enter a sandbox, and none of their own can run in it.
-        "override": ["live_changes_lost"],
-    }
-    done = ansible(
-        *("ansible", "localhost", "-m", "rackscale.nvlink.slurm_topology", "-a", json.dumps(arguments)), "--diff"
-    )
-    result: dict[str, Any] = json.loads(done.stdout.partition("=>")[2])
-    return result
+    # These programs enter a sandbox, and none of their own can run in it.
+    given = {"topology_name": "racks", "override": ["live_changes_lost"]}
+    return task("slurm_topology", slurmctld, "--diff", fabric_file=str(fabric), **given)
 
 
 def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -> None:
