@@ -14,6 +14,7 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_benchmark import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_benchmark
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 REFUSED = {"refused_reason": "Requested nodes \x1b[31mare busy", "placement": [], "programs": []}
@@ -73,9 +74,8 @@ def test_a_bad_option_is_one_sentence(run_action: Any, fabric: str, options: dic
 
 
 def test_a_slurm_without_blocks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("slurmctld", "scontrol", "srun"):
-        (tmp_path / name).write_text("#!/bin/sh\necho slurm-wlm 23.11.4\n")
-        (tmp_path / name).chmod(0o755)
+    old = "echo slurm-wlm 23.11.4"
+    programs(tmp_path, slurmctld=old, scontrol=old, srun=old)
     given = {"bin_dir": str(tmp_path), "blocks": [{"name": "r01", "nodes": ["n1"]}]}
     with patch_module_args(given), pytest.raises(SystemExit):
         slurm_benchmark.main()

@@ -85,22 +85,15 @@ def test_one_tier_over_blocks_or_one_partition_a_block() -> None:
     assert by_clique[0].nodes == BLOCKS[1].nodes
 
 
-@pytest.mark.parametrize(
-    ("version", "exclusive", "line"),
-    [
+def test_exclusive_and_topology_are_written_in_the_form_of_the_version() -> None:
+    tier = {"name": "gold", "blocks": ["r01a"]}
+    for version, exclusive, line in (
         (OLD, "topo", "ExclusiveTopo=YES"),
         (NEW, "topo", "Exclusive=TOPO"),
         (OLD, "user", "ExclusiveUser=YES"),
         (NEW, "node", "Exclusive=NODE"),
-    ],
-)
-def test_exclusive_is_written_in_the_form_of_the_version(version: Any, exclusive: str, line: str) -> None:
-    made = build({"name": "gold", "blocks": ["r01a"], "exclusive": exclusive}, version=version)
-    assert f" {line}" in made.partitions[0].line()
-
-
-def test_topology_is_named_from_2505_on() -> None:
-    tier = {"name": "gold", "blocks": ["r01a"]}
+    ):
+        assert f" {line}" in build({**tier, "exclusive": exclusive}, version=version).partitions[0].line()
     assert build(tier, version=OLD, topology="nvlink").partitions[0].get("Topology") == ""
     assert build(tier, version=YAML, topology="nvlink").partitions[0].get("Topology") == "nvlink"
     assert build({**tier, "topology": "flat"}, version=YAML).partitions[0].get("Topology") == "flat"
@@ -203,17 +196,9 @@ def test_running_partitions_are_compared_by_meaning(key: str, value: str, differ
     assert bool(partitions.differences(partition, record)) is differs
 
 
-@pytest.mark.parametrize(
-    ("text", "minutes"),
-    [
-        ("90:30", 91),
-        ("1-0", 1440),
-        ("2-01:30:01", 2971),
-        ("INFINITE", None),
-    ],
-)
-def test_times_are_parsed_as_slurm_parses_them(text: str, minutes: int | None) -> None:
-    assert tiers.parse_time(text, "x") == minutes
+def test_times_are_parsed_as_slurm_parses_them() -> None:
+    parsed = [tiers.parse_time(text, "x") for text in ("90:30", "1-0", "2-01:30:01", "INFINITE")]
+    assert parsed == [91, 1440, 2971, None]
 
 
 # ------------------------------------------------------------------------------------------------- accounting
