@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 
 from .slurm_site import wait_for
 from .slurmctld import EACH_SUITE, Slurmctld, sandbox
@@ -159,7 +159,8 @@ def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: 
 
 def test_settings_that_need_services_or_programs_are_left_out(stage: Stage) -> None:
     mark = stage.code / "mark"
-    marks = program(stage.code, "program", f"touch {mark}")
+    programs(stage.code, marks=f"touch {mark}")
+    marks = stage.code / "marks"
     folder = stage.site(
         "hostile",
         "ClusterName=hostile",
@@ -292,7 +293,7 @@ def replaced(stage: Stage, name: str, script: str) -> str:
     for other, place in {"scontrol": "bin", "sbatch": "bin", "slurmctld": "sbin"}.items():
         if other != name:
             (folder / other).symlink_to(f"/usr/{place}/{other}")
-    program(folder, name, script)
+    programs(folder, **{name: script})
     return str(folder)
 
 
@@ -302,9 +303,9 @@ def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -
     """The limit leaves slurmctld a minute to start on a busy machine; jobs that leave out trays have no answer."""
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
     hang = 'case "$*" in *--exclude=*) exec sleep 600;; esac\nexec /usr/bin/sbatch "$@"'
-    programs = replaced(stage, "sbatch", hang)
+    bin_dir = replaced(stage, "sbatch", hang)
     before = stage.traces()
-    request = stage.request(folder, WHOLE, [18], timeout=60, bin_dir=programs)
+    request = stage.request(folder, WHOLE, [18], timeout=60, bin_dir=bin_dir)
     rehearsal, findings = stage.rehearse(request)
     assert codes(findings) == ["slurm_rehearsal_job"]
     assert rehearsal["placed"] > 0
@@ -397,9 +398,9 @@ def test_the_sandbox_is_isolated(stage: Stage, kernel: str) -> None:
 
 
 def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
-    programs = replaced(stage, "slurmctld", "sleep 1000 & sleep 1000")
+    bin_dir = replaced(stage, "slurmctld", "sleep 1000 & sleep 1000")
     before = stage.traces()
-    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir=programs, timeout=1))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir=bin_dir, timeout=1))
     assert codes(findings) == ["slurm_rehearsal_job"]
     assert "in time" in rehearsal["why"]
     leaves_nothing(stage, before)

@@ -19,7 +19,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 
 from . import Mistake
 
@@ -76,9 +76,7 @@ def running(
             *"show topology") ;;
             *) echo "not expected: $*" >&2; exit 1 ;;
         esac"""
-        program(site / "bin", "scontrol", script)
-        program(site / "bin", "slurmctld", "echo slurm 26.05.5")
-        program(site / "bin", "squeue", "exit 0")
+        programs(site / "bin", scontrol=script, slurmctld="echo slurm 26.05.5", squeue="exit 0")
         local(**variables)(site)
 
     return write

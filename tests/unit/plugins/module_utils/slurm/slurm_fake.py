@@ -9,20 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-
-
-def program(folder: Path, name: str, script: str) -> Path:
-    """A shell script under this name."""
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import script
 
 
 def programs(folder: Path, timeout: float = 10, **scripts: str) -> Slurm:
     """Slurm's programs, each a shell script."""
-    for name, script in scripts.items():
-        program(folder, name, script)
+    for name, text in scripts.items():
+        script(folder / name, text)
     return Slurm(str(folder), timeout)
 
 
@@ -42,9 +35,8 @@ class FakeSlurm:
         self.loads = f"cat {self.file} > {self._running} 2>/dev/null || true"
         self.hangs, self.exits = f"echo active > {self._silent}", f"echo failed > {self._silent}"
         self.shown = state / "shown"  # what scontrol show prints
-        program(
-            self.bin_dir,
-            "scontrol",
+        script(
+            self.bin_dir / "scontrol",
             f"""echo "scontrol $*" >> {self._calls}
 case "$1" in
 ping) [ -e {self._silent} ] && echo "Slurmctld(primary) at ctl is DOWN" || echo "Slurmctld(primary) at ctl is UP" ;;
@@ -55,9 +47,8 @@ reconfigure)
     {self.loads} ;;
 esac""",
         )
-        program(
-            self.bin_dir,
-            "systemctl",
+        script(
+            self.bin_dir / "systemctl",
             f"""echo "systemctl $*" >> {self._calls}
 case "$1" in
 show) echo LoadState=loaded; echo "ActiveState=$(cat {self._silent} 2>/dev/null || echo active)" ;;

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program, programs
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import script
 
 # Runs the command as a tray does, whose environment is another than the Slurm controller's.
 SRUN = """exec bash -c '
@@ -47,7 +48,7 @@ def test_srun_is_not_killed_with_the_exit_status_of_a_killed_task(
     """timeout exits with 137, too, where it kills the program, as it does with an option."""
     monkeypatch.setattr(benchmark, "GRACE", 1)
     slurm = programs(tmp_path, srun="trap '' TERM\nsleep 30\nsleep 30")
-    program(tmp_path, "timeout", 'echo "$1" > "$0.of"; exec /usr/bin/timeout "$@"')
+    script(tmp_path / "timeout", 'echo "$1" > "$0.of"; exec /usr/bin/timeout "$@"')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     [job] = benchmark.run_jobs(slurm, "reservation", [(["n1"], "true")], 1)
     assert (job["rc"], (tmp_path / "timeout.of").read_text()) == (None, "1\n")
@@ -68,7 +69,7 @@ def test_a_reservation_is_deleted_whatever_happens(
 ) -> None:
     slurm = programs(tmp_path, timeout, scontrol=f'echo "$1" >> {tmp_path}/calls\n{scontrol}')
     if srun:
-        program(tmp_path, "srun", srun)
+        programs(tmp_path, srun=srun)
     try:
         benchmark.run_on_block(slurm, "r01", ["n1", "n2"], [])
     except SlurmError:

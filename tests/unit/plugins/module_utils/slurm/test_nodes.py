@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_fake
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,8 +31,8 @@ class Programs:
         self.folder = folder
         self.called = folder / "called"
         self.nodes()
-        program(folder, "squeue", "exit 0")
-        program(folder, "scontrol", f'echo "$*" >> {self.called}\ncase "$*" in *show*) cat {folder}/nodes;; esac')
+        scontrol = f'echo "$*" >> {self.called}\ncase "$*" in *show*) cat {folder}/nodes;; esac'
+        slurm_fake.programs(folder, squeue="exit 0", scontrol=scontrol)
 
     def nodes(self, more: str = "", reason: str = WHY, state: str = "IDLE+DRAIN") -> None:
         of = f"State={state} Reason={reason} [root@2026-11-21T15:10:00] {more}"
@@ -62,11 +62,8 @@ def test_trays_are_tested_concurrently_and_only_failed_ones_stay_drained(program
     running, counts = programs.folder / "running", programs.folder / "counts"
     running.mkdir()
     fails = 'case "$*" in *r01t03*) echo "no GPU" >&2; exit 9;; esac'
-    program(
-        programs.folder,
-        "srun",
-        f"touch {running}/$$; sleep 0.5; ls {running} | wc -l >> {counts}; rm {running}/$$; {fails}",
-    )
+    counted = f"touch {running}/$$; sleep 0.5; ls {running} | wc -l >> {counts}; rm {running}/$$"
+    slurm_fake.programs(programs.folder, srun=f"{counted}; {fails}")
     outcome = nodes.resume(programs.slurm(), NAMES, WHY, nodes.Test(("nvidia-smi", "-q"), timeout=60), check=False)
     assert outcome.failed_tests == {"r01t03": "its test nvidia-smi failed (no GPU)"}
     assert outcome.changes == [f"{name}: resumed" for name in NAMES if name not in outcome.failed_tests]
@@ -79,7 +76,7 @@ def test_trays_are_tested_concurrently_and_only_failed_ones_stay_drained(program
 
 
 def test_a_tray_whose_test_hangs_stays_drained(programs: Programs) -> None:
-    program(programs.folder, "srun", "exec sleep 60")
+    slurm_fake.programs(programs.folder, srun="exec sleep 60")
     outcome = nodes.resume(programs.slurm(), NAMES[:2], WHY, nodes.Test(("true",), timeout=1), check=False)
     assert outcome.failed_tests == dict.fromkeys(NAMES[:2], "its test true failed (no answer in time)")
     assert outcome.changes == []

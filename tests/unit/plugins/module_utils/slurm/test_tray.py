@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys, tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 
 
 @pytest.mark.parametrize("length", [0, 31, 1025])
@@ -67,7 +67,7 @@ def test_a_slurmd_of_another_slurm_is_left_as_it_is(
         if text is not None:
             path.write_text(text)
     if rpm is not None:
-        program(tmp_path, "rpm", f"{rpm[1]}\nexit {rpm[0]}")
+        programs(tmp_path, rpm=f"{rpm[1]}\nexit {rpm[0]}")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     message = f"^{paths[0]} of this tray is of a Slurm that slurm_bringup has not "
     with pytest.raises(SlurmError, match=message) if refused else contextlib.nullcontext():

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import sacctmgr, tier_apply
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_apply import Step
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import program
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import script
 
 STEPS = [
     {"description": f"qos {name}: new", "do": ["add", "qos", name], "undo": ["delete", "qos", name]}
@@ -35,7 +35,7 @@ def programs_that(tmp_path: Path, scontrol: str = UP, sacctmgr: str = "") -> Pat
     (tmp_path / "bin").mkdir()
     jobs = f"if [ -e {tmp_path}/jobs ]; then cat {tmp_path}/jobs; fi"
     for name, body in (("scontrol", scontrol), ("sacctmgr", sacctmgr), ("systemctl", "exit 1"), ("squeue", jobs)):
-        program(tmp_path / "bin", name, f'echo "{name} $*" >> {log}\n{body}')
+        script(tmp_path / "bin" / name, f'echo "{name} $*" >> {log}\n{body}')
     return log
 
 
