@@ -6,7 +6,7 @@
 
 The pages are those of docs/. antsibull-docs adds a page for each plugin and role, from their documentation and their
 argument_specs. Its index leaves out the modules that are internal. Then the site's own search, run by node, must find
-the page of each symptom; without node it is not run.
+the page of each symptom; without node that is not checked.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def main() -> int:
     status = subprocess.run([*HTML.split(), str(pages), str(SITE / "html")], cwd=CHECKOUT, check=False).returncode
     if status:
         return status
-    if shutil.which("node") and (lost := list(search_problems(SITE / "html"))):
+    if not shutil.which("node"):
+        print("The site's search is not checked: it needs node (Debian: nodejs).")
+    elif lost := list(search_problems(SITE / "html")):
         print("\n".join(lost))
         return 1
     print(f"{(SITE / 'html' / 'index.html').relative_to(CHECKOUT)}")
