@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
 
+from . import test_isvctl
 from .commands import CONFIG, ansible, environment
 from .conftest import CHECKOUT, RunningLab, lab_command, running_lab
 
@@ -494,6 +495,26 @@ def test_a_run_that_is_killed_at_each_step_is_repaired_by_the_next(up: Racks) ->
         assert not set(before) & {"0", *up.pids()}, number
         again = up.role()
         assert (again.rc, again.changed) == (0, 0), (number, again.text)
+
+
+def test_the_provider_for_isvctl_fails_exactly_what_is_broken(up: Racks) -> None:
+    """examples/isvctl against trays: the facts that facts.yml writes, and the answers of IMEX from them."""
+    trays = up.folder / "trays.ini"
+    trays.write_text("\n".join(["[nvlink]", *TRAYS, ""]))
+    facts = up.folder / "facts"
+    facts.mkdir()
+
+    def failed() -> list[str]:
+        inventory = ["-i", up.lab.inventory, "-i", trays]
+        ansible("ansible-playbook", *inventory, test_isvctl.EXAMPLE / "facts.yml", "-e", f"nvlink_facts={facts}")
+        tests = ("SDN17-01", "SDN21-01")
+        return [test for test in tests if test_isvctl.result(up.folder, test, {}) == "failed"]
+
+    assert failed() == []
+    up.on(TRAYS[2:3], "systemctl mask --runtime nvidia-imex")
+    assert failed() == ["SDN17-01"]
+    up.on(TRAYS[2:3], "systemctl unmask --runtime nvidia-imex; systemctl stop nvidia-imex")
+    assert failed() == ["SDN21-01"]
 
 
 # TLS between members.
