@@ -308,7 +308,7 @@ def run_all(gates: list[Gate], environment: dict[str, str], console: Console) ->
 
 
 def prepare(gates: list[Gate]) -> None:
-    """Build the stand-ins of NVML and IMEX into the cache, and install the lab's programs, and node, for gates on it."""
+    """Build the stand-ins of NVML and IMEX into the cache, and install node and the lab's programs for gates on it."""
     if not os.geteuid() and any(gate.blocked is _not_root for gate in gates):
         print("prepare: the lab's programs", flush=True)
         ensure_tools({"node": "nodejs"})
