@@ -34,11 +34,14 @@ def galaxy_version(checkout: Path) -> str:
 
 
 def check_version(checkout: Path, tag: str) -> str:
-    """The version, which galaxy.yml, pyproject.toml, the changelog and the tag have in common."""
+    """The version, which galaxy.yml, pyproject.toml, uv.lock, the changelog and the tag have in common."""
     version = galaxy_version(checkout)
     project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     if project != version:
         sys.exit(f"release: pyproject.toml has version {project}, galaxy.yml {version}: make them equal.")
+    packages = tomllib.loads((checkout / "uv.lock").read_text("utf-8"))["package"]
+    if version not in [row["version"] for row in packages if row["name"] == "rackscale-nvlink"]:
+        sys.exit(f"release: uv.lock has another version than {version} for the bill of materials: run `uv lock`.")
     if tag and tag != f"v{version}":
         sys.exit(f"release: the tag is {tag}, galaxy.yml has {version}: tag v{version}, or change galaxy.yml.")
     changelog = checkout / "changelogs" / "changelog.yaml"

@@ -14,10 +14,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import release
 
 
-def checkout(path: Path, galaxy: str = "1.0.0", project: str = "1.0.0", changelog: str | None = "1.0.0") -> Path:
+def checkout(
+    path: Path, galaxy: str = "1.0.0", project: str = "1.0.0", lock: str = "1.0.0", changelog: str | None = "1.0.0"
+) -> Path:
     (path / "changelogs").mkdir()
     (path / "galaxy.yml").write_text(f"version: {galaxy}\n")
     (path / "pyproject.toml").write_text(f'[project]\nversion = "{project}"\n')
+    (path / "uv.lock").write_text(f'[[package]]\nname = "rackscale-nvlink"\nversion = "{lock}"\n')
     if changelog:
         (path / "changelogs" / "changelog.yaml").write_text(f"releases: {{{changelog}: {{}}}}\n")
     return path
@@ -31,11 +34,12 @@ def test_the_version_of_a_release(tmp_path: Path) -> None:
     ("versions", "tag", "message"),
     [
         ({"project": "0.1.0"}, "v1.0.0", "pyproject.toml has version 0.1.0, galaxy.yml 1.0.0"),
+        ({"lock": "0.1.0"}, "", "uv.lock has another version than 1.0.0"),
         ({}, "v1.0.1", "the tag is v1.0.1, galaxy.yml has 1.0.0"),
         ({"changelog": "0.9.0"}, "", "the changelog has no 1.0.0"),
         ({"changelog": None}, "", "the changelog has no 1.0.0"),
     ],
-    ids=["project", "tag", "changelog", "no-changelog"],
+    ids=["project", "lock", "tag", "changelog", "no-changelog"],
 )
 def test_a_release_is_refused(tmp_path: Path, versions: dict[str, str | None], tag: str, message: str) -> None:
     with pytest.raises(SystemExit, match=message):
