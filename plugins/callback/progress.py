@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 name: progress
 type: stdout
 short_description: Print one line for each play instead of one for each host and task
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Prints, at the end of a play, one line with the worst result and the number of its hosts that are ok, changed,

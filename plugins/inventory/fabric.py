@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: fabric
 short_description: Trays of an NVLink fabric, grouped by NVLink domain and clique
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Reads the fabric file, or queries live sources, and groups the trays by NVLink domain, clique, health and state.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: fabric_path
 short_description: Path of the fabric file
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Returns the variable C(fabric_file), else C(nvlink_fabric_file), which the inventory plugin

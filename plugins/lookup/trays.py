@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: trays
 short_description: Trays that hostlists, cliques and domains name
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Returns the trays of hostlists and of names of cliques and domains of the fabric file. Any other name is that of a

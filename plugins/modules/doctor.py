@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: doctor
 short_description: "[INTERNAL] Inspect whether a site can run, or capture what its tools answer in a support bundle"
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - The playbook doctor checks the controller and the inventory, inspects trays and Slurm controllers, and evaluates

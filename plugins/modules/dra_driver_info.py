@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: dra_driver_info
 short_description: Check a Kubernetes cluster and its trays for the NVIDIA DRA driver
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Reads a cluster by its API, on the controller, and returns findings on what prevents an installation of the driver,

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_file
 short_description: Propose, accept, edit or check the fabric file
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Merges the observations of the trays into the fabric file, the reviewed file that assigns each tray to an NVLink

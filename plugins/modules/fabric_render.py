@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_render
 short_description: Render a fabric file for Slurm, IMEX, Kubernetes, metrics and a report
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Writes the files that are made from a fabric file. It runs on the controller and connects to no host.

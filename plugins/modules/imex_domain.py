@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: imex_domain
 short_description: "[INTERNAL] Run one phase of the role imex on a tray"
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:

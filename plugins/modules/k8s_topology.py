@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: k8s_topology
 short_description: Publish the cliques of a fabric to the schedulers of a Kubernetes cluster
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Finds the installed schedulers by their CustomResourceDefinitions and creates their topology objects from the fabric

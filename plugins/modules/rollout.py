@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rollout
 short_description: "[INTERNAL] Record the progress of a rollout in waves"
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Plans the waves, decides whether a wave may start, evaluates each wave from the results of its trays, and writes the

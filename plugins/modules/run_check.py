@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: run_check
 short_description: "[INTERNAL] Fail where a person names what does not exist or sets a wrong value; plan a run of site"
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Checks the tags and the limit of the command line, and variables that name hosts or trays, before anything is done.

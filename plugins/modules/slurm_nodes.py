@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_nodes
 short_description: Drain and resume trays in Slurm, and keep spare trays in a reservation
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:

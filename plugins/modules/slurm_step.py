@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_step
 short_description: "[INTERNAL] Run one step of the role slurm on a tray or a Slurm controller"
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_tiers
 short_description: Configure partitions and QoS over blocks of the fabric as tiers
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:

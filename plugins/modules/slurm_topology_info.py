@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_topology_info
 short_description: Read the running block topology of Slurm
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: verify
 short_description: Verify that hardware, fabric file, Slurm, IMEX and Kubernetes agree
-version_added: 0.1.0
+version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Compares the registered results of trays and Slurm controllers, and the objects of a Kubernetes cluster, with the
